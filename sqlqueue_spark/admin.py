@@ -1,0 +1,265 @@
+"""What people do to queues from outside: create, inspect, measure, look into, send to and purge them.
+
+Values in, values out; every function opens a connection of its own and closes it. Nothing here blocks the
+senders and receivers of a live queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from sqlqueue_spark import loads, queues, schema
+from sqlqueue_spark.addresses import Naming, Table
+from sqlqueue_spark.connections import Connection, Target, connect
+from sqlqueue_spark.dialects import DIALECTS, Dialect
+from sqlqueue_spark.messages import MESSAGE_ID, time_sent
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.outgoing import Outgoing, fill_in, outgoing
+from sqlqueue_spark.queues import Queue
+from sqlqueue_spark.schema import Finding
+from sqlqueue_spark.tables import CHUNK, Column, Index, Inserter, Keeper, Message
+
+#: What a load sends without a size of its own, as measured in the field.
+MESSAGE_BYTES = 700
+
+_LOWEST = -(1 << 63)
+#: Bytes of one insert: enough to be fast, few enough to be held twice.
+_CHUNK_BYTES = 8 << 20
+#: A steady rate is sent in so many portions a second.
+_PORTIONS = 10
+
+
+def _untold(more: int) -> None:  # nobody asked to be told
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """A queue that is there now; ``new`` if it was not before."""
+
+    queue: str
+    new: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What a table looks like, and what is wrong with it."""
+
+    queue: str
+    columns: list[Column]
+    indexes: list[Index]
+    findings: list[Finding]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length:
+    """What stands in a queue. The oldest is None where nothing stands, or where its headers do not tell."""
+
+    queue: str
+    rows: int
+    expired: int
+    bytes: int
+    oldest_sent: datetime | None
+    oldest_age: timedelta | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A message that a person wants to send: its own headers are never overwritten."""
+
+    body: bytes | None = None
+    message_type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ttl: timedelta | None = None
+    endpoint: str = "sqlqueue"
+
+
+def create(
+    options: ConnectionOptions,
+    wanted: Sequence[str],
+    *,
+    instances: Sequence[str] = (),
+    companions: Sequence[str] = (),
+) -> list[Created]:
+    """Create queue tables that are not there yet; safe when others do the same at the same time.
+
+    :param instances: also the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
+    :param companions: also these queues, such as ``error`` and ``audit``.
+    """
+    target = Target.of(options)
+    naming = _naming(options, target.dialect)
+    with connect(target) as connection:
+        return [_created(connection, table) for table in _tables(naming, wanted, instances, companions)]
+
+
+def script(
+    engine: str,
+    wanted: Sequence[str],
+    *,
+    instances: Sequence[str] = (),
+    companions: Sequence[str] = (),
+    default_schema: str | None = None,
+    legacy_addresses: bool = False,
+) -> str:
+    """A script that creates queue tables, for a database administrator; needs no connection."""
+    dialect = DIALECTS[engine]
+    naming = Naming(
+        default_schema=default_schema or dialect.default_schema,
+        legacy_addresses=legacy_addresses,
+        quoted_addresses=dialect.quoted_addresses,
+    )
+    return schema.script(dialect, _tables(naming, wanted, instances, companions))
+
+
+def inspect(options: ConnectionOptions, queue: str) -> Inspection:
+    """Columns, indexes and findings of a queue table."""
+    with _keeper(options, queue) as keeper, keeper.connection.transaction():
+        return Inspection(
+            queue=keeper.table.name,
+            columns=keeper.columns(),
+            indexes=keeper.indexes(),
+            findings=schema.findings(keeper.connection, keeper.table),
+        )
+
+
+def length(options: ConnectionOptions, queue: str) -> Length:
+    """How many rows stand in a queue, how many of them are expired, their bytes, and how old the oldest is."""
+    with _keeper(options, queue) as keeper, keeper.connection.transaction():
+        found = keeper.length()
+    sent = time_sent(found.oldest_headers) if found.rows else None
+    return Length(
+        queue=keeper.table.name,
+        rows=found.rows,
+        expired=found.expired,
+        bytes=found.bytes,
+        oldest_sent=sent,
+        oldest_age=max(timedelta(0), found.now - sent) if sent else None,
+    )
+
+
+def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Message]:
+    """The first messages of a queue, locking none and changing nothing."""
+    with _keeper(options, queue) as keeper, keeper.connection.transaction():
+        return keeper.peek(count)
+
+
+def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
+    """Send one message, its standard headers filled in; its message id.
+
+    :raises ConfigurationError: nobody says what type the message has.
+    """
+    headers = fill_in(
+        draft.headers,
+        draft.body,
+        message_type=draft.message_type,
+        endpoint=draft.endpoint,
+        machine=socket.gethostname(),
+        now=datetime.now(UTC),
+    )
+    with _inserter(options, queue) as insert:
+        insert([outgoing(headers, draft.body, draft.ttl)])
+    return headers[MESSAGE_ID]
+
+
+def send_load(
+    options: ConnectionOptions,
+    queue: str,
+    *,
+    count: int,
+    size: int = MESSAGE_BYTES,
+    rate: int | None = None,
+    ttl: timedelta | None = None,
+    progress: Callable[[int], object] = _untold,
+) -> timedelta:
+    """Send ``count`` realistic messages of about ``size`` bytes of headers and body; how long it took.
+
+    :param rate: messages a second, steadily; None is as fast as it goes.
+    :param progress: told how many more are sent and committed.
+    """
+    ttl_ms = None if ttl is None else ttl // timedelta(milliseconds=1)
+    portion = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _PORTIONS) // _PORTIONS))
+    with _inserter(options, queue) as insert:
+        began = time.monotonic()
+        for first in range(0, count, portion):
+            if rate is not None:
+                time.sleep(max(0.0, began + first / rate - time.monotonic()))
+            some = min(portion, count - first)
+            insert(loads.batch(first, some, size, now=datetime.now(UTC), ttl_ms=ttl_ms))
+            progress(some)
+        return timedelta(seconds=time.monotonic() - began)
+
+
+def purge(
+    options: ConnectionOptions,
+    queue: str,
+    *,
+    expired: bool = False,
+    progress: Callable[[int], object] = _untold,
+) -> int:
+    """Delete what stands in a queue now, or what is expired of it; how many rows that were.
+
+    Rows that others hold stay, and nobody waits: each batch is a transaction of its own.
+    """
+    deleted = 0
+    with _keeper(options, queue) as keeper:
+        with keeper.connection.transaction():
+            up_to = Queue(keeper.connection, keeper.table).highest()
+        after = _LOWEST
+        while up_to is not None:
+            with keeper.connection.transaction():
+                rows = keeper.purge(after, up_to, expired=expired)
+            deleted += len(rows)
+            progress(len(rows))
+            if len(rows) < CHUNK:
+                break
+            after = rows[-1]
+    return deleted
+
+
+@contextlib.contextmanager
+def _keeper(options: ConnectionOptions, queue: str) -> Iterator[Keeper]:
+    """A queue table on a connection of its own."""
+    target = Target.of(options)
+    with connect(target) as connection:
+        with connection.transaction():
+            found = queues.get(connection, queue, _naming(options, target.dialect))
+        yield Keeper(connection, found.table)
+
+
+@contextlib.contextmanager
+def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[Sequence[Outgoing]], None]]:
+    """Sends messages to a queue, each call in a transaction of its own."""
+    with _keeper(options, queue) as keeper:
+        with keeper.connection.transaction():
+            inserter: Inserter = keeper.inserter()
+
+        def insert(messages: Sequence[Outgoing]) -> None:
+            with keeper.connection.transaction():
+                inserter.insert(messages)
+
+        yield insert
+
+
+def _tables(
+    naming: Naming, wanted: Sequence[str], instances: Sequence[str], companions: Sequence[str]
+) -> list[Table]:
+    """The tables of the queues, of their instances, and of their companions, each once."""
+    primary = [naming.table(queue) for queue in wanted]
+    callback = [replace(table, table=f"{table.table}.{name}") for table in primary for name in instances]
+    return list(dict.fromkeys([*primary, *callback, *map(naming.table, companions)]))
+
+
+def _created(connection: Connection, table: Table) -> Created:
+    new = schema.create(connection, table)
+    with connection.transaction():
+        found = queues.find(connection, table)
+    return Created(queue=found.name if found else str(table), new=new)
+
+
+def _naming(options: ConnectionOptions, dialect: Dialect) -> Naming:
+    return options.naming(dialect.default_schema, quoted_addresses=dialect.quoted_addresses)

@@ -1,0 +1,154 @@
+"""What people may write on the command line: the parts that several commands share."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sqlqueue_spark.dialects import dialect_of
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.options import ConnectionOptions, duration
+
+_DEBUG = "sqlqueue_spark.debug"
+
+Command = Callable[..., Any]
+
+
+class Door(click.Group):
+    """A group whose refused requests are one sentence on stderr and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SqlQueueError as error:
+            if ctx.meta.get(_DEBUG):
+                raise
+            raise click.ClickException(str(error)) from error
+
+
+def queue_address(value: str) -> str:
+    """A queue's address; a url in its place is refused without being repeated, for it may hold a secret."""
+    try:
+        dialect_of(value)
+    except ConfigurationError:
+        return value
+    raise click.BadParameter("a url stands where a queue's name is expected; give it as --url.")
+
+
+def time_span(value: str) -> timedelta:
+    try:
+        return duration(value)
+    except (ValueError, OverflowError):
+        raise click.BadParameter(f"{value!r} is no duration such as 500ms, 30s, 10m or 7d.") from None
+
+
+def header(value: str) -> tuple[str, str]:
+    name, equals, text = value.partition("=")
+    if not name or not equals:
+        raise click.BadParameter(f"{value!r} is no header; write NAME=VALUE.")
+    return name, text
+
+
+def body(value: str) -> bytes:
+    """A body as it is written, or the content of ``@file``; ``@-`` is standard input."""
+    if not value.startswith("@"):
+        return value.encode()
+    try:
+        return sys.stdin.buffer.read() if value == "@-" else Path(value[1:]).read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"{value[1:]!r} cannot be read: {error.strerror}.") from None
+
+
+def queues(command: Command) -> Command:
+    """``QUEUE...``"""
+    argument = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, type=queue_address)
+    return argument(command)
+
+
+def naming(command: Command) -> Command:
+    """How addresses become tables."""
+    schema = click.option("--default-schema", help="Schema of queues that name none.", metavar="NAME")
+    legacy = click.option(
+        "--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."
+    )
+    return schema(legacy(command))
+
+
+def connected(command: Command) -> Command:
+    """The options that lead to a database; the command gets them as ``options``."""
+
+    @functools.wraps(command)
+    def with_options(
+        *,
+        url: str,
+        user: str | None,
+        password: str | None,
+        default_schema: str | None,
+        legacy_addresses: bool,
+        **others: Any,
+    ) -> Any:
+        given = {
+            "url": url,
+            "user": user,
+            "password": password,
+            "defaultSchema": default_schema,
+            "legacyAddresses": "true" if legacy_addresses else None,
+        }
+        parsed = ConnectionOptions.parse({name: value for name, value in given.items() if value is not None})
+        return command(options=parsed, **others)
+
+    wrapped: Command = debug(naming(with_options))
+    for option in (
+        click.option(
+            "--password",
+            envvar="SQLQUEUE_PASSWORD",
+            show_envvar=True,
+            help="Password; better in the environment than here.",
+        ),
+        click.option("--user", help="Login, kept out of the url.", metavar="NAME"),
+        click.option(
+            "--url",
+            required=True,
+            envvar="SQLQUEUE_URL",
+            show_envvar=True,
+            help="postgresql://…, or an ODBC connection string for SQL Server.",
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def debug(command: Command) -> Command:
+    """``--debug``"""
+
+    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.meta[_DEBUG] = value
+
+    return click.option(
+        "--debug", is_flag=True, expose_value=False, callback=remember, help="Show where an error came from."
+    )(command)
+
+
+def also_created(command: Command) -> Command:
+    """``--instance`` and ``--with``"""
+    instance = click.option(
+        "--instance",
+        "instances",
+        multiple=True,
+        metavar="X",
+        help="Also the callback queue of this instance: Sales.X for the queue Sales.",
+    )
+    companions = click.option(
+        "--with",
+        "companions",
+        metavar="NAME,…",
+        default="",
+        help="Also these queues, such as error,audit.",
+    )
+    return instance(companions(command))

@@ -1,0 +1,242 @@
+"""The commands, each a page of one-liners over :mod:`sqlqueue_spark.admin`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from tqdm import tqdm
+
+from sqlqueue_spark import __version__, admin
+from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.dialects import DIALECTS
+from sqlqueue_spark.options import ConnectionOptions, SourceOptions
+
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+_JSON = click.option("--json", "json_", is_flag=True, help="One JSON object a line.")
+
+
+@click.group(cls=asking.Door, context_settings=_SETTINGS)
+@click.version_option(__version__, prog_name="sqlqueue")
+def main() -> None:
+    """Look after SQL queue tables.
+
+    A QUEUE is an address: table, table@schema or table@[schema]@[catalog].
+    """
+
+
+@main.command()
+@asking.queues
+@asking.also_created
+@asking.connected
+def create(
+    options: ConnectionOptions, queues: tuple[str, ...], instances: tuple[str, ...], companions: str
+) -> None:
+    """Create queue tables that are not there yet."""
+    for made in admin.create(options, queues, instances=instances, companions=_names(companions)):
+        click.echo(f"created {made.queue}" if made.new else f"{made.queue} was there already")
+
+
+@main.command()
+@asking.queues
+@asking.also_created
+@asking.naming
+@asking.debug
+@click.option(
+    "--engine", required=True, type=click.Choice(sorted(DIALECTS)), help="The engine to write the script for."
+)
+def script(
+    *,
+    queues: tuple[str, ...],
+    instances: tuple[str, ...],
+    companions: str,
+    engine: str,
+    default_schema: str | None,
+    legacy_addresses: bool,
+) -> None:
+    """Write the script that creates queue tables, for a database administrator. Needs no connection."""
+    text = admin.script(
+        engine,
+        queues,
+        instances=instances,
+        companions=_names(companions),
+        default_schema=default_schema,
+        legacy_addresses=legacy_addresses,
+    )
+    click.echo(text, nl=False)
+
+
+@main.command()
+@asking.queues
+@asking.connected
+@_JSON
+@click.pass_context
+def inspect(ctx: click.Context, options: ConnectionOptions, queues: tuple[str, ...], json_: bool) -> None:
+    """Show columns and indexes, and what is wrong with them; exit code 1 when something is."""
+    found = False
+    for queue in queues:
+        inspection = admin.inspect(options, queue)
+        found = found or bool(inspection.findings)
+        _show(json_, inspection, showing.inspection_json, showing.inspection_text)
+    ctx.exit(1 if found else 0)
+
+
+@main.command()
+@asking.queues
+@asking.connected
+@_JSON
+def length(options: ConnectionOptions, queues: tuple[str, ...], json_: bool) -> None:
+    """Show how many messages wait, how many of them are expired, their bytes, and how old the oldest is."""
+    for queue in queues:
+        _show(json_, admin.length(options, queue), showing.length_json, showing.length_text)
+
+
+@main.command()
+@asking.queues
+@asking.connected
+@click.option("--count", default=10, show_default=True, type=click.IntRange(1), help="How many at most.")
+@_JSON
+def peek(options: ConnectionOptions, queues: tuple[str, ...], count: int, json_: bool) -> None:
+    """Show the first messages without locking or deleting any; all of them with --json."""
+    for queue in queues:
+        messages = admin.peek(options, queue, count)
+        if json_:
+            _lines(showing.as_json(showing.message_json(message)) for message in messages)
+        else:
+            _lines(showing.messages_text(messages) if messages else [f"{queue} is empty"])
+
+
+@main.command()
+@asking.queues
+@asking.connected
+@click.option(
+    "--type", "message_type", metavar="NAME", help="Type of the message, such as Sales.OrderPlaced."
+)
+@click.option(
+    "--body", type=asking.body, metavar="TEXT|@FILE", help="Body: text, @file, or @- for standard input."
+)
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    type=asking.header,
+    metavar="NAME=VALUE",
+    help="A header of its own.",
+)
+@click.option("--ttl", type=asking.time_span, metavar="DURATION", help="Time to be received, such as 10m.")
+@click.option("--count", type=click.IntRange(1), help="Send a load of so many realistic messages instead.")
+@click.option("--rate", type=click.IntRange(1), help="Messages a second of a load; else as fast as it goes.")
+@click.option(
+    "--size", type=click.IntRange(1), help=f"Bytes of a load's message, else {admin.MESSAGE_BYTES}."
+)
+def send(
+    *,
+    options: ConnectionOptions,
+    queues: tuple[str, ...],
+    message_type: str | None,
+    body: bytes | None,
+    headers: tuple[tuple[str, str], ...],
+    ttl: timedelta | None,
+    count: int | None,
+    rate: int | None,
+    size: int | None,
+) -> None:
+    """Send one message (its standard headers are filled in), or a load."""
+    if count is not None and (message_type or body is not None or headers):
+        raise click.UsageError(
+            "A load (--count) writes its own messages; leave out --type, --body and --header."
+        )
+    if count is None and (rate or size):
+        raise click.UsageError("--rate and --size belong to a load; give --count too.")
+    for queue in queues:
+        if count is None:
+            draft = admin.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
+            click.echo(f"sent {admin.send(options, queue, draft)} to {queue}")
+            continue
+        with _progress(count) as bar:
+            took = admin.send_load(
+                options,
+                queue,
+                count=count,
+                size=size or admin.MESSAGE_BYTES,
+                rate=rate,
+                ttl=ttl,
+                progress=bar.update,
+            ).total_seconds()
+        click.echo(f"sent {count:,} messages to {queue} in {took:.1f} s ({count / max(took, 0.001):,.0f}/s)")
+
+
+@main.command()
+@asking.queues
+@asking.connected
+@click.option("--expired", is_flag=True, help="Only messages whose time to be received is over.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, yes: bool) -> None:
+    """Delete what stands in a queue now. Nobody is blocked; messages being received stay."""
+    what = "expired messages" if expired else "messages"
+    for queue in queues:
+        if not yes and click.prompt(f"To delete all {what} of it, type the queue's name", err=True) != queue:
+            raise click.ClickException(f"That is not {queue!r}, so nothing more was deleted.")
+        with _progress(None) as bar:
+            deleted = admin.purge(options, queue, expired=expired, progress=bar.update)
+        click.echo(f"deleted {deleted:,} {what} from {queue}")
+
+
+@main.command()
+@click.option("--markdown", is_flag=True, help="As the table of the README.")
+def options(markdown: bool) -> None:
+    """List the options of format("sqlqueue")."""
+    _lines((showing.options_markdown if markdown else showing.options_text)(SourceOptions))
+
+
+@main.command()
+@asking.debug
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".demo"),  # as in sqlqueue_spark.demo
+    show_default=True,
+    help="Where the database, the Delta table and the checkpoint are kept.",
+)
+@click.option(
+    "--messages", type=click.IntRange(1), default=100_000, show_default=True, help="How many to send."
+)
+@click.option("--stop", is_flag=True, help="Stop the demo's server; its data stay.")
+def demo(folder: Path, messages: int, stop: bool) -> None:
+    """Send messages to a real queue table and drain them into Delta, on this machine."""
+    from sqlqueue_spark import demo as show
+
+    if stop:
+        show.stop(folder)
+    else:
+        show.main(folder, messages)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _show(
+    as_json: bool,
+    value: Any,
+    to_json: Callable[[Any], dict[str, Any]],
+    to_text: Callable[[Any], Iterable[str]],
+) -> None:
+    _lines([showing.as_json(to_json(value))] if as_json else to_text(value))
+
+
+def _lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def _progress(total: int | None) -> AbstractContextManager[Any]:
+    """A bar on stderr, where that is a terminal."""
+    bar: AbstractContextManager[Any] = tqdm(
+        total=total, unit=" messages", unit_scale=True, disable=None, leave=False
+    )
+    return bar

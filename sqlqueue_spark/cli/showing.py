@@ -1,0 +1,154 @@
+"""How values are shown: as text for people, as one JSON object a line for programs."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlqueue_spark.admin import Inspection, Length
+from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, parse_headers
+from sqlqueue_spark.options import Options
+from sqlqueue_spark.tables import Message
+
+
+def as_json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def length_json(length: Length) -> dict[str, Any]:
+    return {
+        "queue": length.queue,
+        "rows": length.rows,
+        "expired": length.expired,
+        "bytes": length.bytes,
+        "oldestSent": _iso(length.oldest_sent),
+        "oldestSeconds": None if length.oldest_age is None else round(length.oldest_age.total_seconds(), 3),
+    }
+
+
+def length_text(length: Length) -> Iterator[str]:
+    yield _plain(length.queue)
+    yield f"  rows     {length.rows:,}"
+    yield f"  expired  {length.expired:,}"
+    yield f"  bytes    {length.bytes:,}"
+    if length.oldest_sent is not None and length.oldest_age is not None:
+        yield f"  oldest   sent {length.oldest_sent:%Y-%m-%d %H:%M:%S} UTC, {_age(length.oldest_age)} ago"
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    """Headers as an object (as text where they are poison), the body as text (as Base64 where it is none)."""
+    shown: dict[str, Any] = {
+        "rowVersion": message.row_version,
+        "id": message.id,
+        "correlationId": message.correlation_id,
+        "replyToAddress": message.reply_to_address,
+        "recoverable": message.recoverable,
+        "expires": _iso(message.expires),
+        "expired": message.expired,
+        "headers": parse_headers(message.headers),
+    }
+    if shown["headers"] is None:
+        shown["headers"] = message.headers
+    if message.body is None:
+        return {**shown, "body": None}
+    try:
+        return {**shown, "body": message.body.decode("utf-8-sig")}
+    except UnicodeDecodeError:
+        return {**shown, "bodyBase64": base64.b64encode(message.body).decode("ascii")}
+
+
+def messages_text(messages: Iterable[Message]) -> Iterator[str]:
+    """A table: number, sent, message id, type, bytes of the body, and what is odd about it."""
+    rows = [_message_row(message) for message in messages]
+    yield from _table(("number", "sent", "message id", "type", "body", ""), rows)
+
+
+def inspection_json(inspection: Inspection) -> dict[str, Any]:
+    return {
+        "queue": inspection.queue,
+        "columns": [column._asdict() for column in inspection.columns],
+        "indexes": [
+            {
+                "name": index.name,
+                "columns": list(index.columns),
+                "unique": index.unique,
+                "kind": index.kind,
+                "filter": index.filter,
+            }
+            for index in inspection.indexes
+        ],
+        "findings": [{"message": each.message, "remedySql": each.remedy_sql} for each in inspection.findings],
+    }
+
+
+def inspection_text(inspection: Inspection) -> Iterator[str]:
+    yield _plain(inspection.queue)
+    columns = [
+        (f"  {_plain(c.name)}", c.type, "" if c.nullable else "not null", "computed" if c.computed else "")
+        for c in inspection.columns
+    ]
+    yield from _table(("  column", "type", "", ""), columns)
+    indexes = [
+        (f"  {_plain(i.name)}", ", ".join(i.columns), "unique" if i.unique else "", i.kind, i.filter or "")
+        for i in inspection.indexes
+    ]
+    yield from _table(("  index", "columns", "", "kind", ""), indexes)
+    for finding in inspection.findings:
+        yield f"finding: {_plain(finding.message)}"
+        yield from (f"  {line}" for line in finding.remedy_sql.splitlines())
+    if not inspection.findings:
+        yield "nothing found"
+
+
+def options_text(options: type[Options]) -> Iterator[str]:
+    rows = [
+        (each.name, each.default.replace("`", ""), each.meaning.replace("`", ""))
+        for each in options.described()
+    ]
+    yield from _table(("option", "default", "meaning"), rows)
+
+
+def options_markdown(options: type[Options]) -> Iterator[str]:
+    """The table of the README."""
+    yield "| option | default | meaning |"
+    yield "|---|---|---|"
+    for each in options.described():
+        yield f"| `{each.name}` | {each.default} | {each.meaning} |"
+
+
+def _message_row(message: Message) -> tuple[str, ...]:
+    headers = parse_headers(message.headers)
+    odd = ["expired"] if message.expired else []
+    odd += ["headers are not a JSON object of strings"] if headers is None else []
+    known = headers or {}
+    size = "none" if message.body is None else f"{len(message.body):,} B"
+    message_type = known.get(ENCLOSED_MESSAGE_TYPES, "").partition(",")[0]
+    shown = (known.get(TIME_SENT, ""), known.get(MESSAGE_ID, ""), message_type)
+    return (str(message.row_version), *map(_plain, shown), size, ", ".join(odd))
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    lines = [heads, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+
+
+def _plain(text: str) -> str:
+    """Text that cannot steer a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat().replace("+00:00", "Z")
+
+
+def _age(age: timedelta) -> str:
+    seconds = int(age.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

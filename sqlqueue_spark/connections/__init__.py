@@ -1,0 +1,37 @@
+"""Connections to databases: the only importer of database drivers, and the one place that translates their errors."""
+
+from __future__ import annotations
+
+from sqlqueue_spark.connections.base import Connection, Reader, Target
+from sqlqueue_spark.errors import ConfigurationError
+
+__all__ = ["Connection", "Reader", "Target", "connect", "open_reader"]
+
+
+def connect(target: Target) -> Connection:
+    """Open a connection; statements on it run in one transaction until commit or rollback.
+
+    :raises ConfigurationError: the login is refused, or a driver is missing.
+    :raises ConnectionLost: no database answers.
+    """
+    return _driver(target).connect(target)  # type: ignore[no-any-return] # a module chosen by name
+
+
+def open_reader(target: Target) -> Reader:
+    """Open a connection that only reads, as Arrow record batches. Errors as :func:`connect`."""
+    return _driver(target).open_reader(target)  # type: ignore[no-any-return] # a module chosen by name
+
+
+def _driver(target: Target):  # type: ignore[no-untyped-def] # a module
+    """The engine's driver module, imported late: nobody needs both drivers."""
+    try:
+        if target.dialect.name == "postgresql":
+            from sqlqueue_spark.connections import postgresql as driver
+        else:
+            from sqlqueue_spark.connections import sqlserver as driver  # type: ignore[no-redef]
+    except ImportError as error:
+        raise ConfigurationError(
+            f"The driver for {target.dialect.title} cannot be loaded ({error}); install it with: "
+            f"pip install 'sqlqueue-spark[{target.dialect.name}]'."
+        ) from error
+    return driver

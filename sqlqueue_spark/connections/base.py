@@ -1,0 +1,207 @@
+"""What a connection is to the rest of the package, whichever driver stands behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NoReturn, Self
+
+import pyarrow as pa
+
+from sqlqueue_spark.dialects import Dialect, Kind, dialect_of
+from sqlqueue_spark.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    QueueError,
+    RowsHeld,
+    SqlQueueError,
+    TryAgain,
+)
+from sqlqueue_spark.options import ConnectionOptions
+
+log = logging.getLogger(__name__)
+
+Row = tuple[Any, ...]
+
+#: A record batch that a reader yields is closed when it holds so many rows or so many bytes.
+BATCH_ROWS = 10_000
+BATCH_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where to connect and as whom. Secrets stay out of ``repr``."""
+
+    url: str = field(repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    access_token: str | None = field(default=None, repr=False)
+    lock_timeout: timedelta = timedelta(seconds=30)
+    command_timeout: timedelta = timedelta(minutes=5)
+
+    @classmethod
+    def of(cls, options: ConnectionOptions) -> Target:
+        return cls(
+            url=options.url,
+            user=options.user,
+            password=options.password,
+            access_token=options.access_token,
+            lock_timeout=options.lock_timeout,
+            command_timeout=options.command_timeout,
+        )
+
+    @property
+    def dialect(self) -> Dialect:
+        return dialect_of(self.url)
+
+    @property
+    def timeouts(self) -> tuple[int, int]:
+        """Lock and command timeout in milliseconds, as databases take them: in 32 bits."""
+        longest = (1 << 31) - 1
+        lock, command = (
+            int(each.total_seconds() * 1000) for each in (self.lock_timeout, self.command_timeout)
+        )
+        return min(lock, longest), min(command, longest)
+
+
+class Connection(ABC):
+    """One connection with at most one open transaction, which begins with the first statement."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.dialect = target.dialect
+
+    @abstractmethod
+    def execute(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> list[Row]:
+        """Run a statement and return all its rows; every result set is drained."""
+
+    @abstractmethod
+    def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
+        """Run a statement and return how many rows it changed."""
+
+    @abstractmethod
+    def modify_many(self, statement: str, rows: Sequence[Sequence[object]], *, doing: str = "") -> None:
+        """Run a statement once per row of parameters, without waiting for each answer."""
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def rollback(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection; what is not committed is rolled back. Never raises."""
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Commit what the block did, or roll it back; the first error wins."""
+        try:
+            yield self
+        except BaseException:
+            try:
+                self.rollback()
+            except SqlQueueError:
+                log.debug("rollback failed after an earlier error", exc_info=True)
+            raise
+        self.commit()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Reader(ABC):
+    """A connection that reads rows as Arrow record batches."""
+
+    @abstractmethod
+    def batches(
+        self, statement: str, parameters: Sequence[int], schema: pa.Schema
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The rows of a statement, in order, in batches bounded in rows and bytes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection. Never raises."""
+
+
+#: What each kind of failure is to the caller: which error, and its sentence.
+_SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
+    Kind.LOGIN_REFUSED: (
+        ConfigurationError,
+        "The database at {where} refused the login of user {user}; check user and password.",
+    ),
+    Kind.NO_DATABASE: (ConfigurationError, "There is no such database at {where} ({said}); correct the url."),
+    Kind.NO_RIGHT: (
+        ConfigurationError,
+        (
+            "User {user} lacks a right at {where}{while_} ({said}); a receiver needs SELECT, DELETE (and UPDATE on "
+            "PostgreSQL, to lock rows) on its queue, a sender INSERT."
+        ),
+    ),
+    Kind.NO_TABLE: (
+        QueueError,
+        "The table is not there{while_} at {where} ({said}); create it with: sqlqueue create QUEUE.",
+    ),
+    Kind.WRONG_SHAPE: (
+        QueueError,
+        "The table is not shaped like a queue table{while_} ({said}); see what is wrong with: sqlqueue inspect QUEUE.",
+    ),
+    Kind.NOT_REACHED: (
+        ConnectionLost,
+        "No database answers at {where} ({said}); check host, port and that the server runs.",
+    ),
+    Kind.CONNECTION_LOST: (ConnectionLost, "The connection to {where} was lost{while_} ({said})."),
+    Kind.LOCK_TIMEOUT: (
+        RowsHeld,
+        "Rows stayed locked by someone else{while_}; try again or raise lockTimeout.",
+    ),
+    Kind.TIMED_OUT: (
+        TryAgain,
+        "A statement ran into commandTimeout{while_} ({said}); try again or raise it.",
+    ),
+    Kind.GAVE_WAY: (TryAgain, "The database gave way{while_} ({said}); try again."),
+}
+_OTHER = (SqlQueueError, "The database at {where} refused{while_}: {said}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A driver's error, read: what it means, where it happened, and the words that must not be shown."""
+
+    kind: Kind
+    text: str
+    where: str
+    user: str
+    secrets: tuple[str, ...] = ()
+    doing: str = ""
+
+    def raise_from(self, cause: BaseException) -> NoReturn:
+        """Raise the package's error for it, with the driver's error as the cause."""
+        raise self.error() from self._harmless(cause)
+
+    def error(self) -> SqlQueueError:
+        """The error for the caller: a sentence with the remedy, and no secret."""
+        said = self.scrub(
+            self.text.strip().splitlines()[0] if self.text.strip() else "no reason given"
+        ).rstrip(".")
+        while_ = f" while {self.doing}" if self.doing else ""
+        raised, sentence = _SENTENCES.get(self.kind, _OTHER)
+        return raised(sentence.format(where=self.where, user=repr(self.user), said=said, while_=while_))
+
+    def scrub(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def _harmless(self, cause: BaseException) -> BaseException:
+        """The cause itself, or a stand-in where its text would show a secret."""
+        text = str(cause)
+        clean = self.scrub(text)
+        return cause if clean == text else RuntimeError(f"{type(cause).__name__}: {clean}")

@@ -1,0 +1,184 @@
+"""PostgreSQL over psycopg, with Arrow straight from the wire over ADBC for bulk reads.
+
+Measured for 100,000 rows of 0.7 KB: ADBC 0.14 s, psycopg rows turned into Arrow 0.27 s or more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, LiteralString
+
+import adbc_driver_postgresql.dbapi as adbc
+import psycopg
+import pyarrow as pa
+from adbc_driver_manager import Error as AdbcError
+from adbc_driver_postgresql import StatementOptions
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from sqlqueue_spark.connections.base import BATCH_BYTES, BATCH_ROWS, Connection, Failure, Reader, Row, Target
+from sqlqueue_spark.dialects import POSTGRESQL, DriverError, Kind
+from sqlqueue_spark.errors import ConfigurationError
+
+_CONNECT_SECONDS = 10
+
+
+class PostgresConnection(Connection):
+    """A psycopg connection."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        conninfo = _conninfo(target)
+        with _translated(target, "connecting", connecting=True):
+            self._raw = psycopg.connect(conninfo, prepare_threshold=0)
+        try:
+            self.execute(_session(target.timeouts))
+            self.commit()
+        except BaseException:
+            self.close()
+            raise
+
+    def execute(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> list[Row]:
+        with self._run(statement, parameters, doing) as cursor:
+            rows: list[Row] = []
+            while True:
+                if cursor.description is not None:
+                    rows = cursor.fetchall()
+                if not cursor.nextset():
+                    return rows
+
+    def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
+        with self._run(statement, parameters, doing) as cursor:
+            return cursor.rowcount
+
+    def modify_many(self, statement: str, rows: Sequence[Sequence[object]], *, doing: str = "") -> None:
+        with _translated(self.target, doing), self._raw.cursor() as cursor:
+            cursor.executemany(_placeholders(statement), rows)
+
+    def commit(self) -> None:
+        with _translated(self.target, "committing"):
+            self._raw.commit()
+
+    def rollback(self) -> None:
+        with _translated(self.target, "rolling back"):
+            self._raw.rollback()
+
+    def close(self) -> None:
+        with contextlib.suppress(psycopg.Error):
+            self._raw.close()
+
+    @contextlib.contextmanager
+    def _run(self, statement: str, parameters: Sequence[object], doing: str) -> Iterator[psycopg.Cursor[Row]]:
+        with _translated(self.target, doing), self._raw.cursor(binary=True) as cursor:
+            cursor.execute(_placeholders(statement), parameters)
+            yield cursor
+
+
+class PostgresReader(Reader):
+    """An ADBC connection: COPY's binary stream, decoded to Arrow in C.
+
+    Without a statement timeout: the statement runs as long as Spark takes to work on what was read before.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        with _translated(target, "connecting", connecting=True):
+            self._raw = adbc.connect(_conninfo(target), autocommit=True)
+        with _translated(target, "connecting"), self._raw.cursor() as cursor:
+            cursor.execute(_session((target.timeouts[0], 0)))
+            cursor.fetchall()
+
+    def batches(
+        self, statement: str, parameters: Sequence[int], schema: pa.Schema
+    ) -> Generator[pa.RecordBatch, None, None]:
+        with _translated(self._target, "reading"), self._raw.cursor() as cursor:
+            cursor.adbc_statement.set_options(
+                **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)}
+            )
+            cursor.execute(POSTGRESQL.with_numbers(statement, parameters))  # COPY takes no parameters
+            with cursor.fetch_record_batch() as batches:  # an open stream must not outlive its statement
+                for batch in batches:
+                    for start in range(0, batch.num_rows, BATCH_ROWS):
+                        yield _as(batch.slice(start, BATCH_ROWS), schema)
+
+    def close(self) -> None:
+        with contextlib.suppress(AdbcError):
+            self._raw.close()
+
+
+def connect(target: Target) -> Connection:
+    return PostgresConnection(target)
+
+
+def open_reader(target: Target) -> Reader:
+    return PostgresReader(target)
+
+
+def _session(timeouts: tuple[int, int]) -> str:
+    return POSTGRESQL.with_numbers(POSTGRESQL.statement("session"), timeouts)
+
+
+def _conninfo(target: Target) -> str:
+    """libpq's connection string: what the options say wins over what the url says."""
+    given: dict[str, Any] = {"user": target.user, "password": target.access_token or target.password}
+    defaults = {
+        "application_name": "sqlqueue_spark",
+        "connect_timeout": _CONNECT_SECONDS,
+        # A server that vanished without a word is given up after a minute; by default a call waits two hours.
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 60_000,
+        "client_encoding": "UTF8",
+    }
+    try:
+        parts = conninfo_to_dict(target.url)
+        return make_conninfo(**{**defaults, **parts, **{k: v for k, v in given.items() if v is not None}})
+    except psycopg.Error:
+        raise ConfigurationError(
+            "The option url cannot be read as postgresql://user@host:port/database; correct it "
+            "(special characters in a password are percent-encoded, or it goes into the option password)."
+        ) from None  # the driver's text repeats the url
+
+
+@contextlib.contextmanager
+def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iterator[None]:
+    """Turn a driver's error into ours; Arrow makes an ``OSError`` of one in the middle of a stream."""
+    try:
+        yield
+    except (psycopg.Error, AdbcError, OSError) as error:
+        parts = conninfo_to_dict(_conninfo(target))
+        sqlstate = getattr(error, "sqlstate", None) or None
+        kind = POSTGRESQL.kind(DriverError(sqlstate, None, str(error)))
+        if sqlstate is None and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError)):
+            kind = Kind.OTHER
+        if connecting and kind is Kind.CONNECTION_LOST:
+            kind = Kind.NOT_REACHED
+        Failure(
+            kind=kind,
+            text=str(error),
+            where=f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",
+            user=str(parts.get("user") or ""),
+            secrets=tuple(str(parts[k]) for k in ("password", "sslpassword") if parts.get(k)),
+            doing=doing,
+        ).raise_from(error)
+
+
+@functools.cache
+def _placeholders(statement: str) -> LiteralString:
+    """Our ``?`` as psycopg's ``%s``. Identifiers may hold either character, between double quotes."""
+    parts = statement.split('"')
+    outside = [part.replace("%", "%%").replace("?", "%s") for part in parts[::2]]
+    inside = [part.replace("%", "%%") for part in parts[1::2]]
+    woven = [each for pair in zip(outside, [*inside, ""], strict=True) for each in pair][: len(parts)]
+    return '"'.join(woven)
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch under exactly our schema: timestamps are told to be UTC, views and wide types are cast."""
+    columns = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

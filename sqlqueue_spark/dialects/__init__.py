@@ -1,0 +1,40 @@
+"""What differs between databases, and the only SQL text of the package.
+
+``sql/<engine>/<statement>.sql`` holds one statement a file, under the same names for every engine. In it
+``{name}`` is only ever a quoted identifier (or NULL for a column that a table does not have) and ``?`` only
+ever a bound value.
+"""
+
+from sqlqueue_spark.dialects.base import ClaimedColumns, Dialect, DriverError, Kind
+from sqlqueue_spark.dialects.postgresql import PostgreSQL
+from sqlqueue_spark.dialects.sqlserver import SqlServer
+from sqlqueue_spark.errors import ConfigurationError
+
+POSTGRESQL = PostgreSQL()
+SQLSERVER = SqlServer()
+DIALECTS: dict[str, Dialect] = {each.name: each for each in (POSTGRESQL, SQLSERVER)}
+
+__all__ = [
+    "DIALECTS",
+    "POSTGRESQL",
+    "SQLSERVER",
+    "ClaimedColumns",
+    "Dialect",
+    "DriverError",
+    "Kind",
+    "dialect_of",
+]
+
+
+def dialect_of(url: str) -> Dialect:
+    """The dialect that a URL or connection string belongs to.
+
+    :raises ConfigurationError: it is neither of the two forms. The text is not repeated: it may hold a secret.
+    """
+    for dialect in DIALECTS.values():
+        if dialect.speaks(url):
+            return dialect
+    raise ConfigurationError(
+        "The option url is neither postgresql://user@host:port/database nor an ODBC connection string "
+        "such as Driver={ODBC Driver 18 for SQL Server};Server=host;Database=name; correct it."
+    )

@@ -1,0 +1,123 @@
+"""What every dialect answers: how names are quoted, where its statements are, what its errors mean."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from enum import Enum, auto
+from importlib import resources
+from typing import Any, ClassVar, NamedTuple
+
+from sqlqueue_spark.addresses import Table
+from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.outgoing import Outgoing
+
+#: What a claim locked, column by column, as there are millions of rows: RowVersion, whether it has expired, and the
+#: bytes of headers and body.
+ClaimedColumns = tuple[Sequence[int], Sequence[bool], Sequence[int]]
+
+
+class Kind(Enum):
+    """What a driver's error means to the caller."""
+
+    CONNECTION_LOST = auto()
+    NOT_REACHED = auto()
+    GAVE_WAY = auto()
+    LOCK_TIMEOUT = auto()
+    TIMED_OUT = auto()
+    LOGIN_REFUSED = auto()
+    NO_DATABASE = auto()
+    NO_TABLE = auto()
+    WRONG_SHAPE = auto()
+    NO_RIGHT = auto()
+    EXISTS_ALREADY = auto()
+    DUPLICATE = auto()
+    OTHER = auto()
+
+
+class DriverError(NamedTuple):
+    """What a driver says of an error; ``number`` is the engine's own, where it has one."""
+
+    sqlstate: str | None
+    number: int | None
+    message: str
+
+
+class Dialect(ABC):
+    """One database engine."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    default_schema: ClassVar[str]
+    #: Most rows that one statement locks or deletes.
+    chunk: ClassVar[int]
+    #: Whether plain reads go on seeing rows that an open transaction has deleted. Then a claim deletes its rows at once,
+    #: as the one-row receivers do, and settling it is only the commit.
+    reads_see_open_deletes: ClassVar[bool] = False
+    #: Whether the transport's ``"schema"."table"`` is an address here.
+    quoted_addresses: ClassVar[bool] = False
+
+    @abstractmethod
+    def speaks(self, url: str) -> bool:
+        """Whether a URL or connection string is one of this engine's."""
+
+    @abstractmethod
+    def quote(self, name: str) -> str:
+        """One identifier, quoted."""
+
+    @abstractmethod
+    def bind(self, runs: Runs) -> tuple[object, ...]:
+        """A set of RowVersions as the parameters of ``lock``, ``delete`` and ``ids``."""
+
+    def claimed(self, rows: Sequence[tuple[Any, ...]]) -> ClaimedColumns | None:
+        """The answer of ``claim`` as columns; None when nothing was locked."""
+        return tuple(zip(*rows, strict=True)) if rows else None  # type: ignore[return-value] # three columns
+
+    @abstractmethod
+    def bind_messages(self, messages: Sequence[Outgoing]) -> tuple[object, ...]:
+        """Messages as the parameters of ``insert``."""
+
+    @abstractmethod
+    def literal(self, text: str) -> str:
+        """A text as it is written in a script for people, where nothing can be bound."""
+
+    @abstractmethod
+    def kind(self, error: DriverError) -> Kind:
+        """What an error means."""
+
+    def table(self, table: Table) -> str:
+        """A table's full name, quoted."""
+        parts = (table.catalog, table.schema, table.table)
+        return ".".join(self.quote(part) for part in parts if part is not None)
+
+    def statement(self, name: str) -> str:
+        """The text of ``sql/<engine>/<name>.sql`` without its comments."""
+        return _text(self.name, name)
+
+    def render(self, name: str, **identifiers: str) -> str:
+        """A statement with its identifiers filled in; each must be quoted already."""
+        return self.statement(name).format(**identifiers)
+
+    def with_numbers(self, statement: str, numbers: Sequence[int]) -> str:
+        """A statement with whole numbers in the place of its ``?``, where an engine lets nothing be bound."""
+        left = iter(numbers)
+        parts = statement.split('"')  # a ``?`` between double quotes belongs to a name
+        for index in range(0, len(parts), 2):
+            while "?" in parts[index]:
+                parts[index] = parts[index].replace("?", str(int(next(left))), 1)
+        return '"'.join(parts)
+
+    def written_out(self, name: str, values: Sequence[str] = (), **identifiers: str) -> str:
+        """A statement for people to run: its identifiers filled in, and its values as literals."""
+        literals = [self.literal(value).replace("{", "{{").replace("}", "}}") for value in values]
+        parts = self.statement(name).split("?")
+        woven = [each for pair in zip(parts, [*literals, ""], strict=True) for each in pair]
+        return "".join(woven).format(**identifiers)
+
+
+@functools.cache
+def _text(engine: str, name: str) -> str:
+    file = resources.files("sqlqueue_spark.dialects") / "sql" / engine / f"{name}.sql"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("--")).strip()

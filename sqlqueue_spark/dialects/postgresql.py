@@ -1,0 +1,97 @@
+"""PostgreSQL: the tables of the .NET transport for PostgreSQL, on server 13 and later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.dialects.base import ClaimedColumns, Dialect, DriverError, Kind
+from sqlqueue_spark.outgoing import Outgoing
+
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+_KINDS = {
+    "25P03": Kind.CONNECTION_LOST,  # idle in transaction for too long: the session was ended
+    "25P04": Kind.CONNECTION_LOST,
+    "28000": Kind.LOGIN_REFUSED,
+    "28P01": Kind.LOGIN_REFUSED,
+    "3D000": Kind.NO_DATABASE,
+    "3F000": Kind.NO_TABLE,
+    "40001": Kind.GAVE_WAY,
+    "40P01": Kind.GAVE_WAY,
+    "42501": Kind.NO_RIGHT,
+    "42703": Kind.WRONG_SHAPE,
+    "42804": Kind.WRONG_SHAPE,
+    "42883": Kind.WRONG_SHAPE,
+    "42809": Kind.WRONG_SHAPE,
+    "42P01": Kind.NO_TABLE,
+    "42P07": Kind.EXISTS_ALREADY,
+    "42710": Kind.EXISTS_ALREADY,
+    "23505": Kind.DUPLICATE,
+    "25006": Kind.GAVE_WAY,  # read only: the server that we know has become a standby
+    "53300": Kind.NOT_REACHED,
+    "55P03": Kind.LOCK_TIMEOUT,
+    "57014": Kind.TIMED_OUT,
+    "57P01": Kind.CONNECTION_LOST,
+    "57P02": Kind.CONNECTION_LOST,
+    "57P03": Kind.NOT_REACHED,
+    "57P05": Kind.CONNECTION_LOST,
+}
+
+
+class PostgreSQL(Dialect):
+    """The ``postgresql`` dialect."""
+
+    name: ClassVar[str] = "postgresql"
+    title: ClassVar[str] = "PostgreSQL"
+    default_schema: ClassVar[str] = "public"
+    # Row locks live in the rows here and never escalate: 20,000 a statement claims twice as fast as 4,000.
+    chunk: ClassVar[int] = 20_000
+    reads_see_open_deletes: ClassVar[bool] = True
+    quoted_addresses: ClassVar[bool] = True
+
+    def speaks(self, url: str) -> bool:
+        return url.startswith(("postgresql://", "postgres://"))
+
+    def quote(self, name: str) -> str:
+        return '"' + name.replace('"', '""') + '"'
+
+    def claimed(self, rows: Sequence[tuple[Any, ...]]) -> ClaimedColumns | None:
+        row_versions, expired, sizes = rows[0]
+        return (row_versions, expired, sizes) if row_versions else None
+
+    def bind(self, runs: Runs) -> tuple[object, ...]:
+        return [first for first, _ in runs], [last for _, last in runs]
+
+    def bind_messages(self, messages: Sequence[Outgoing]) -> tuple[object, ...]:
+        return (
+            _array(message.id for message in messages),
+            _array(None if message.ttl_ms is None else str(message.ttl_ms) for message in messages),
+            _array(message.headers for message in messages),
+            _array(None if message.body is None else "\\x" + message.body.hex() for message in messages),
+        )
+
+    def literal(self, text: str) -> str:
+        quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
+        return "E" + quoted if "\\" in text else quoted
+
+    def kind(self, error: DriverError) -> Kind:
+        sqlstate, _, message = error
+        if sqlstate is None:  # libpq failed before or without the server's word
+            if "password authentication failed" in message or "no password supplied" in message:
+                return Kind.LOGIN_REFUSED
+            if 'database "' in message and "does not exist" in message:
+                return Kind.NO_DATABASE
+            return Kind.CONNECTION_LOST
+        if sqlstate.startswith("08"):
+            return Kind.CONNECTION_LOST
+        return _KINDS.get(sqlstate, Kind.OTHER)
+
+
+def _array(texts: Iterable[str | None]) -> str:
+    """An array as the server reads it. The driver's own way takes 13 times the processor for 4,000 messages."""
+    quoted = (
+        "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for text in texts
+    )
+    return "{" + ",".join(quoted) + "}"

@@ -1,0 +1,1 @@
+-- remedy_compatibility.sql · PostgreSQL · no statement does it: the server must be upgraded

@@ -1,0 +1,20 @@
+-- session.sql · PostgreSQL · the settings of a connection
+-- in: lock timeout, statement timeout (milliseconds)
+-- The plans are pinned: a queue table's statistics are stale by nature (empty at night, a million rows at
+-- noon), and a claim that flips to a scan with a sort costs the whole backlog. A claim is held while Spark
+-- works, so no timeout of the server for idle or for long transactions (from version 17 on) must end it. Under a
+-- stricter isolation a claim would fail on every row that another receiver takes meanwhile. Keepalives: the server
+-- frees the rows of a machine that vanished without a word after two minutes; by default it takes two hours.
+SELECT set_config('lock_timeout', ?::text, false),
+       set_config('statement_timeout', ?::text, false),
+       set_config('idle_in_transaction_session_timeout', '0', false),
+       (SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'),
+       set_config('tcp_keepalives_idle', '60', false),
+       set_config('tcp_keepalives_interval', '10', false),
+       set_config('tcp_keepalives_count', '6', false),
+       set_config('default_transaction_isolation', 'read committed', false),
+       set_config('enable_seqscan', 'off', false),
+       set_config('enable_bitmapscan', 'off', false),
+       set_config('enable_hashjoin', 'off', false),
+       set_config('enable_mergejoin', 'off', false),
+       set_config('jit', 'off', false)

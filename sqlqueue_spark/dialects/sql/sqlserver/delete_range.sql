@@ -1,0 +1,6 @@
+-- delete_range.sql · SQL Server · deletes one run of a claim that this transaction has locked
+-- in: first RowVersion, last RowVersion     out: number of rows
+-- As delete.sql for the usual claim, which is one run. At most 4,000 rows a statement.
+DELETE q
+FROM {queue} AS q WITH (ROWLOCK, FORCESEEK)
+WHERE q.RowVersion BETWEEN ? AND ?

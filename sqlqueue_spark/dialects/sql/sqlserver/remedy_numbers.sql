@@ -1,0 +1,1 @@
+-- remedy_numbers.sql · SQL Server · nothing to do: a bigint identity does not end

@@ -1,0 +1,107 @@
+"""SQL Server 2016 and later, and Azure SQL: the tables of the .NET transport for SQL Server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from typing import ClassVar
+
+from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.dialects.base import Dialect, DriverError, Kind
+from sqlqueue_spark.outgoing import Outgoing
+
+# https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
+_NUMBERS = {
+    64: Kind.CONNECTION_LOST,
+    208: Kind.NO_TABLE,
+    207: Kind.WRONG_SHAPE,
+    229: Kind.NO_RIGHT,
+    230: Kind.NO_RIGHT,
+    233: Kind.CONNECTION_LOST,
+    262: Kind.NO_RIGHT,
+    596: Kind.CONNECTION_LOST,  # the session was killed
+    601: Kind.GAVE_WAY,  # a scan without locks met data that moved
+    976: Kind.NOT_REACHED,  # the replica that we know is no longer the primary one
+    983: Kind.NOT_REACHED,
+    1204: Kind.GAVE_WAY,  # no memory for more locks
+    1205: Kind.GAVE_WAY,
+    1222: Kind.LOCK_TIMEOUT,
+    1913: Kind.EXISTS_ALREADY,
+    2601: Kind.DUPLICATE,
+    2627: Kind.DUPLICATE,
+    2714: Kind.EXISTS_ALREADY,
+    3906: Kind.GAVE_WAY,  # the database is read-only on this replica
+    4060: Kind.NO_DATABASE,
+    6005: Kind.NOT_REACHED,  # the server is being shut down
+    8645: Kind.GAVE_WAY,  # no memory for the statement in time
+    8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
+    10053: Kind.CONNECTION_LOST,
+    10054: Kind.CONNECTION_LOST,
+    10060: Kind.NOT_REACHED,
+    10928: Kind.GAVE_WAY,
+    10929: Kind.GAVE_WAY,
+    18452: Kind.LOGIN_REFUSED,
+    18456: Kind.LOGIN_REFUSED,
+    40197: Kind.CONNECTION_LOST,
+    40501: Kind.GAVE_WAY,
+    40613: Kind.NOT_REACHED,
+    49918: Kind.GAVE_WAY,
+    49919: Kind.GAVE_WAY,
+    49920: Kind.GAVE_WAY,
+}
+_STATES = {
+    "08": Kind.CONNECTION_LOST,
+    "IMC": Kind.CONNECTION_LOST,  # the driver found an idle connection broken and could not mend it
+    "28": Kind.LOGIN_REFUSED,
+    "42S01": Kind.EXISTS_ALREADY,
+    "42S02": Kind.NO_TABLE,
+    "42S22": Kind.WRONG_SHAPE,
+    "40001": Kind.GAVE_WAY,
+    "HYT00": Kind.TIMED_OUT,
+    "HYT01": Kind.NOT_REACHED,
+}
+
+
+class SqlServer(Dialect):
+    """The ``sqlserver`` dialect."""
+
+    name: ClassVar[str] = "sqlserver"
+    title: ClassVar[str] = "SQL Server"
+    default_schema: ClassVar[str] = "dbo"
+    # A statement that takes about 5,000 locks may be escalated to a table lock, which stops every sender.
+    chunk: ClassVar[int] = 4_000
+
+    def speaks(self, url: str) -> bool:
+        return re.search(r"(?i)(^|;)\s*(driver|server|dsn)\s*=", url) is not None
+
+    def quote(self, name: str) -> str:
+        return "[" + name.replace("]", "]]") + "]"
+
+    def bind(self, runs: Runs) -> tuple[object, ...]:
+        return (json.dumps(list(runs), separators=(",", ":")),)
+
+    def bind_messages(self, messages: Sequence[Outgoing]) -> tuple[object, ...]:
+        rows = [
+            (
+                number,
+                message.id,
+                message.ttl_ms,
+                message.headers,
+                None if message.body is None else base64.b64encode(message.body).decode("ascii"),
+                message.correlation_id,
+                message.reply_to,
+            )
+            for number, message in enumerate(messages)
+        ]
+        return (json.dumps(rows, ensure_ascii=False, separators=(",", ":")),)
+
+    def literal(self, text: str) -> str:
+        return "N'" + text.replace("'", "''") + "'"
+
+    def kind(self, error: DriverError) -> Kind:
+        if error.number in _NUMBERS:
+            return _NUMBERS[error.number]
+        state = error.sqlstate or ""
+        return _STATES.get(state) or _STATES.get(state[:3]) or _STATES.get(state[:2]) or Kind.OTHER

@@ -1,0 +1,66 @@
+"""A message as the stream shows it: its columns, its headers, its times.
+
+Formats: the headers and times of NServiceBus. Headers are a JSON object of strings; NULL or empty text means
+no headers; anything else is poison, which is passed on as it is and never an error here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+MESSAGE_ID = "NServiceBus.MessageId"
+TIME_SENT = "NServiceBus.TimeSent"
+ENCLOSED_MESSAGE_TYPES = "NServiceBus.EnclosedMessageTypes"
+
+#: The columns of the stream in their order, with Spark's names for their types.
+COLUMNS = {
+    "Id": "string",
+    "CorrelationId": "string",
+    "ReplyToAddress": "string",
+    "Recoverable": "boolean",
+    "Expires": "timestamp",
+    "Headers": "string",
+    "Body": "binary",
+    "RowVersion": "bigint",
+}
+
+_TIME = "%Y-%m-%d %H:%M:%S:%f Z"
+
+
+def parse_headers(text: str | None) -> dict[str, str] | None:
+    """Headers from their JSON; ``{}`` where there are none, None where they are poison."""
+    if not text or text.isspace():
+        return {}
+    try:
+        headers = json.loads(text.removeprefix("\ufeff"))
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+        return None
+    return headers
+
+
+def format_headers(headers: Mapping[str, str]) -> str:
+    """Headers as the .NET senders write them: compact, a slash escaped, and astral characters too."""
+    text = json.dumps(headers, ensure_ascii=False, separators=(",", ":")).replace("/", "\\/")
+    return "".join(c if c <= "\uffff" else json.dumps(c)[1:-1] for c in text)
+
+
+def format_time(moment: datetime) -> str:
+    """A time as headers carry it: exactly 28 characters, in UTC."""
+    return moment.astimezone(UTC).strftime(_TIME)
+
+
+def time_sent(headers: str | None) -> datetime | None:
+    """When a message was sent, by its headers' JSON; None where they do not tell."""
+    return parse_time((parse_headers(headers) or {}).get(TIME_SENT))
+
+
+def parse_time(text: str | None) -> datetime | None:
+    """The inverse of :func:`format_time`; None where the text is no such time."""
+    try:
+        return datetime.strptime(text or "", _TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return None

@@ -1,0 +1,69 @@
+"""What Spark writes into the checkpoint for a micro-batch: the exact rows, and how to prove that they are the same.
+
+A RowVersion alone proves nothing: a truncated or restored table hands out the same numbers again. So an offset
+carries the table's identity and the row ids of some dozens of witnesses spread over the claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.errors import ConfigurationError
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offset:
+    """The rows of one micro-batch. ``live`` are emitted and deleted, ``expired`` are only deleted."""
+
+    queue: str
+    identity: str
+    live: Runs
+    expired: Runs
+    witnesses: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def claimed(self) -> int:
+        """How many rows, expired ones among them."""
+        return len(self.live) + len(self.expired)
+
+    def to_json(self) -> dict[str, Any]:
+        """For Spark. Equal offsets give equal texts."""
+        return {
+            "version": VERSION,
+            "queue": self.queue,
+            "table": self.identity,
+            "rows": len(self.live),
+            "live": self.live.encode(),
+            "expired": self.expired.encode() if len(self.expired) else "",
+            "witnesses": {str(row_version): row_id for row_version, row_id in self.witnesses.items()},
+        }
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Self | None:
+        """Read an offset; None for the one before the first batch.
+
+        :raises ConfigurationError: this is no offset of ours, or a newer version wrote it.
+        """
+        if given == INITIAL:
+            return None
+        if given.get("version") != VERSION or "live" not in given:
+            raise ConfigurationError(
+                f"The checkpoint holds an offset that this version of sqlqueue cannot read (version "
+                f"{given.get('version')!r}, expected {VERSION}); use the version that wrote it, or a new checkpoint."
+            )
+        return cls(
+            queue=given["queue"],
+            identity=given["table"],
+            live=Runs.decode(given["live"]),
+            expired=Runs.decode(given["expired"]) if given["expired"] else Runs(),
+            witnesses={int(row_version): row_id for row_version, row_id in given["witnesses"].items()},
+        )
+
+
+#: The offset before the first batch.
+INITIAL: dict[str, Any] = {"version": VERSION}

@@ -1,0 +1,6 @@
+"""Receiving: a claim held in one open transaction until Spark proves the batch is done."""
+
+from sqlqueue_spark.receive.receiver import Receiver
+from sqlqueue_spark.receive.slices import Slice, SliceReader
+
+__all__ = ["Receiver", "Slice", "SliceReader"]

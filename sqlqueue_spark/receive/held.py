@@ -1,0 +1,112 @@
+"""The rows of one micro-batch, held in one open transaction until Spark proves the batch is done."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sqlqueue_spark import faults
+from sqlqueue_spark.errors import ClaimLost
+from sqlqueue_spark.offsets import Offset
+from sqlqueue_spark.queues import Queue
+from sqlqueue_spark.receive.claiming import Claimed, Limits, claim
+from sqlqueue_spark.receive.relocking import delete, relock
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+#: How many rows of a claim vouch for it.
+_WITNESSES = 32
+
+
+@dataclass
+class Held:
+    """A claim, and the queue whose connection's open transaction holds its rows.
+
+    ``start`` and ``end`` are the offsets that the batch lies between, as Spark knows them; ``rows`` are those that
+    are locked, after a replay fewer than the offset names. ``full`` says that a limit ended the claim, not the queue.
+    """
+
+    queue: Queue
+    start: Json
+    end: Json
+    offset: Offset
+    rows: Claimed
+    full: bool = False
+    #: The rows are deleted in the open transaction already, which others see only once it is committed.
+    deleted: bool = False
+    #: The transaction is gone, and every lock with it.
+    lost: bool = False
+
+    @property
+    def last(self) -> int:
+        """The highest RowVersion that was claimed."""
+        return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
+
+    def delete(self) -> None:
+        """Delete the rows in the open transaction. Calling again is harmless.
+
+        :raises ClaimLost: rows that were locked are gone; nothing was deleted.
+        """
+        if self.deleted:
+            return
+        try:
+            delete(self.queue, self.rows)
+        except ClaimLost:
+            self.release()
+            raise
+        self.deleted = True
+
+    def settle(self) -> None:
+        """Delete the rows and commit. Errors as :meth:`delete`."""
+        faults.step(faults.COMMIT_LOGGED)
+        self.delete()
+        faults.step(faults.DELETED)
+        self.queue.connection.commit()
+        faults.step(faults.COMMITTED)
+
+    def settle_again(self, queue: Queue) -> None:
+        """Delete in ``queue``'s transaction what is left after the own one was lost: the rows were processed."""
+        left = relock(queue, replace(self.offset, live=self.rows.live, expired=self.rows.expired))
+        if left is not None:
+            delete(queue, left)
+            log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our own lost "
+                        "commit, or taken by another consumer and are processed twice",
+                        queue.table.name, left.rows, self.rows.rows - left.rows)  # fmt: skip
+
+    def release(self) -> None:
+        """Give the rows back to everybody. Never raises."""
+        self.lost = True
+        self.queue.connection.close()
+
+
+def hold(queue: Queue, start: Json, after: int, up_to: int, limits: Limits) -> Held | None:
+    """Claim the next rows; None when there are none, and then no transaction is left open.
+
+    Rows that have all expired are deleted here and now, without a batch.
+    """
+    while True:
+        claimed = claim(queue, after, up_to, limits)
+        if claimed.live:
+            break
+        if not claimed.expired:
+            queue.connection.rollback()
+            return None
+        queue.delete(claimed.expired)
+        queue.connection.commit()
+        log.info("expired queue=%s deleted=%d", queue.table.name, len(claimed.expired))
+    offset = Offset(
+        queue=queue.table.name,
+        identity=queue.identity() or "",
+        live=claimed.live,
+        expired=claimed.expired,
+        witnesses=queue.ids(claimed.live.spread(_WITNESSES)),
+    )
+    log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", queue.table.name, len(claimed.live),
+             len(claimed.expired), claimed.bytes, claimed.live.first, claimed.live.last)  # fmt: skip
+    held = Held(queue, start, offset.to_json(), offset, claimed, full=claimed.full)
+    if queue.connection.dialect.reads_see_open_deletes:
+        held.delete()
+    return held

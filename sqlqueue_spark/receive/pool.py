@@ -1,0 +1,80 @@
+"""The connections of one receiver, each with the queue found on it; one that failed is never used again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from sqlqueue_spark import queues
+from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.queues import Queue
+
+
+class Pool:
+    """Lends open queues. A claim keeps the one it was made on until it is settled."""
+
+    def __init__(self, options: SourceOptions, on_first_open: Callable[[Queue], None] | None) -> None:
+        self._options = options
+        self._target = Target.of(options)
+        self._on_first_open = on_first_open
+        self._free: list[Queue] = []
+        self._lock = threading.Lock()
+        #: Whether the database was ever reached: until then an error is the configuration's.
+        self.opened_before = False
+
+    def borrow(self) -> Queue:
+        """A queue on a connection with no open transaction."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+        try:
+            connection = connect(self._target)
+        except ConfigurationError as error:
+            if not self.opened_before:
+                raise
+            # A database that fails over refuses logins for a while.
+            raise ConnectionLost(str(error)) from error
+        try:
+            dialect = self._target.dialect
+            naming = self._options.naming(dialect.default_schema, quoted_addresses=dialect.quoted_addresses)
+            queue = queues.get(connection, self._options.queue, naming)
+            if self._on_first_open is not None and not self.opened_before:
+                self._on_first_open(queue)
+            connection.rollback()
+        except BaseException:
+            connection.close()
+            raise
+        self.opened_before = True
+        return queue
+
+    def give_back(self, queue: Queue) -> None:
+        """Take back a queue whose transaction has ended."""
+        with self._lock:
+            self._free.append(queue)
+
+    @contextlib.contextmanager
+    def borrowed(self) -> Iterator[Queue]:
+        """A queue for a block that ends its own transaction; after an error its connection is closed."""
+        queue = self.borrow()
+        try:
+            yield queue
+        except BaseException:
+            queue.connection.close()
+            raise
+        self.give_back(queue)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Queue]:
+        """A queue for a block that is one transaction."""
+        with self.borrowed() as queue, queue.connection.transaction():
+            yield queue
+
+    def close(self) -> None:
+        """End the connections that are not lent."""
+        with self._lock:
+            free, self._free = self._free, []
+        for queue in free:
+            queue.connection.close()

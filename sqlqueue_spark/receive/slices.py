@@ -1,0 +1,154 @@
+"""One slice of a claim: planned on the driver, read and counted on a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark import faults
+from sqlqueue_spark.claims import Runs, balanced
+from sqlqueue_spark.connections import Reader, Target, open_reader
+from sqlqueue_spark.errors import ClaimLost, TryAgain
+from sqlqueue_spark.receive.claiming import Claimed
+
+SCHEMA = pa.schema(
+    [
+        ("Id", pa.string()),
+        ("CorrelationId", pa.string()),
+        ("ReplyToAddress", pa.string()),
+        ("Recoverable", pa.bool_()),
+        ("Expires", pa.timestamp("us", tz="UTC")),
+        ("Headers", pa.string()),
+        ("Body", pa.binary()),
+        ("RowVersion", pa.int64()),
+    ]
+)
+
+#: Rows further apart are read by statements of their own: a statement costs about as much as so many rows.
+_GAP = 200
+#: A worker keeps its connection so long for the next slice.
+_IDLE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """Rows that one task reads, and the statement that reads them."""
+
+    statement: str
+    queue: str
+    rows: Runs
+
+
+def plan(statement: str, queue: str, claimed: Claimed, pieces: int) -> list[Slice]:
+    """Cut a claim into at most ``pieces`` contiguous slices of similar bytes."""
+    counts = balanced(claimed.sizes, pieces)
+    return [Slice(statement=statement, queue=queue, rows=rows) for rows in claimed.live.cut(counts)]
+
+
+class SliceReader:
+    """Reads slices on a worker, one after the other, over a connection of its own."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
+        """The rows of a slice in RowVersion order, and exactly those.
+
+        :raises ClaimLost: fewer rows are there than were claimed; the batch must not be logged.
+        """
+        seen = 0
+        for batch in self._batches(part):
+            seen += batch.num_rows
+            yield batch
+            faults.step(faults.HALF_READ)
+        if seen != len(part.rows):
+            raise ClaimLost(
+                f"A slice of {part.queue} has {seen} of the {len(part.rows)} rows that were claimed: the claim's transaction "
+                "was lost and another consumer took rows, so this batch fails; start the stream again to replay it."
+            )
+
+    def peek(self, part: Slice) -> Iterator[pa.RecordBatch]:
+        """What is there of a range in RowVersion order; others may take rows meanwhile."""
+        return self._batches(part)
+
+    def _batches(self, part: Slice) -> Iterator[pa.RecordBatch]:
+        begun = False
+        try:
+            for batch in self._attempt(part):
+                begun = True
+                yield batch
+            return
+        except TryAgain:
+            if begun:
+                raise
+        yield from self._attempt(part)  # a kept connection may have died since its last slice
+
+    def _attempt(self, part: Slice) -> Iterator[pa.RecordBatch]:
+        reader = _KEPT.take(self._target) or open_reader(self._target)
+        try:
+            for span in part.rows.spans(_GAP):
+                whole = len(span) == span.last - span.first + 1
+                with contextlib.closing(
+                    reader.batches(part.statement, (span.first, span.last), SCHEMA)
+                ) as batches:
+                    for batch in batches:
+                        kept = batch if whole else _only(batch, span)
+                        if kept.num_rows:
+                            yield kept
+        except BaseException:
+            reader.close()
+            raise
+        _KEPT.put(self._target, reader)
+
+
+def _only(batch: pa.RecordBatch, rows: Runs) -> pa.RecordBatch:
+    """The rows of a batch, which ascend, that belong to the claim."""
+    numbers = batch.column("RowVersion")
+    claimed = rows.between(numbers[0].as_py(), numbers[-1].as_py()).rows()
+    return batch.filter(pc.is_in(numbers, value_set=pa.array(claimed, pa.int64())))
+
+
+class _Kept:
+    """The connection that a worker process keeps between slices: making one costs as much as 40,000 rows."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: tuple[Target, Reader] | None = None
+        self._timer: threading.Timer | None = None
+
+    def take(self, target: Target) -> Reader | None:
+        """The kept connection, if it leads to the same place."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+            if self._timer is not None:
+                self._timer.cancel()
+        if kept is None:
+            return None
+        if kept[0] == target:
+            return kept[1]
+        kept[1].close()
+        return None
+
+    def put(self, target: Target, reader: Reader) -> None:
+        """Keep a connection for a while."""
+        with self._lock:
+            replaced, self._kept = self._kept, (target, reader)
+            self._timer = threading.Timer(_IDLE_SECONDS, self._close)
+            self._timer.daemon = True
+            self._timer.start()
+        if replaced is not None:
+            replaced[1].close()
+
+    def _close(self) -> None:
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            kept[1].close()
+
+
+_KEPT = _Kept()

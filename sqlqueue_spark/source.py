@@ -1,0 +1,177 @@
+"""``format("sqlqueue")``: translates between Spark's reader interfaces and the receiver; decides nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sqlqueue_spark.connections import Target
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages import COLUMNS
+from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.queues import Queue
+from sqlqueue_spark.receive import Receiver, Slice, SliceReader
+from sqlqueue_spark.receive.peeking import plan_peek
+
+log = logging.getLogger(__name__)
+
+_TYPES: dict[str, DataType] = {
+    "string": StringType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestampType(),
+    "binary": BinaryType(),
+    "bigint": LongType(),
+}
+_READER_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
+SCHEMA = StructType([StructField(name, _TYPES[type_]) for name, type_ in COLUMNS.items()])
+
+
+class SqlQueueDataSource(DataSource):
+    """Reads SQL queue tables: ``spark.readStream`` receives, ``spark.read`` peeks."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sqlqueue"
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> SqlQueueStreamReader:
+        _check(schema)
+        return SqlQueueStreamReader(SourceOptions.parse(self.options))
+
+    def reader(self, schema: StructType) -> SqlQueuePeekReader:
+        _check(schema)
+        return SqlQueuePeekReader(SourceOptions.parse(self.options))
+
+
+@dataclass
+class SlicePartition(InputPartition):
+    """A slice on its way to a worker."""
+
+    part: Slice
+
+
+class SqlQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream's reader; its methods run in one process on the driver, ``read`` in the workers."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        _log_to_stderr()
+        _leave_ctrl_c_to_the_program()
+        self._options = options
+        self._receiver = Receiver(options, on_first_open=_log_findings)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return dict(INITIAL)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_messages_per_trigger)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        rows = None if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", None)
+        return self._receiver.latest(start, rows)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self._receiver.waiting()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._receiver.stop_at_present_end()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
+        return [SlicePartition(part) for part in self._receiver.plan(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
+        return SliceReader(Target.of(self._options)).read(partition.part)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._receiver.settle(end)
+
+    def stop(self) -> None:
+        self._receiver.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["options"])  # type: ignore[misc] # a reader opens nothing when made
+
+
+class SqlQueuePeekReader(DataSourceReader):
+    """A look at the rows that a stream would receive; nothing is locked or deleted."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[SlicePartition]:
+        return [SlicePartition(part) for part in plan_peek(self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, SlicePartition):  # Spark's own, where there is nothing to read
+            return iter(())
+        return SliceReader(Target.of(self._options)).peek(partition.part)
+
+
+def _check(schema: StructType) -> None:
+    """Refuse a user's schema that differs: Spark would pass it through unchecked."""
+    if schema != SCHEMA:
+        raise ConfigurationError(
+            f"The schema {schema.simpleString()} is not the queue's; leave out .schema(…) and select or cast "
+            f"columns of {SCHEMA.simpleString()}."
+        )
+
+
+def _log_to_stderr() -> None:
+    """Show what ``SQLQUEUE_LOG`` asks for, in processes that Spark starts and nobody configures; else warnings."""
+    ours = logging.getLogger("sqlqueue_spark")
+    level = os.environ.get("SQLQUEUE_LOG", "").upper()
+    if level in logging.getLevelNamesMapping() and not ours.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        ours.addHandler(handler)
+        ours.setLevel(level)
+
+
+def _leave_ctrl_c_to_the_program() -> None:
+    """Outlive the Ctrl-C that a terminal sends to Spark's reader process too: the program may want to end its batch."""
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if (
+        main is not None
+        and main.name == _READER_PROCESS
+        and threading.current_thread() is threading.main_thread()
+    ):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _log_findings(queue: Queue) -> None:
+    """Say once, at the start, what ``sqlqueue inspect`` would find."""
+    from sqlqueue_spark.schema import findings
+
+    for finding in findings(queue.connection, queue.table):
+        log.warning("finding queue=%s: %s %s", queue.table.name, finding.message, finding.remedy_sql)

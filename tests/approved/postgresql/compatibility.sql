@@ -1,0 +1,1 @@
+SELECT 'server version', current_setting('server_version_num')::int / 10000, 13

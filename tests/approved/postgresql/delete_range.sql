@@ -1,0 +1,2 @@
+DELETE FROM "public"."orders"
+WHERE seq BETWEEN ? AND ?

@@ -1,0 +1,1 @@
+CREATE UNIQUE INDEX CONCURRENTLY "Index_RowVersion" ON "public"."orders" (seq);

@@ -1,0 +1,1 @@
+SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = ?

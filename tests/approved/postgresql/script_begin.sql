@@ -1,0 +1,2 @@
+BEGIN;
+SELECT pg_advisory_xact_lock(hashtextextended(?, 0));

@@ -1,0 +1,13 @@
+SELECT set_config('lock_timeout', ?::text, false),
+       set_config('statement_timeout', ?::text, false),
+       set_config('idle_in_transaction_session_timeout', '0', false),
+       (SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'),
+       set_config('tcp_keepalives_idle', '60', false),
+       set_config('tcp_keepalives_interval', '10', false),
+       set_config('tcp_keepalives_count', '6', false),
+       set_config('default_transaction_isolation', 'read committed', false),
+       set_config('enable_seqscan', 'off', false),
+       set_config('enable_bitmapscan', 'off', false),
+       set_config('enable_hashjoin', 'off', false),
+       set_config('enable_mergejoin', 'off', false),
+       set_config('jit', 'off', false)

@@ -1,0 +1,5 @@
+SELECT (SELECT max(seq) FROM "public"."orders") - q.seq + 1, q.headers, statement_timestamp() AT TIME ZONE 'UTC'
+FROM "public"."orders" AS q
+WHERE q.seq > ?
+ORDER BY q.seq
+LIMIT 1

@@ -1,0 +1,7 @@
+SELECT RowVersion,
+       CAST(CASE WHEN Expires <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS bit) AS expired,
+       COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes
+FROM [dbo].[orders] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+WHERE RowVersion > ? AND RowVersion <= ?
+ORDER BY RowVersion
+OFFSET 0 ROWS FETCH NEXT ? ROWS ONLY

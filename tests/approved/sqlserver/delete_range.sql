@@ -1,0 +1,3 @@
+DELETE q
+FROM [dbo].[orders] AS q WITH (ROWLOCK, FORCESEEK)
+WHERE q.RowVersion BETWEEN ? AND ?

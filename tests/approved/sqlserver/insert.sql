@@ -1,0 +1,22 @@
+INSERT INTO [dbo].[orders] ([Id], [Recoverable], [Expires], [Headers], [Body])
+SELECT [Id], [Recoverable], [Expires], [Headers], [Body]
+FROM (
+    SELECT j.n,
+           j.Id,
+           j.CorrelationId,
+           j.ReplyToAddress,
+           CAST(1 AS bit) AS Recoverable,
+           DATEADD(millisecond, j.ttl % 1000, DATEADD(second, j.ttl / 1000, GETUTCDATE())) AS Expires,
+           j.Headers,
+           j.Body
+    FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (
+        n int '$[0]',
+        Id uniqueidentifier '$[1]',
+        ttl bigint '$[2]',
+        Headers nvarchar(max) '$[3]',
+        Body varbinary(max) '$[4]',
+        CorrelationId nvarchar(255) '$[5]',
+        ReplyToAddress nvarchar(255) '$[6]'
+    ) AS j
+) AS m
+ORDER BY m.n

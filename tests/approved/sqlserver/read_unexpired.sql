@@ -1,0 +1,11 @@
+SELECT LOWER(CONVERT(char(36), Id)) AS Id,
+       CAST(NULL AS nvarchar(255)) AS CorrelationId,
+       CAST(NULL AS nvarchar(255)) AS ReplyToAddress,
+       CAST([Recoverable] AS bit) AS Recoverable,
+       Expires,
+       CAST(Headers AS nvarchar(max)) AS Headers,
+       Body,
+       RowVersion
+FROM [dbo].[orders] WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+WHERE RowVersion BETWEEN ? AND ? AND (Expires IS NULL OR Expires > SYSUTCDATETIME())
+ORDER BY RowVersion

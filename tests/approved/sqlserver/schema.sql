@@ -1,0 +1,1 @@
+SELECT name FROM [shop].sys.schemas WHERE name = ?

@@ -1,0 +1,5 @@
+SELECT TOP (1) (SELECT MAX(RowVersion) FROM [dbo].[orders] WITH (READUNCOMMITTED)) - q.RowVersion + 1,
+       CAST(q.Headers AS nvarchar(max)), SYSUTCDATETIME()
+FROM [dbo].[orders] AS q WITH (READUNCOMMITTED)
+WHERE q.RowVersion > ?
+ORDER BY q.RowVersion

@@ -1,0 +1,176 @@
+"""The command on a real queue: what it prints, what it returns, and what it never prints."""
+
+import json
+import re
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark.cli import main
+from tests.conftest import GUARDED_PASSWORD
+from tests.support.messages import headers, message_id
+
+
+def run(engine, *arguments, **more):
+    return CliRunner(env={"SQLQUEUE_URL": engine.url}).invoke(main, [*arguments], **more)
+
+
+def said(engine, *arguments, **more):
+    result = run(engine, *arguments, **more)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+def test_a_queue_lives_its_whole_life_by_command(engine, tmp_path):
+    name = said(engine, "length", "--json", *created(engine))
+    queue = json.loads(name)["queue"]
+    assert said(engine, "create", "orders") == f"{queue} was there already\n"
+    (tmp_path / "body").write_bytes(b"\xff\x00")
+    message = ("--type", "Shop.OrderPlaced, Shop", "--header", "a=b=c", "--ttl", "10m")
+    sent = said(engine, "send", "orders", *message, "--body", f"@{tmp_path / 'body'}")
+    found = re.fullmatch(r"sent (\S{36}) to orders\n", sent)
+    assert found
+    (line,) = said(engine, "peek", "orders", "--json").splitlines()
+    peeked = json.loads(line)
+    assert peeked["headers"]["NServiceBus.MessageId"] == found[1]
+    assert (peeked["headers"]["a"], peeked["bodyBase64"], peeked["rowVersion"]) == ("b=c", "/wA=", 1)
+    assert peeked["expires"].endswith("Z")
+    assert re.fullmatch(
+        r"number +sent +message id +type +body\n"
+        rf"1 +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d:\d{{6}} Z +{found[1]} +Shop\.OrderPlaced +2 B\n",
+        said(engine, "peek", "orders"),
+    )
+    assert "sent 5,000 messages to orders in " in said(engine, "send", "orders", "--count", "5000")
+    length = json.loads(said(engine, "length", "orders", "--json"))
+    assert (length["rows"], length["expired"]) == (5_001, 0)
+    assert re.match(
+        rf"{re.escape(queue)}\n  rows     5,001\n  expired  0\n", said(engine, "length", "orders")
+    )
+    assert said(engine, "purge", "orders", "--expired", "--yes") == "deleted 0 expired messages from orders\n"
+    assert said(engine, "purge", "orders", "--yes") == "deleted 5,001 messages from orders\n"
+    assert said(engine, "peek", "orders") == "orders is empty\n"
+
+
+def created(engine):
+    said(engine, "create", "orders")
+    return ("orders",)
+
+
+def test_create_makes_callback_queues_and_companions(postgresql):
+    made = said(postgresql, "create", "Sales", "Billing", "--instance", "A", "--with", "error, audit")
+    names = [line.removeprefix("created ").partition("@")[0] for line in made.splitlines()]
+    assert names == ["Sales", "Billing", "Sales.A", "Billing.A", "error", "audit"]
+
+
+def test_what_is_typed_must_be_the_queues_name_before_a_purge(postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(3)
+    refused = run(postgresql, "purge", "orders", input="order\n")
+    assert (refused.exit_code, queue.count()) == (1, 3)
+    assert refused.stderr.endswith("Error: That is not 'orders', so nothing more was deleted.\n")
+    assert run(postgresql, "purge", "orders", input="").exit_code == 1
+    assert queue.count() == 3
+    done = run(postgresql, "purge", "orders", input="orders\n")
+    assert (done.exit_code, done.stdout, queue.count()) == (0, "deleted 3 messages from orders\n", 0)
+
+
+def test_a_finding_is_exit_code_1_and_comes_with_its_statement(postgresql):
+    queue = postgresql.create_queue()
+    assert said(postgresql, "inspect", "orders").endswith("nothing found\n")
+    queue.execute("ALTER TABLE {table} DROP CONSTRAINT orders_seq_key")
+    result = run(postgresql, "inspect", "orders")
+    assert result.exit_code == 1
+    assert result.stdout.endswith(
+        "has no index that begins with seq: every look at the queue reads the whole table, and receiving is "
+        'refused or slow.\n  CREATE UNIQUE INDEX CONCURRENTLY "orders_seq_key" ON "public"."orders" (seq);\n'
+    )
+    as_json = run(postgresql, "inspect", "orders", "--json")
+    (finding,) = json.loads(as_json.stdout)["findings"]
+    assert (as_json.exit_code, finding["remedySql"]) == (
+        1,
+        'CREATE UNIQUE INDEX CONCURRENTLY "orders_seq_key" ON "public"."orders" (seq);',
+    )
+
+
+def test_inspect_shows_columns_and_indexes(postgresql):
+    postgresql.create_queue()
+    shown = json.loads(said(postgresql, "inspect", "orders", "--json"))
+    assert shown["columns"][0] == {"name": "id", "type": "uuid", "nullable": False, "computed": False}
+    assert shown["indexes"][1] == {
+        "name": "orders_seq_key",
+        "columns": ["seq"],
+        "unique": True,
+        "kind": "btree",
+        "filter": None,
+    }
+    assert shown["findings"] == []
+
+
+def test_poison_and_steering_characters_are_shown_as_harmless_text(postgresql):
+    queue = postgresql.create_queue()
+    for text in ("no json", '{"NServiceBus.EnclosedMessageTypes":"\\u001b[31mred, X"}', "[1]", ""):
+        with psycopg.connect(postgresql.url) as connection:
+            connection.execute("INSERT INTO orders (id, headers) VALUES (gen_random_uuid(), %s)", [text])
+    shown = said(postgresql, "peek", "orders")
+    assert "\x1b" not in shown
+    assert "\N{REPLACEMENT CHARACTER}[31mred" in shown
+    assert shown.count("headers are not a JSON object of strings") == 2
+    as_json = [json.loads(line) for line in said(postgresql, "peek", "orders", "--json").splitlines()]
+    assert [each["headers"] for each in as_json] == [
+        "no json",
+        {"NServiceBus.EnclosedMessageTypes": "\x1b[31mred, X"},
+        "[1]",
+        {},
+    ]
+    assert {each["body"] for each in as_json} == {None}
+    assert queue.count() == 4
+
+
+def test_peek_shows_as_many_as_asked(postgresql):
+    postgresql.create_queue().insert(30)
+    lines = said(postgresql, "peek", "orders", "--count", "12", "--json").splitlines()
+    found = [json.loads(line)["headers"] for line in lines]
+    assert [each["NServiceBus.MessageId"] for each in found] == [message_id(number) for number in range(12)]
+    assert found[0] == json.loads(headers(0))
+    assert len(said(postgresql, "peek", "orders").splitlines()) == 11
+
+
+def test_a_queue_that_is_not_there_is_one_sentence_and_exit_code_1(engine):
+    for command in ("inspect", "length", "peek", "send"):
+        result = run(engine, command, "nowhere", *(["--type", "T"] if command == "send" else []))
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr == (
+            f"Error: There is no queue table nowhere@[{engine.default_schema}] in this database; create it with: "
+            "sqlqueue create 'nowhere', or correct the queue name or its schema.\n"
+        )
+
+
+def test_a_wrong_password_is_one_sentence_without_it(guarded_url):
+    url = guarded_url.replace(GUARDED_PASSWORD.replace(" ", "%20"), "not%20it")
+    for arguments in (["--url", url], ["--url", guarded_url, "--password", "not it"]):
+        result = CliRunner().invoke(main, ["length", "orders", *arguments])
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert re.fullmatch(
+            r"Error: The database at \S+ refused the login of user 'guarded'; check user and password\.\n",
+            result.stderr,
+        )
+
+
+def test_credentials_may_be_kept_out_of_the_url(postgresql, guarded_url):
+    postgresql.create_queue()
+    postgresql.execute("GRANT SELECT ON orders TO guarded")
+    url = re.sub(r"guarded:[^@]*@", "", guarded_url)
+    environment = {"SQLQUEUE_URL": url, "SQLQUEUE_PASSWORD": GUARDED_PASSWORD}
+    result = CliRunner(env=environment).invoke(main, ["length", "orders", "--user", "guarded", "--json"])
+    assert (result.exit_code, json.loads(result.stdout)["rows"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["orders@sales", "orders@[sales]", "orders@elsewhere --legacy-addresses --default-schema sales"],
+)
+def test_the_schema_is_found_in_the_address_or_in_the_option(engine, address):
+    queue = engine.create_queue(schema="sales")
+    queue.insert(2)
+    assert json.loads(said(engine, "length", *address.split(), "--json"))["rows"] == 2

@@ -1,0 +1,163 @@
+"""Creating queues: the classic table, once, whoever else creates it at the same time and whatever it is called."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from sqlqueue_spark import admin
+from sqlqueue_spark.admin import Created
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.tables import Column
+from tests.conftest import GUARDED_PASSWORD
+
+HOSTILE = [
+    'or]de"rs',
+    "with space",
+    "my.table",
+    "we?ird",
+    "per%cent",
+    "br{ace}",
+    "o'clock",
+    r"back\slash",
+    "DROP TABLE x; --",
+    "größe",
+]
+CLASSIC = {
+    "postgresql": [
+        Column("id", "uuid", False, False),
+        Column("expires", "timestamp without time zone", True, False),
+        Column("headers", "text", False, False),
+        Column("body", "bytea", True, False),
+        Column("seq", "bigint", False, False),
+    ],
+    "sqlserver": [
+        Column("Id", "uniqueidentifier", False, False),
+        Column("CorrelationId", "varchar", True, False),
+        Column("ReplyToAddress", "varchar", True, False),
+        Column("Recoverable", "bit", False, False),
+        Column("Expires", "datetime", True, False),
+        Column("Headers", "nvarchar(max)", False, False),
+        Column("Body", "varbinary(max)", True, False),
+        Column("RowVersion", "bigint", False, False),
+    ],
+}
+INDEXED = {
+    "postgresql": {("id",): ("btree", True), ("seq",): ("btree", True)},
+    "sqlserver": {("RowVersion",): ("clustered", False), ("Expires",): ("nonclustered", False)},
+}
+
+
+def options(engine, **more):
+    return ConnectionOptions.parse({"url": engine.url, **more})
+
+
+def canonical(engine, name, schema=None):
+    database = engine.url.rpartition("/")[2] if engine.name == "postgresql" else engine.url.rpartition("=")[2]
+    return f"{name}@[{schema or engine.default_schema}]@[{database}]"
+
+
+def test_a_created_table_is_the_classic_one(engine):
+    assert admin.create(options(engine), ["orders"]) == [Created(queue=canonical(engine, "orders"), new=True)]
+    found = admin.inspect(options(engine), "orders")
+    indexed = {index.columns: (index.kind, index.unique) for index in found.indexes}
+    assert (found.columns, indexed, found.findings) == (CLASSIC[engine.name], INDEXED[engine.name], [])
+
+
+def test_creating_again_changes_nothing(engine):
+    queue = engine.create_queue()
+    queue.insert(3)
+    assert admin.create(options(engine), ["orders"]) == [
+        Created(queue=canonical(engine, "orders"), new=False)
+    ]
+    assert queue.count() == 3
+
+
+def test_eight_who_create_the_same_queues_at_once_all_succeed_and_each_queue_is_made_once(engine):
+    names = [f"queue {number}" for number in range(10)]
+    with ThreadPoolExecutor(8) as pool:
+        made = [*pool.map(lambda _: admin.create(options(engine), names), range(8))]
+    for number, name in enumerate(names):
+        each = [result[number] for result in made]
+        assert {created.queue for created in each} == {canonical(engine, name)}
+        assert [created.new for created in each].count(True) == 1
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_just_an_odd_name(engine, name):
+    said = options(engine)
+    admin.create(said, [name])
+    message_id = admin.send(said, name, admin.Draft(body=b"{}", message_type="T"))
+    assert (message_id in engine.queue(name).rows()[0].headers, admin.length(said, name).rows) == (True, 1)
+    assert [message.body for message in admin.peek(said, name)] == [b"{}"]
+    assert admin.inspect(said, name).findings == []
+    assert admin.purge(said, name) == 1
+    assert engine.queue(name).count() == 0
+
+
+def test_instances_get_callback_queues_and_companions_come_along(engine):
+    made = admin.create(options(engine), ["Sales"], instances=["A", "B"], companions=["error", "audit"])
+    names = ["Sales", "Sales.A", "Sales.B", "error", "audit"]
+    assert made == [Created(queue=canonical(engine, name), new=True) for name in names]
+
+
+def test_a_schema_that_is_not_there_is_named_with_its_remedy(engine):
+    with pytest.raises(ConfigurationError) as caught:
+        admin.create(options(engine), ["orders@[no]]ne]"])
+    remedy = {"postgresql": 'CREATE SCHEMA "no]ne"', "sqlserver": "CREATE SCHEMA [no]]ne]"}[engine.name]
+    assert str(caught.value) == (
+        f"There is no schema 'no]ne' for the queue orders@[no]]ne]; create it with: {remedy}, or correct "
+        "the schema."
+    )
+
+
+def test_a_name_of_55_bytes_is_created_and_one_of_56_is_refused(postgresql):
+    fitting = "ü" * 27 + "x"
+    assert admin.create(options(postgresql), [fitting])[0].new
+    assert admin.inspect(options(postgresql), fitting).findings == []
+    with pytest.raises(ConfigurationError) as caught:
+        admin.create(options(postgresql), [fitting + "x"])
+    assert str(caught.value) == (
+        f"The queue name '{fitting}x' is 56 bytes long, but a queue table on PostgreSQL has at most 55; "
+        "choose a shorter name."
+    )
+
+
+def test_a_view_of_the_same_name_is_no_queue_and_the_refusal_says_so(postgresql):
+    postgresql.execute("CREATE VIEW orders AS SELECT 1 AS one")
+    with pytest.raises(QueueError) as caught:
+        admin.create(options(postgresql), ["orders"])
+    assert str(caught.value) == (
+        "Something else than a table is called orders@[public] (a view, say), so the queue was not created; "
+        "choose another name."
+    )
+
+
+def test_who_may_not_create_is_told_which_right_is_missing(postgresql, guarded_url):
+    with pytest.raises(ConfigurationError, match="permission denied for schema public") as caught:
+        admin.create(ConnectionOptions.parse({"url": guarded_url}), ["orders"])
+    assert GUARDED_PASSWORD not in str(caught.value)
+
+
+def test_the_script_for_administrators_creates_the_same_table_any_number_of_times(postgresql):
+    names = ["orders", *HOSTILE]
+    script = admin.script("postgresql", names, instances=["A"])
+    for _ in range(2):
+        with psycopg.connect(postgresql.url, autocommit=True) as connection:
+            connection.execute(script)
+    for name in (*names, "orders.A"):
+        found = admin.inspect(options(postgresql), name)
+        indexed = {index.columns: (index.kind, index.unique) for index in found.indexes}
+        assert (found.columns, indexed) == (CLASSIC["postgresql"], INDEXED["postgresql"])
+
+
+def test_the_script_for_sql_server_creates_the_same_table_any_number_of_times(sqlserver):
+    script = admin.script("sqlserver", HOSTILE)
+    for _ in range(2):
+        for batch in script.split("\nGO\n"):
+            if batch.strip():
+                sqlserver.execute(batch)
+    for name in HOSTILE:
+        found = admin.inspect(options(sqlserver), name)
+        assert (found.columns, found.findings) == (CLASSIC["sqlserver"], [])

@@ -1,0 +1,244 @@
+"""What is wrong with a table is found, with the statement that puts it right; what is only old is not."""
+
+import psycopg
+import pytest
+
+from sqlqueue_spark import admin
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.schema import Finding
+from tests.conftest import GUARDED_PASSWORD
+from tests.support.waiting import eventually
+
+
+def inspect(engine, address="orders"):
+    return admin.inspect(ConnectionOptions.parse({"url": engine.url}), address)
+
+
+def findings(engine, address="orders"):
+    return inspect(engine, address).findings
+
+
+def name_of(engine):
+    return inspect(engine).queue
+
+
+def follow(engine, finding):
+    """Do what the finding says, as a person would: statement by statement."""
+    for statement in finding.remedy_sql.split(";"):
+        if statement.strip():
+            engine.execute(statement)
+
+
+def test_a_classic_table_has_nothing_wrong(engine, queue):
+    queue.insert(1000)
+    assert findings(engine) == []
+
+
+def test_a_queue_that_is_not_there_is_said_to_be_missing(engine):
+    with pytest.raises(QueueError) as caught:
+        inspect(engine)
+    assert str(caught.value) == (
+        f"There is no queue table orders@[{engine.default_schema}] in this database; create it with: "
+        "sqlqueue create 'orders', or correct the queue name or its schema."
+    )
+
+
+VARIANTS = {
+    "a serial that has room": "ALTER TABLE {table} ALTER COLUMN seq TYPE integer",
+    "a further column": "ALTER TABLE {table} ADD COLUMN note text",
+    "a computed column": "ALTER TABLE {table} ADD COLUMN n integer GENERATED ALWAYS AS (length(headers)) STORED",
+    "headers with a length": "ALTER TABLE {table} ALTER COLUMN headers TYPE varchar(100000)",
+    "columns of the other engine": "ALTER TABLE {table} ADD COLUMN recoverable boolean NOT NULL DEFAULT true",
+    "an index more": "CREATE INDEX ON {table} (expires, lower(headers)) WHERE expires IS NOT NULL",
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS.keys())
+def test_a_variant_from_the_field_is_right_on_postgresql(postgresql, variant):
+    queue = postgresql.create_queue()
+    queue.execute(variant)
+    queue.insert(3)
+    assert findings(postgresql) == []
+
+
+SQLSERVER_VARIANTS = {
+    "a heap": (
+        "DROP INDEX Index_RowVersion ON {table}; DROP INDEX Index_Expires ON {table}; "
+        "CREATE NONCLUSTERED INDEX Index_RowVersion ON {table} (RowVersion); "
+        "CREATE NONCLUSTERED INDEX Index_Expires ON {table} (Expires) INCLUDE (Id, RowVersion) "
+        "WHERE Expires IS NOT NULL"
+    ),
+    "without Recoverable": "ALTER TABLE {table} DROP COLUMN Recoverable",
+    "without the old columns": "ALTER TABLE {table} DROP COLUMN CorrelationId, ReplyToAddress",
+    "varchar headers": "ALTER TABLE {table} ALTER COLUMN Headers varchar(max) NOT NULL",
+    "a computed column": "ALTER TABLE {table} ADD BodyString AS CAST(Body AS varchar(max))",
+}
+
+
+@pytest.mark.parametrize("variant", SQLSERVER_VARIANTS.values(), ids=SQLSERVER_VARIANTS.keys())
+def test_a_variant_from_the_field_is_right_on_sql_server_and_can_be_sent_to(sqlserver, variant):
+    queue = sqlserver.create_queue()
+    queue.execute(variant)
+    said = ConnectionOptions.parse({"url": sqlserver.url})
+    admin.send(said, "orders", admin.Draft(body=b"\xff\x00", message_type="T", headers={"größe": "ü"}))
+    (sent,) = admin.peek(said, "orders")
+    assert (findings(sqlserver), sent.body) == ([], b"\xff\x00")
+
+
+def test_a_missing_index_on_seq_is_found_and_its_statement_cures_it(postgresql):
+    postgresql.create_queue().execute("ALTER TABLE {table} DROP CONSTRAINT orders_seq_key")
+    expected = Finding(
+        message=f"{name_of(postgresql)} has no index that begins with seq: every look at the queue reads the "
+        "whole table, and receiving is refused or slow.",
+        remedy_sql='CREATE UNIQUE INDEX CONCURRENTLY "orders_seq_key" ON "public"."orders" (seq);',
+    )
+    assert findings(postgresql) == [expected]
+    follow(postgresql, expected)
+    assert findings(postgresql) == []
+
+
+def test_an_index_that_serves_only_some_rows_is_no_index_and_its_name_is_not_taken_again(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} DROP CONSTRAINT orders_seq_key")
+    queue.execute("CREATE INDEX orders_seq_key ON {table} (seq) WHERE seq > 10")
+    queue.execute("CREATE INDEX ON {table} (expires, seq)")
+    (found,) = findings(postgresql)
+    assert (
+        found.remedy_sql == 'CREATE UNIQUE INDEX CONCURRENTLY "orders_seq_key_2" ON "public"."orders" (seq);'
+    )
+    follow(postgresql, found)
+    assert findings(postgresql) == []
+
+
+def test_a_name_of_55_bytes_leaves_room_for_the_index(postgresql):
+    name = "ü" * 27 + "x"
+    postgresql.create_queue(name).execute(f'ALTER TABLE {{table}} DROP CONSTRAINT "{name}_seq_key"')
+    (found,) = findings(postgresql, name)
+    follow(postgresql, found)
+    assert findings(postgresql, name) == []
+
+
+@pytest.mark.parametrize("index,column", [("Index_RowVersion", "RowVersion"), ("Index_Expires", "Expires")])
+def test_a_missing_index_is_found_on_sql_server_and_its_statement_cures_it(sqlserver, index, column):
+    sqlserver.create_queue().execute(f"DROP INDEX {index} ON {{table}}")
+    (found,) = findings(sqlserver)
+    assert found.message.startswith(f"{name_of(sqlserver)} has no index that begins with {column}: ")
+    follow(sqlserver, found)
+    assert findings(sqlserver) == []
+
+
+def test_missing_and_mistyped_columns_are_named(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} DROP COLUMN body, ALTER COLUMN expires TYPE timestamptz")
+    queue.execute("ALTER TABLE {table} ALTER COLUMN headers TYPE jsonb USING headers::jsonb")
+    anew = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
+    name = name_of(postgresql)
+    assert findings(postgresql) == [
+        Finding(
+            message=f"The column expires of {name} is timestamp with time zone, not timestamp without time zone; "
+            f"{anew}."
+        ),
+        Finding(message=f"The column headers of {name} is jsonb, not text or character varying; {anew}."),
+        Finding(message=f"{name} has no column body (bytea); {anew}."),
+    ]
+
+
+def test_a_serial_near_its_end_is_found_and_its_statements_cure_it(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} ALTER COLUMN seq TYPE integer")
+    queue.execute("ALTER SEQUENCE orders_seq_seq AS integer")
+    queue.execute("SELECT setval('orders_seq_seq', 1073741823)")
+    assert findings(postgresql) == []
+    queue.insert(1)
+    expected = Finding(
+        message=f"{name_of(postgresql)} has used 1073741824 of the 2147483647 numbers that seq can have; no "
+        "message can be sent after the last one.",
+        remedy_sql='ALTER SEQUENCE "public"."orders_seq_seq" AS bigint;\n'
+        'ALTER TABLE "public"."orders" ALTER COLUMN seq TYPE bigint;',
+    )
+    assert findings(postgresql) == [expected]
+    follow(postgresql, expected)
+    assert findings(postgresql) == []
+
+
+def test_an_integer_column_ends_before_its_bigint_sequence_does(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} ALTER COLUMN seq TYPE integer")
+    queue.execute("SELECT setval('orders_seq_seq', 2000000000)")
+    (found,) = findings(postgresql)
+    assert "has used 2000000000 of the 2147483647 numbers" in found.message
+
+
+def test_rows_that_nothing_numbers_are_found(postgresql):
+    postgresql.create_queue().execute("ALTER TABLE {table} ALTER COLUMN seq DROP DEFAULT")
+    postgresql.execute("ALTER SEQUENCE orders_seq_seq OWNED BY NONE")
+    (found,) = findings(postgresql)
+    assert found.message.startswith(f"Nothing numbers the rows of {name_of(postgresql)}: seq is neither ")
+
+
+def test_an_identity_column_numbers_the_rows_too(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} ALTER COLUMN seq DROP DEFAULT")
+    queue.execute("ALTER TABLE {table} ALTER COLUMN seq ADD GENERATED BY DEFAULT AS IDENTITY")
+    assert findings(postgresql) == []
+
+
+def test_dead_rows_that_no_vacuum_takes_are_found_and_its_statement_cures_it(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} SET (autovacuum_enabled = off)")
+    queue.execute(
+        "INSERT INTO {table} (id, headers) SELECT gen_random_uuid(), '' FROM generate_series(1, 100010)"
+    )
+    queue.execute("DELETE FROM {table} WHERE seq > 9")
+    (found,) = eventually(lambda: findings(postgresql))
+    assert found == Finding(
+        message=f"{name_of(postgresql)} holds about 100001 dead rows beside 9 live ones: autovacuum does not "
+        "keep up, or an open transaction holds it back.",
+        remedy_sql='VACUUM "public"."orders";',
+    )
+    follow(postgresql, found)
+    eventually(lambda: findings(postgresql) == [])
+
+
+def test_a_heap_of_dead_pages_is_found_and_its_statement_cures_it(sqlserver):
+    queue = sqlserver.create_queue()
+    queue.execute(SQLSERVER_VARIANTS["a heap"])
+    queue.insert(3000, size=5000)
+    queue.execute("DELETE FROM {table} WHERE RowVersion > 9")
+    (found,) = findings(sqlserver)
+    assert found.remedy_sql == "ALTER TABLE [dbo].[orders] REBUILD;"
+    follow(sqlserver, found)
+    assert findings(sqlserver) == []
+
+
+def test_an_old_compatibility_level_is_found(sqlserver):
+    sqlserver.create_queue()
+    sqlserver.execute("ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 120")
+    (found,) = findings(sqlserver)
+    assert found.remedy_sql == "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130;"
+    follow(sqlserver, found)
+    assert findings(sqlserver) == []
+
+
+def test_looking_needs_no_right_to_any_row(postgresql, guarded_url):
+    postgresql.create_queue()
+    found = admin.inspect(ConnectionOptions.parse({"url": guarded_url}), "orders")
+    assert (found.findings, len(found.columns)) == ([], 5)
+
+
+def test_looking_waits_for_nobody(postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    with queue.locked(*range(1, 11)), psycopg.connect(postgresql.url) as other:
+        other.execute("LOCK TABLE orders IN SHARE UPDATE EXCLUSIVE MODE")
+        said = ConnectionOptions.parse({"url": postgresql.url, "lockTimeout": "1ms"})
+        assert admin.inspect(said, "orders").findings == []
+        assert admin.length(said, "orders").rows == 10
+        assert len(admin.peek(said, "orders")) == 10
+
+
+def test_a_refusal_holds_no_password(postgresql, guarded_url):
+    with pytest.raises(QueueError) as caught:
+        admin.inspect(ConnectionOptions.parse({"url": guarded_url}), "no such")
+    assert GUARDED_PASSWORD not in str(caught.value)

@@ -1,0 +1,62 @@
+"""Looking at a queue: how long it is and what comes next, changing nothing and waiting for nobody."""
+
+from datetime import datetime, timedelta
+
+from sqlqueue_spark import admin
+from sqlqueue_spark.options import ConnectionOptions
+
+PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
+
+
+def options(engine):
+    # A look that waited for anyone would fail.
+    return ConnectionOptions.parse({"url": engine.url, "lockTimeout": "1s"})
+
+
+def test_length_tells_what_stands_there(engine, queue):
+    said = options(engine)
+    assert admin.length(said, "orders").rows == 0
+    admin.send(said, "orders", admin.Draft(body=b"12345", message_type="T", headers={"x": "ü"}))
+    queue.insert(7, start=10, expires=PAST)
+    found = admin.length(said, "orders")
+    encoding = {"postgresql": "utf-8", "sqlserver": "utf-16-le"}[engine.name]
+    size = sum(len(row.headers.encode(encoding)) + len(row.body or b"") for row in queue.rows())
+    assert (found.rows, found.expired, found.bytes) == (8, 7, size)
+    assert found.oldest_sent is not None
+    assert found.oldest_age is not None
+    assert timedelta(0) <= found.oldest_age < timedelta(minutes=1)
+    with queue.locked(1, 2, 3), queue.session() as sender:
+        sender.insert(1)
+        # SQL Server counts rows that are just being sent.
+        assert admin.length(said, "orders").rows == {"postgresql": 8, "sqlserver": 9}[engine.name]
+
+
+def test_peek_shows_the_first_messages_and_holds_none(engine, queue):
+    said = options(engine)
+    queue.insert(3)
+    queue.insert(1, start=10, expires=PAST)
+    queue.insert(1, start=11)
+    with queue.locked(2):
+        found = admin.peek(said, "orders", 4)
+    rows = queue.rows()[:4]
+    assert [(m.row_version, m.id, m.headers, m.body, m.expired) for m in found] == [
+        (row.row_version, str(row.id), row.headers, row.body, row.expires == PAST) for row in rows
+    ]
+    assert queue.take(1) is not None
+
+
+def test_rows_as_others_leave_them_can_be_looked_at_measured_and_purged(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} ALTER COLUMN headers DROP NOT NULL")
+    queue.execute(
+        "INSERT INTO {table} (id, expires, headers) VALUES (gen_random_uuid(), 'infinity', NULL), "
+        "(gen_random_uuid(), '-infinity', '{{')"
+    )
+    said = options(postgresql)
+    assert [(m.expires, m.headers, m.expired) for m in admin.peek(said, "orders")] == [
+        (None, None, False),
+        (None, "{", True),
+    ]
+    found = admin.length(said, "orders")
+    assert (found.rows, found.expired, found.bytes, found.oldest_sent) == (2, 1, 1, None)
+    assert (admin.purge(said, "orders", expired=True), admin.purge(said, "orders")) == (1, 1)

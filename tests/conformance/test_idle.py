@@ -1,0 +1,152 @@
+"""An idle stream costs one look per pollInterval, and stops gently when it is asked to."""
+
+import contextlib
+import itertools
+from datetime import timedelta
+from unittest import mock
+
+import pytest
+
+from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive import Receiver
+from tests.support.driver import streaming, watched_connections
+from tests.support.messages import row_ids
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        assert seconds <= 0.25, "stopping is not to be held up"
+        self.now += seconds
+
+
+@contextlib.contextmanager
+def counting():
+    """The time and the task of every statement on the driver's connections."""
+    clock, said = Clock(), []
+
+    def opened(_, connection):
+        execute = connection.execute
+
+        def execute_and_count(statement, parameters=(), *, doing=""):
+            said.append((clock.now, " ".join(doing.split()[:2])))
+            return execute(statement, parameters, doing=doing)
+
+        mock.patch.object(connection, "execute", execute_and_count).start()
+
+    with watched_connections(opened):
+        yield clock, said
+
+
+def idle(receiver, clock, seconds, start):
+    """Call as Spark does, again and again, for so long."""
+    end = clock.now + seconds
+    while clock.now < end:
+        assert receiver.latest(start, 10) == start
+        clock.now += 0.01
+
+
+@pytest.mark.parametrize("interval", [timedelta(seconds=1), timedelta(seconds=10)], ids=str)
+def test_an_idle_stream_looks_once_per_poll_interval_with_one_statement(engine, queue, interval):
+    options = SourceOptions.parse(
+        {"url": engine.url, "queue": queue.address, "pollInterval": f"{interval.seconds}s"}
+    )
+    with counting() as (clock, said):
+        receiver = Receiver(options, clock=clock, sleep=clock.sleep)
+        idle(receiver, clock, 60, dict(INITIAL))
+        said.clear()
+        idle(receiver, clock, 600, dict(INITIAL))
+        receiver.close()
+    assert {what for _, what in said} == {"claiming from"}
+    pauses = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(said)]
+    assert min(pauses) >= interval.total_seconds()
+    assert max(pauses) <= interval.total_seconds() * 1.1 + 0.3
+
+
+def test_looks_at_an_empty_queue_back_off_from_50_milliseconds(engine, queue):
+    options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "1s"})
+    with counting() as (clock, said):
+        receiver = Receiver(options, clock=clock, sleep=clock.sleep)
+        idle(receiver, clock, 5, dict(INITIAL))
+        looks = [time for time, what in said if what == "claiming from"]
+        receiver.close()
+    pauses = [round(later - earlier, 2) for earlier, later in itertools.pairwise(looks)]
+    assert pauses[:6] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0], abs=0.02)
+
+
+def test_a_message_after_a_long_idle_time_is_claimed_at_the_next_look_and_the_pace_is_quick_again(
+    engine, queue
+):
+    options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "10s"})
+    with counting() as (clock, said):
+        receiver = Receiver(options, clock=clock, sleep=clock.sleep)
+        idle(receiver, clock, 100, dict(INITIAL))
+        queue.insert(1)
+        sent = clock.now
+        while (end := receiver.latest(dict(INITIAL), 10)) == INITIAL:
+            clock.now += 0.01
+        assert clock.now - sent <= 10.1
+        assert receiver.plan(dict(INITIAL), end) != []
+        said.clear()
+        idle(receiver, clock, 1, end)
+        assert len([what for _, what in said if what == "claiming from"]) >= 3
+        receiver.close()
+
+
+def test_how_many_wait_is_reported_without_asking_anybody(engine, queue):
+    queue.insert(30)
+    options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "1s"})
+    with counting() as (clock, said):
+        receiver = Receiver(options, clock=clock, sleep=clock.sleep)
+        assert receiver.waiting() is None
+        first = receiver.latest(dict(INITIAL), 10)
+        said.clear()
+        waiting = [receiver.waiting() or {} for _ in range(5)]
+        assert [each["rows"] for each in waiting] == [20] * 5
+        assert all(each["oldestSeconds"] > 0 for each in waiting)  # the messages were sent in 2025
+        assert said == []
+        looks = 0
+        for _ in range(4):
+            second = receiver.latest(first, 5)
+            looks += len([what for _, what in said if what == "looking at"])
+            said.clear()
+            first = second
+        assert looks == 0  # within one pollInterval
+        clock.now += 1
+        receiver.latest(first, 5)
+        assert receiver.waiting() == {"rows": 0, "oldestSeconds": 0}
+        receiver.close()
+
+
+def test_while_the_stop_file_is_there_nothing_is_claimed_and_the_last_batch_is_settled(
+    engine, queue, tmp_path
+):
+    stop = tmp_path / "stop"
+    queue.insert(20)
+    with streaming(engine, queue, maxMessagesPerTrigger="5", stopFile=str(stop)) as stream:
+        assert stream.trigger()
+        stop.touch()
+        assert [stream.trigger() for _ in range(5)] == [False] * 5
+        assert (stream.batches(), queue.row_versions()) == ([[1, 2, 3, 4, 5]], list(range(6, 21)))
+        stop.unlink()
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(20)), 0)
+
+
+def test_a_stream_that_is_idle_holds_no_transaction_open(engine, queue):
+    with streaming(engine, queue) as stream:
+        assert not stream.trigger()
+        queue.execute(
+            "ALTER TABLE {table} ADD extra int"
+        )  # waits for every transaction that has used the table
+        queue.insert(3)
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(3)), 0)

@@ -1,0 +1,168 @@
+"""A batch holds at most so many rows and bytes, and is cut into as many slices as pay."""
+
+from datetime import datetime
+
+import pytest
+
+from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.connections import Target
+from sqlqueue_spark.messages import COLUMNS
+from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.receive import SliceReader
+from sqlqueue_spark.receive.slices import SCHEMA
+from tests.support.driver import streaming
+from tests.support.messages import body, headers, row_id, row_ids
+
+PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
+HEADERS = len(headers(0))
+
+
+def sizes(stream):
+    return [len(batch) for batch in stream.batches()]
+
+
+def test_a_batch_holds_at_most_so_many_rows(engine, queue):
+    queue.insert(25)
+    with streaming(engine, queue, maxMessagesPerTrigger="10") as stream:
+        stream.drain()
+        assert (sizes(stream), stream.ids()) == ([10, 10, 5], row_ids(range(25)))
+
+
+def test_expired_rows_count_as_rows_of_a_batch(engine, queue):
+    queue.insert(5)
+    queue.insert(5, start=10, expires=PAST)
+    queue.insert(5, start=20)
+    with streaming(engine, queue, maxMessagesPerTrigger="8") as stream:
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[1, 2, 3, 4, 5], [11, 12, 13, 14, 15]], 0)
+
+
+def test_a_batch_holds_at_most_so_many_bytes_of_headers_and_bodies(engine, queue):
+    queue.insert(10, size=1000)
+    with streaming(engine, queue, maxBytesPerTrigger=str(3 * (HEADERS + 1000))) as stream:
+        stream.drain()
+        assert (sizes(stream), stream.ids()) == ([3, 3, 3, 1], row_ids(range(10)))
+
+
+def test_a_byte_less_and_the_last_message_no_longer_fits(engine, queue):
+    queue.insert(6, size=1000)
+    with streaming(engine, queue, maxBytesPerTrigger=str(3 * (HEADERS + 1000) - 1)) as stream:
+        stream.drain()
+        assert (sizes(stream), stream.ids()) == ([2, 2, 2], row_ids(range(6)))
+
+
+def test_a_message_above_the_limit_goes_alone(engine, queue):
+    queue.insert(3)
+    queue.insert_row(id=row_id(3), headers=headers(3), body=body(3, 50 << 20))
+    queue.insert(3, start=4)
+    with streaming(engine, queue, maxBytesPerTrigger="1m") as stream:
+        stream.drain()
+        assert (stream.batches(), stream.ids()) == ([[1, 2, 3], [4], [5, 6, 7]], row_ids(range(7)))
+        assert stream.sink[1][0]["Body"] == body(3, 50 << 20)
+
+
+def test_messages_above_the_limit_that_are_the_first_go_alone_each(engine, queue):
+    for number in range(3):
+        queue.insert_row(id=row_id(number), headers="{}", body=bytes(2 << 20))
+    with streaming(engine, queue, maxBytesPerTrigger="1m") as stream:
+        stream.drain()
+        assert stream.batches() == [[1], [2], [3]]
+
+
+def test_order_is_strict_where_the_limit_of_bytes_ends_every_batch(engine, queue):
+    queue.insert(1000)
+    with streaming(engine, queue, maxBytesPerTrigger="100k", maxConcurrency="1") as stream:
+        stream.drain()
+        assert stream.ids() == row_ids(range(1000))
+        assert len(stream.sink) == 8  # of 139 messages of 736 bytes
+
+
+def test_rows_that_no_longer_fit_are_free_again_after_the_batch(engine, queue):
+    queue.insert(1)
+    queue.insert(2, start=1, size=5000)
+    with streaming(engine, queue, maxBytesPerTrigger="4k") as stream:
+        assert stream.trigger()
+        stream.receiver.settle(stream.end(1))
+        assert queue.take().row_version == 2
+        stream.drain()
+        assert stream.batches() == [[1], [3]]
+
+
+def test_without_a_limit_of_rows_a_batch_is_everything_that_is_there(engine, queue):
+    queue.insert(3000, size=2000)
+    with streaming(engine, queue, maxMessagesPerTrigger="10", maxBytesPerTrigger="4k") as stream:
+        end = stream.receiver.latest(dict(INITIAL), None)
+        assert (end["rows"], sum(len(part.rows) for part in stream.receiver.plan(dict(INITIAL), end))) == (
+            3000,
+            3000,
+        )
+
+
+@pytest.mark.parametrize(
+    "rows, slices", [(1, [1]), (19, [19]), (20, [20]), (39, [39]), (40, [20, 20]), (100, [34, 33, 33])]
+)
+def test_a_batch_is_split_only_where_slices_stay_large_enough(engine, queue, rows, slices):
+    queue.insert(rows, size=100)
+    with streaming(engine, queue, minMessagesPerPartition="20", maxConcurrency="3") as stream:
+        assert stream.construct()
+        assert [len(part.rows) for part in stream.plan()] == slices
+
+
+def test_slices_are_of_similar_bytes_rather_than_rows(engine, queue):
+    queue.insert(30)
+    queue.insert(1, start=30, size=1 << 20)
+    queue.insert(30, start=31)
+    with streaming(engine, queue, minMessagesPerPartition="20", maxConcurrency="4") as stream:
+        assert stream.construct()
+        assert [part.rows for part in stream.plan()] == [Runs([(1, 31)]), Runs([(32, 61)])]
+        stream.drain()
+        assert stream.ids() == row_ids(range(61))
+
+
+def test_record_batches_are_bounded_in_rows_and_bytes_and_all_of_one_schema(engine, queue):
+    queue.insert(25_000)
+    queue.insert(12, start=25_000, size=3 << 20)
+    with streaming(engine, queue, maxConcurrency="1") as stream:
+        assert stream.construct()
+        (part,) = stream.plan()
+        rows, most, schemas = 0, 0, set()
+        for batch in SliceReader(Target.of(stream.options)).read(part):
+            rows += batch.num_rows
+            most = max(most, batch.nbytes)
+            schemas.add(batch.schema)
+            assert batch.num_rows <= 10_000
+    assert (rows, schemas) == (25_012, {SCHEMA})
+    assert most <= 12 << 20  # the limit, and the row that crosses it
+    assert list(COLUMNS) == SCHEMA.names
+
+
+def test_a_bounded_run_takes_what_was_there_when_it_began(engine, queue):
+    queue.insert(25)
+    with streaming(engine, queue, maxMessagesPerTrigger="10") as stream:
+        stream.receiver.stop_at_present_end()
+        assert stream.trigger()
+        queue.insert(20, start=100)
+        while stream.trigger():
+            pass
+        assert (stream.ids(), queue.row_versions()) == (row_ids(range(25)), list(range(26, 46)))
+
+
+def test_a_bounded_run_of_an_empty_queue_takes_nothing(engine, queue):
+    with streaming(engine, queue) as stream:
+        stream.receiver.stop_at_present_end()
+        queue.insert(5)
+        assert not stream.trigger()
+        assert queue.row_versions() == [1, 2, 3, 4, 5]
+
+
+def test_a_bounded_run_comes_back_for_rows_that_came_up_below(engine, queue):
+    queue.insert(30)
+    with streaming(engine, queue, maxMessagesPerTrigger="10") as stream, queue.session() as other:
+        other.lock(3)
+        stream.receiver.stop_at_present_end()
+        for _ in range(3):
+            assert stream.trigger()
+        other.rollback()
+        assert stream.trigger()
+        assert not stream.trigger()
+        assert (stream.batches()[-1], queue.count()) == ([3], 0)

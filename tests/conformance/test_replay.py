@@ -1,0 +1,111 @@
+"""A batch that was logged but not done is the same batch again, less what others took meanwhile."""
+
+import pytest
+
+from sqlqueue_spark.errors import ConfigurationError
+from tests.support import tampering
+from tests.support.driver import streaming
+from tests.support.messages import row_ids
+
+
+def test_a_replay_is_the_same_rows_in_the_same_order(engine, queue):
+    queue.insert(100)
+    with streaming(engine, queue, maxMessagesPerTrigger="60", minMessagesPerPartition="20") as stream:
+        assert stream.construct()
+        before = stream.read(stream.plan())
+        stream.crash()
+        queue.insert(10, start=100)
+        assert stream.read(stream.plan()) == before
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(110)), 0)
+
+
+def test_a_replay_after_other_rows_were_claimed_and_given_back_is_the_same_rows(engine, queue):
+    queue.insert(10)
+    with streaming(engine, queue) as stream:
+        assert stream.construct()
+        stream.crash()
+        stream.receiver.stop_at_present_end()
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([list(range(1, 11))], 0)
+
+
+def test_rows_that_others_took_since_are_left_out_and_said(engine, queue, caplog):
+    queue.insert(10)
+    with streaming(engine, queue) as stream:
+        assert stream.construct()
+        stream.crash()
+        assert [queue.take().row_version for _ in range(3)] == [1, 2, 3]
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([list(range(4, 11))], 0)
+    assert "rows=7 taken_by_others=3" in caplog.text
+
+
+def test_a_batch_of_which_others_took_everything_is_empty(engine, queue):
+    queue.insert(10)
+    with streaming(engine, queue) as stream:
+        assert stream.construct()
+        stream.crash()
+        tampering.delete(engine, queue, 1, 10)
+        assert stream.plan() == []
+        assert stream.trigger()
+        queue.insert(1, start=10)
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[], [11]], 0)
+
+
+def test_a_claim_with_gaps_is_read_without_the_rows_that_came_up_in_them(engine, queue):
+    queue.insert(500)
+    gaps = [*range(10, 20), *range(30, 400, 2)]
+    with streaming(engine, queue, minMessagesPerPartition="50") as stream, queue.session() as other:
+        other.lock(*gaps)
+        assert stream.construct()
+        stream.crash()
+        other.rollback()
+        assert stream.trigger()
+        assert stream.batches() == [[row for row in range(1, 501) if row not in gaps]]
+        stream.drain()
+        assert (sorted(stream.ids()), queue.count()) == (row_ids(range(500)), 0)
+
+
+def test_rows_far_apart_are_read_and_settled(engine, queue):
+    queue.insert(3000)
+    tampering.delete(engine, queue, 2, 1400)
+    tampering.delete(engine, queue, 1410, 2990)
+    with streaming(engine, queue) as stream:
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[1, *range(1401, 1410), *range(2991, 3001)]], 0)
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["recovered", "replayed"])
+def test_the_checkpoint_of_another_queue_is_refused_and_nothing_is_touched(engine, queue, done):
+    other = engine.create_queue("invoices")
+    queue.insert(5)
+    other.insert(5)
+    with streaming(engine, queue) as stream, streaming(engine, other) as wrong:
+        assert stream.construct()
+        if done:
+            stream.run()
+        stream.crash()
+        wrong.offsets, wrong.done = stream.offsets, stream.done
+        name = stream.end(1)["queue"]
+        with pytest.raises(ConfigurationError) as caught:
+            wrong.trigger()
+        assert str(caught.value) == (
+            f"The checkpoint belongs to the queue {name}, not to {name.replace('orders', 'invoices')}; "
+            "give every queue a checkpoint of its own, or correct the option queue."
+        )
+        wrong.crash()
+        assert (queue.count(), other.count()) == (5, 5)
+
+
+@pytest.mark.parametrize("offset", [{}, {"version": 2, "live": ""}, {"offset": 3}], ids=str)
+def test_an_offset_that_is_not_ours_is_refused(engine, queue, offset):
+    queue.insert(5)
+    with streaming(engine, queue) as stream:
+        with pytest.raises(
+            ConfigurationError, match=r"^The checkpoint holds an offset that this version of sqlqueue "
+        ):
+            stream.receiver.latest(offset, 10)
+        stream.crash()
+        assert queue.count() == 5

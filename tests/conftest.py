@@ -1,0 +1,163 @@
+"""Fixtures of all layers: a real PostgreSQL server, a new database a test, each engine, a real Spark.
+
+A test that takes ``engine`` runs once for each engine. An engine that is missing is counted aloud and its
+tests are skipped, or fail with ``--require=sqlserver,postgresql``.
+"""
+
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.sql import SparkSession
+
+from sqlqueue_spark.embedded import GUARDED_ROLE, EmbeddedServer
+from tests.support import versions
+from tests.support.engines import Engine, QueueTable
+from tests.support.postgresql import PostgresEngine, fresh_database
+from tests.support.sparks import start_spark
+from tests.support.sqlserver import SqlServerEngine
+from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
+
+ENGINES = ("postgresql", "sqlserver")
+GUARDED_PASSWORD = "open sesame"
+_numbers = itertools.count(1)
+
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    """One PostgreSQL server for all tests; whoever stops or restarts it starts it again."""
+    # Not below pytest's own folder, which pytest closes to the server's user when we are root.
+    folder = Path(tempfile.mkdtemp(prefix="sqlqueue-tests-"))
+    settings = {
+        "fsync": "off",  # the machine does not lose power during a test
+        "max_connections": "200",
+        "timezone": "Asia/Kolkata",  # UTC is not to come out right by chance
+    }
+    try:
+        with EmbeddedServer(folder / "data", settings=settings) as running:
+            yield running
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def database_url(server: EmbeddedServer) -> Iterator[str]:
+    """A new PostgreSQL database."""
+    name = f"test_{os.getpid()}_{next(_numbers)}"
+    with fresh_database(server.url(), name):
+        yield server.url(name)
+
+
+@pytest.fixture
+def postgresql(database_url: str) -> PostgresEngine:
+    """For tests of what only PostgreSQL has."""
+    return PostgresEngine(database_url)
+
+
+@pytest.fixture
+def sqlserver() -> Iterator[SqlServerEngine]:
+    """For tests of what only SQL Server has."""
+    if "sqlserver" in versions.missing_engines():
+        pytest.fail(f"sqlserver is required but missing; {versions.missing_engines()['sqlserver']}")
+    name = f"sqlqueue_test_{os.getpid()}_{next(_numbers)}"
+    with fresh_sqlserver_database(os.environ[versions.SQLSERVER_VARIABLE], name) as url:
+        yield SqlServerEngine(url)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """A new database of each engine."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Engine)
+    return found
+
+
+@pytest.fixture
+def queue(engine: Engine) -> QueueTable:
+    """An empty classic queue table called orders."""
+    return engine.create_queue()
+
+
+@pytest.fixture
+def guarded_url(server: EmbeddedServer, database_url: str) -> str:
+    """A login that must give its password and has no right to anything."""
+    with psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute(f"DROP ROLE IF EXISTS {GUARDED_ROLE}")
+        connection.execute(f"CREATE ROLE {GUARDED_ROLE} LOGIN PASSWORD '{GUARDED_PASSWORD}'")
+    return database_url.replace("postgres@", f"{GUARDED_ROLE}:{GUARDED_PASSWORD.replace(' ', '%20')}@")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = start_spark(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--require", default="", metavar="ENGINES", help="fail when one of these engines is missing"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    unknown = _required(config) - set(ENGINES)
+    if unknown:
+        raise pytest.UsageError(
+            f"--require names unknown engines {sorted(unknown)}; known are {list(ENGINES)}"
+        )
+
+
+def pytest_report_header() -> list[str]:
+    return versions.lines()
+
+
+_COUNTS = pytest.StashKey[dict[str, int]]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    counts = config.stash[_COUNTS] = {}
+    for name, remedy in versions.missing_engines().items():
+        concerned = [item for item in items if _concerns(item, name)]
+        counts[name] = len(concerned)
+        if name not in _required(config):
+            for item in concerned:
+                item.add_marker(pytest.mark.skip(reason=f"{name} is missing; {remedy}"))
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    return _missing(config)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for line in _missing(config):
+        terminalreporter.write_line(line, yellow=True, bold=True)
+
+
+def _missing(config: pytest.Config) -> list[str]:
+    counts = config.stash.get(_COUNTS, {})
+    fate = {name: "fail" if name in _required(config) else "skipped" for name in counts}
+    return [f"{name}: MISSING, {count} tests {fate[name]}" for name, count in counts.items()]
+
+
+def _required(config: pytest.Config) -> set[str]:
+    return {name for name in str(config.getoption("--require")).split(",") if name}
+
+
+def _concerns(item: pytest.Item, engine: str) -> bool:
+    if not isinstance(item, pytest.Function):
+        return False
+    if hasattr(item, "callspec") and item.callspec.params.get("engine") is not None:
+        return bool(item.callspec.params["engine"] == engine)
+    needs = {"postgresql": {"server", "postgresql"}, "sqlserver": {"sqlserver"}}[engine]
+    return not needs.isdisjoint(item.fixturenames)

@@ -1,0 +1,173 @@
+"""Rows that merely carry the numbers of a claim are other messages: none of them is ever deleted unprocessed."""
+
+import pytest
+
+from tests.support import tampering
+from tests.support.driver import streaming
+from tests.support.messages import row_ids
+from tests.support.waiting import eventually
+
+
+def truncated(engine, queue):
+    """The same table, and its numbers begin again."""
+    tampering.truncate(engine, queue)
+    queue.insert(60, start=1000)
+    return queue.ids()
+
+
+def truncated_and_half_taken(engine, queue):
+    """Likewise, and other receivers have taken the first of the new messages."""
+    tampering.truncate(engine, queue)
+    queue.insert(60, start=1000)
+    tampering.delete(engine, queue, 1, 25)
+    return queue.ids()
+
+
+def recreated(engine, queue):
+    """Another table of this name."""
+    tampering.drop(queue)
+    engine.create_queue()
+    queue.insert(60, start=1000)
+    return queue.ids()
+
+
+def recreated_with_the_same_ids(engine, queue):
+    """Another table of this name, into which the first messages were sent again."""
+    tampering.drop(queue)
+    engine.create_queue()
+    queue.insert(60)
+    return queue.ids()
+
+
+def restored_with_other_messages(engine, queue):
+    """Every number belongs to another message."""
+    tampering.put_other_messages(engine, queue, 1, 100)
+    return queue.ids()
+
+
+def restored_from_half_the_claim(engine, queue):
+    """A copy from the middle of the claim, after which other messages came."""
+    tampering.put_other_messages(engine, queue, 41, 100)
+    return queue.ids()[40:]
+
+
+def restored_and_one_came(engine, queue):
+    """A copy from the middle of the claim, after which one message came: its number is no witness's."""
+    tampering.delete(engine, queue, 42, 100)
+    tampering.put_other_messages(engine, queue, 41, 41)
+    return queue.ids()[40:]
+
+
+ACCIDENTS = [
+    truncated,
+    truncated_and_half_taken,
+    recreated,
+    recreated_with_the_same_ids,
+    restored_with_other_messages,
+    restored_from_half_the_claim,
+    restored_and_one_came,
+]
+
+
+def each_once(new, stream):
+    """How often each of the new messages is in the sink beyond the first batch."""
+    later = [message["Id"] for batch in sorted(stream.sink) if batch for message in stream.sink[batch]]
+    return [later.count(str(each)) for each in new]
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__)
+def test_a_recovery_deletes_no_new_message(engine, queue, accident):
+    queue.insert(100)
+    with streaming(engine, queue) as stream:
+        assert stream.trigger()
+        stream.crash()
+        new = accident(engine, queue)
+        stream.drain()
+        assert stream.batches()[0] == list(range(1, 101))
+        assert (each_once(new, stream), queue.count()) == ([1] * len(new), 0)
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__)
+def test_a_replay_of_a_batch_that_the_sink_has_deletes_no_new_message(engine, queue, accident):
+    queue.insert(100)
+    with streaming(engine, queue) as stream:
+        stream.construct()
+        stream.write(stream.read(stream.plan()))
+        stream.crash()
+        new = accident(engine, queue)
+        stream.drain()
+        assert stream.batches()[0] == list(range(1, 101))
+        assert (each_once(new, stream), queue.count()) == ([1] * len(new), 0)
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__)
+def test_a_replay_of_a_batch_that_the_sink_lacks_loses_no_new_message(engine, queue, accident):
+    queue.insert(100)
+    with streaming(engine, queue) as stream:
+        stream.construct()
+        stream.crash()
+        new = accident(engine, queue)
+        stream.drain()
+        sunk = stream.ids()
+        assert ([sunk.count(each) for each in new], queue.count()) == ([1] * len(new), 0)
+
+
+@pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__)
+def test_settling_after_a_lost_connection_deletes_no_new_message(engine, queue, accident):
+    queue.insert(100)
+    with streaming(engine, queue) as stream:
+        assert stream.trigger()
+        engine.cut_connections()
+        new = accident(engine, queue)
+        stream.drain()
+        assert stream.batches()[0] == list(range(1, 101))
+        assert (each_once(new, stream), queue.count()) == ([1] * len(new), 0)
+
+
+def test_a_claim_whose_witnesses_were_all_taken_is_left_alone_and_comes_again(engine, queue, caplog):
+    queue.insert(1000)
+    with streaming(engine, queue) as stream:
+        assert stream.trigger()
+        stream.crash()
+        tampering.delete(engine, queue, 1, 1)
+        tampering.delete(engine, queue, 3, 1000)
+        assert stream.trigger()
+        assert stream.batches() == [list(range(1, 1001)), [2]]
+    assert "not_the_same_rows queue=" in caplog.text
+
+
+def test_what_others_left_of_a_claim_is_recovered_by_its_last_witness(engine, queue, caplog):
+    queue.insert(1000)
+    with streaming(engine, queue) as stream:
+        assert stream.trigger()
+        stream.crash()
+        tampering.delete(engine, queue, 1, 990)
+        assert not stream.trigger()
+        assert (stream.ids(), queue.count()) == (row_ids(range(1000)), 0)
+    assert " deleted=10: rows of the last logged batch" in caplog.text
+
+
+def test_a_table_that_was_created_again_under_the_stream_is_the_one_that_is_recovered(engine, queue):
+    with streaming(engine, queue) as stream:
+        assert not stream.trigger()
+        tampering.drop(queue)
+        engine.create_queue()
+        queue.insert(10)
+        eventually(stream.trigger)
+        stream.crash()
+        queue.insert(5, start=10)
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([list(range(1, 11)), list(range(11, 16))], 0)
+
+
+def test_a_table_that_was_created_again_under_the_stream_is_settled_after_a_lost_connection(engine, queue):
+    with streaming(engine, queue) as stream:
+        assert not stream.trigger()
+        tampering.drop(queue)
+        engine.create_queue()
+        queue.insert(10)
+        eventually(stream.trigger)
+        stream.cut()
+        queue.insert(5, start=10)
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([list(range(1, 11)), list(range(11, 16))], 0)

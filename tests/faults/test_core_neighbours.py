@@ -1,0 +1,155 @@
+"""Many receivers on one queue: each message is handled once, nobody pays for what came and went."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
+
+import pytest
+
+from sqlqueue_spark import faults
+from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.dialects import POSTGRESQL
+from sqlqueue_spark.receive import slices
+from sqlqueue_spark.receive.claiming import HIGHEST, LOWEST
+from tests.support.driver import at_step, crash, streaming
+from tests.support.messages import row_ids
+from tests.support.waiting import eventually
+
+
+def receive_one_by_one(queue, handled):
+    """A one-row receiver that fails every tenth message it takes, and takes it again later."""
+    taken = 0
+    with queue.session() as session:
+        while True:
+            row = session.take()
+            if row is None:
+                session.rollback()
+                if queue.count() == 0:
+                    return
+                time.sleep(0.01)
+                continue
+            taken += 1
+            if taken % 10 == 0:
+                session.rollback()
+            else:
+                session.commit()
+                handled.append(row.id)
+
+
+def test_two_streams_and_four_one_row_receivers_handle_each_message_once(engine, queue):
+    queue.insert(20_000)
+    handled: list[UUID] = []
+    options = {"maxMessagesPerTrigger": "500", "minMessagesPerPartition": "200", "maxConcurrency": "2"}
+    with (
+        streaming(engine, queue, commit=True, **options) as one,
+        streaming(engine, queue, commit=False, **options) as other,
+        ThreadPoolExecutor(6) as executor,
+    ):
+        work = [executor.submit(receive_one_by_one, queue, handled) for _ in range(4)]
+        work += [executor.submit(stream.drain) for stream in (one, other)]
+        for each in work:
+            each.result()
+        everything = [*handled, *one.ids(), *other.ids()]
+        assert (sorted(everything), queue.count()) == (row_ids(range(20_000)), 0)
+        assert min(len(handled), len(one.sink), len(other.sink)) > 0
+        assert (one.crashes, other.crashes) == (0, 0)
+
+
+@pytest.mark.parametrize("step", [faults.ROWS_LOCKED, faults.OFFSET_LOGGED, faults.HALF_READ])
+def test_two_streams_that_die_before_they_write_handle_each_message_once(engine, queue, step):
+    queue.insert(6000)
+    options = {"minMessagesPerPartition": "100", "maxConcurrency": "2"}
+    with (
+        streaming(engine, queue, commit=True, maxMessagesPerTrigger="300", **options) as one,
+        streaming(engine, queue, commit=True, maxMessagesPerTrigger="200", **options) as other,
+        at_step(step, crash, on=range(3, 24, 4)) as crashes,
+        ThreadPoolExecutor(2) as executor,
+    ):
+        for each in [executor.submit(stream.drain) for stream in (one, other)]:
+            each.result()
+        everything = [*one.ids(), *other.ids()]
+        assert (sorted(everything), queue.count()) == (row_ids(range(6000)), 0)
+        assert one.crashes + other.crashes == len(crashes) == 6
+
+
+@pytest.mark.parametrize("statistics", ["none", "of an empty table", "of a full table"])
+def test_no_statement_of_a_receiver_reads_more_than_its_rows(postgresql, statistics):
+    queue = postgresql.create_queue()
+    if statistics == "of an empty table":
+        queue.execute("ANALYZE {table}")
+    queue.insert(20_000)
+    if statistics == "of a full table":
+        queue.execute("ANALYZE {table}")
+    scattered = POSTGRESQL.bind(Runs((row, row) for row in range(1, 2000, 2)))
+    asked = {
+        "claim": (LOWEST, HIGHEST, 4000),
+        "lock": scattered,
+        "delete": scattered,
+        "ids": scattered,
+        "read": (100, 200),
+        "highest": (),
+        "waiting": (100,),
+    }
+    plans = {}
+    with connect(Target(url=postgresql.url)) as connection:
+        for name, parameters in asked.items():
+            nulls = dict.fromkeys(("CorrelationId", "ReplyToAddress", "Recoverable"), "NULL")
+            statement = POSTGRESQL.render(name, queue='"public"."orders"', catalog="", **nulls)
+            rows = connection.execute(f"EXPLAIN {statement}", parameters)
+            plans[name] = "\n".join(str(row[0]) for row in rows)
+    assert [name for name, plan in plans.items() if "orders_seq_key" not in plan] == []
+    assert [name for name, plan in plans.items() if "Seq Scan" in plan] == []
+    assert [name for name, plan in plans.items() if "Sort" in plan] == ["lock"]  # of what it has locked
+
+
+def test_looking_over_rows_that_came_and_went_takes_a_small_share_of_the_time(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} SET (autovacuum_enabled = false)")
+    queue.insert(50_000)
+    with queue.session() as somebody, streaming(postgresql, queue, maxMessagesPerTrigger="20") as stream:
+        somebody.take()  # so that no entry of a row that goes can be cleaned up
+        queue.execute("DELETE FROM {table} WHERE seq > 1")
+        queue.insert(20_000, start=50_000)
+        looks: list[tuple[float, float]] = []
+        assert stream.trigger()
+        for connection in stream._connections:
+            note_looks_from_start(connection, looks)
+        while len(looks) < 4:
+            assert stream.trigger()
+        (_, began), *others = looks
+        spent = sum(end - start for start, end in others)
+        assert spent < (others[-1][1] - began) / 4
+        assert others[0][1] - others[0][0] > 0.002  # they are what costs
+
+
+def note_looks_from_start(connection, looks):
+    execute = connection.execute
+
+    def timed(statement, parameters=(), *, doing=""):
+        began = time.monotonic()
+        rows = execute(statement, parameters, doing=doing)
+        if doing.startswith("claiming") and parameters[0] == LOWEST:
+            looks.append((began, time.monotonic()))
+        return rows
+
+    connection.execute = timed
+
+
+@pytest.mark.parametrize("batches", range(3))
+def test_a_stream_that_stops_leaves_no_session_behind(postgresql, batches):
+    queue = postgresql.create_queue()
+    queue.insert(2000)
+    sessions = (
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = '{}'"
+    )
+    with streaming(postgresql, queue, maxMessagesPerTrigger="500") as stream:
+        for _ in range(batches):
+            assert stream.trigger()
+        assert stream.construct()
+        stream.plan()  # which begins to claim ahead
+        assert len(postgresql.fetch(sessions.format(stream.name))) > 0
+        stream.receiver.close()
+        slices._KEPT._close()  # the worker's, which would end by itself
+        eventually(lambda: not postgresql.fetch(sessions.format(stream.name)))
+        assert queue.take().row_version == 500 * batches + 1

@@ -1,0 +1,245 @@
+"""What a second look at the protocol found: each was a message lost, a message twice, or a stream that stood still."""
+
+import threading
+from unittest import mock
+
+import pyarrow.compute as pc
+import pytest
+from psycopg import sql
+
+from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.dialects import SQLSERVER, DriverError, Kind
+from sqlqueue_spark.errors import ClaimLost, ConnectionLost, QueueError
+from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive import Receiver, SliceReader, ahead, slices
+from sqlqueue_spark.receive.held import hold
+from tests.support.driver import streaming
+from tests.support.messages import row_ids
+from tests.support.postgresql import PostgresEngine
+from tests.support.waiting import eventually
+
+
+def test_a_slice_whose_reader_is_slow_does_not_run_into_the_command_timeout(engine, queue):
+    queue.insert(16, size=4 << 20)  # more than any buffer between here and the server takes
+    with streaming(engine, queue, commandTimeout="1s") as stream:
+        assert stream.construct()
+        (part,) = stream.plan()
+        pause, rows = threading.Event(), 0
+        for batch in SliceReader(Target.of(stream.options)).read(part):
+            if rows == 0:
+                pause.wait(2)  # a sink that takes its time
+            rows += batch.num_rows
+        assert rows == 16
+
+
+def test_a_connection_that_is_cut_in_the_middle_of_a_slice_is_a_connection_lost(engine, queue):
+    queue.insert(16, size=4 << 20)
+    with streaming(engine, queue) as stream:
+        assert stream.construct()
+        (part,) = stream.plan()
+        batches = SliceReader(Target.of(stream.options)).read(part)
+        assert next(batches).num_rows > 0
+        engine.cut_connections()
+        with pytest.raises(ConnectionLost, match=r"^The connection to \S+ was lost while reading \("):
+            list(batches)
+
+
+def test_a_stream_that_stops_while_it_claims_ahead_leaves_no_session_behind(postgresql, monkeypatch):
+    queue = postgresql.create_queue()
+    queue.insert(20)
+    begun, closed = threading.Event(), threading.Event()
+
+    def hold_when_closed(*arguments):
+        begun.set()
+        assert closed.wait(10)
+        queue.execute("DELETE FROM {table}")
+        return hold(*arguments)
+
+    sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ahead' AND state IS NOT NULL"
+    url = f"{postgresql.url}?application_name=ahead"
+    receiver = Receiver(SourceOptions.parse({"url": url, "queue": queue.address}))
+    end = receiver.latest(dict(INITIAL), 10)
+    monkeypatch.setattr(ahead, "hold", hold_when_closed)
+    receiver.plan(dict(INITIAL), end)
+    assert begun.wait(10)
+    receiver.close()
+    closed.set()
+    slices._KEPT._close()
+    eventually(lambda: not postgresql.fetch(sessions))
+
+
+def test_a_machine_that_vanishes_is_given_up_within_minutes_on_both_ends(postgresql):
+    with connect(Target(url=postgresql.url)) as connection:
+        ours = connection._raw.info.get_parameters()  # type: ignore[attr-defined] # the driver's connection
+        names = ["keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"]
+        assert [ours[name] for name in names] == ["30", "10", "3", "60000"]
+        theirs = [f"tcp_{name}" for name in ("keepalives_idle", "keepalives_interval", "keepalives_count")]
+        assert [connection.execute(f"SHOW {name}") for name in theirs] == [[("60",)], [("10",)], [("6",)]]
+    with connect(Target(url=f"{postgresql.url}?keepalives_idle=7")) as connection:
+        ours = connection._raw.info.get_parameters()  # type: ignore[attr-defined] # the driver's connection
+        assert ours["keepalives_idle"] == "7"
+
+
+def test_a_limit_of_the_server_on_transactions_does_not_end_a_claim(postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    name = str(postgresql.fetch("SELECT current_database()")[0][0])
+    for limit in ("transaction_timeout", "idle_in_transaction_session_timeout"):
+        statement = sql.SQL("ALTER DATABASE {} SET {} = '300ms'")
+        postgresql.execute(statement.format(sql.Identifier(name), sql.Identifier(limit)).as_string())
+    with streaming(postgresql, queue) as stream:
+        assert stream.construct()
+        threading.Event().wait(0.6)
+        assert queue.take() is None
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
+
+
+def test_a_database_that_refuses_logins_while_it_fails_over_is_tried_again(postgresql, guarded_url):
+    queue = postgresql.create_queue()
+    queue.execute("GRANT SELECT, DELETE, UPDATE ON {table} TO guarded")
+    queue.insert(10)
+    with streaming(PostgresEngine(guarded_url), queue) as stream:
+        assert stream.trigger()
+        postgresql.execute("ALTER ROLE guarded NOLOGIN")
+        back = threading.Timer(0.5, postgresql.execute, ["ALTER ROLE guarded LOGIN"])
+        back.start()
+        assert postgresql.cut_connections() > 0
+        stream.drain()
+        back.join()
+        assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(10)), 0, 0)
+
+
+def test_a_server_that_has_become_a_standby_is_tried_again(server, postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    name = sql.Identifier(str(postgresql.fetch("SELECT current_database()")[0][0]))
+    read_only = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}")
+    on, off = (read_only.format(name, sql.Literal(each)).as_string() for each in ("on", "off"))
+    with streaming(postgresql, queue) as stream:
+        assert stream.trigger()
+        assert postgresql.cut_connections() > 0
+        postgresql.execute(on)
+        back = threading.Timer(0.5, PostgresEngine(server.url()).execute, [off])
+        back.start()
+        stream.drain()
+        back.join()
+        assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(10)), 0, 0)
+
+
+@pytest.mark.parametrize(
+    "sqlstate, number, kind",
+    [
+        ("IMC06", None, Kind.CONNECTION_LOST),
+        ("IMC01", 0, Kind.CONNECTION_LOST),
+        ("IM002", None, Kind.OTHER),
+        ("08S01", 10054, Kind.CONNECTION_LOST),
+        ("HY000", 596, Kind.CONNECTION_LOST),
+        ("HY000", 976, Kind.NOT_REACHED),
+        ("42000", 1204, Kind.GAVE_WAY),
+        ("25000", 3906, Kind.GAVE_WAY),
+        ("HY000", 6005, Kind.NOT_REACHED),
+        ("42000", 8645, Kind.GAVE_WAY),
+        ("42000", 49918, Kind.GAVE_WAY),
+        ("42000", 8114, Kind.OTHER),
+    ],
+)
+def test_what_sql_server_says_of_a_fail_over_may_be_tried_again(sqlstate, number, kind):
+    assert SQLSERVER.kind(DriverError(sqlstate, number, "")) is kind
+
+
+def test_a_table_from_which_others_inherit_is_refused_before_anything_is_touched(postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(3)
+    queue.execute("CREATE TABLE child () INHERITS ({table})")
+    with streaming(postgresql, queue) as stream:
+        with pytest.raises(Exception, match=r"^There is no queue table orders@\[public\] in this database; "):
+            stream.trigger()
+        assert queue.count() == 3
+
+
+@pytest.mark.parametrize("after", ["crash", "cut"])
+def test_settling_again_deletes_what_was_locked_again_or_nothing(postgresql, after):
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    with streaming(postgresql, queue) as stream:
+        assert stream.trigger()
+        stream.crash() if after == "crash" else postgresql.cut_connections()
+        queue.execute("CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+        queue.execute(
+            "CREATE TRIGGER keep BEFORE DELETE ON {table} FOR EACH ROW WHEN (old.seq = 4) EXECUTE FUNCTION keep()"
+        )
+        with pytest.raises(ClaimLost, match=r" found 9 of 10 locked rows, so nothing was deleted; somebody "):
+            stream.trigger()
+        assert queue.row_versions() == list(range(1, 11))
+        stream.crash()
+
+
+def test_a_number_that_stands_twice_when_a_batch_is_recovered_is_said_and_nothing_is_deleted(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} DROP CONSTRAINT orders_seq_key")
+    queue.execute("CREATE INDEX ON {table} (seq)")
+    queue.insert(5)
+    with streaming(postgresql, queue) as stream:
+        assert stream.trigger()
+        stream.crash()
+        queue.execute("ALTER SEQUENCE orders_seq_seq RESTART")
+        queue.insert(1, start=100)
+        with pytest.raises(QueueError, match=r"^A RowVersion of an unfinished batch occurs twice in orders@"):
+            stream.trigger()
+        stream.crash()
+        assert queue.count() == 6
+
+
+@pytest.mark.parametrize("after", ["crash", "cut"])
+def test_a_table_that_has_come_to_be_inherited_from_loses_no_message(postgresql, after):
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    with streaming(postgresql, queue) as stream:
+        stream.drain()
+        queue.insert(10, start=10)
+        assert stream.trigger()
+        queue.execute("CREATE TABLE child () INHERITS ({table})")
+        queue.execute(
+            "INSERT INTO child (id, headers) SELECT gen_random_uuid(), '{{}}' FROM generate_series(1, 20)"
+        )
+        stream.crash() if after == "crash" else postgresql.cut_connections()
+        with pytest.raises(
+            QueueError, match=r"^There is no queue table orders@\[public\] in this database; "
+        ):
+            stream.trigger()
+        stream.crash()
+        assert queue.count() == 30
+
+
+@pytest.mark.parametrize(
+    "first, last, expected",
+    [
+        (-100, 100, [(-5, -3), (1, 1), (10, 20)]),
+        (-4, 12, [(-4, -3), (1, 1), (10, 12)]),
+        (-3, 1, [(-3, -3), (1, 1)]),
+        (2, 9, []),
+        (11, 11, [(11, 11)]),
+        (21, 30, []),
+        (-30, -6, []),
+    ],
+)
+def test_the_rows_between_two_numbers_are_found(first, last, expected):
+    assert Runs([(-5, -3), (1, 1), (10, 20)]).between(first, last) == Runs(expected)
+
+
+def test_what_a_scattered_slice_costs_grows_with_its_rows_and_not_with_their_square(engine, queue):
+    queue.insert(30_000)
+    number = "seq" if engine.name == "postgresql" else "RowVersion"
+    queue.execute(f"DELETE FROM {{table}} WHERE {number} % 2 = 0")
+    queue.insert(1, start=30_000)
+    with (
+        streaming(engine, queue, maxConcurrency="1") as stream,
+        mock.patch.object(pc, "is_in", wraps=pc.is_in) as is_in,
+    ):
+        assert stream.construct()
+        assert len(stream.read(stream.plan())) == 15_001
+        compared = [len(call.kwargs["value_set"]) for call in is_in.call_args_list]
+    assert sum(compared) == 15_001

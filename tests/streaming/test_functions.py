@@ -1,0 +1,205 @@
+"""Columns out of headers and bodies: what is there comes out, what is poison is NULL, and nothing is ever an error."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sqlqueue_spark import functions
+from tests.support.messages import HEADERS, MESSAGE_TYPE
+
+ROW = StructType(
+    [
+        StructField("Number", IntegerType()),
+        StructField("Id", StringType()),
+        StructField("Headers", StringType()),
+        StructField("Body", BinaryType()),
+    ]
+)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ODD_NAMES = {
+    "a.b": "dot",
+    "$.diagnostics.hostid": "dollar",
+    'say "hi"': "quotes",
+    "it's": "apostrophe",
+    "[0]": "brackets",
+    "a`b": "backtick",
+    "back\\slash": "backslash",
+    "*": "star",
+    "": "nothing",
+    "漢 é 😀": "far",
+    "A.B": "capitals",
+}
+#: Headers that are no JSON object of strings, down to the last closing bracket.
+POISON = [
+    None,
+    "",
+    "   ",
+    "not JSON",
+    "{",
+    '{"NServiceBus.MessageId": "cut off',
+    "[]",
+    '["NServiceBus.MessageId"]',
+    '[{"NServiceBus.MessageId": "in an array"}]',
+    "null",
+    "true",
+    "7",
+    '"text"',
+    "{'NServiceBus.MessageId': 'single quotes'}",
+    "{NServiceBus.MessageId: 7}",
+    '{"NServiceBus.MessageId": "comment" /* no JSON */}',
+    "{" * 20_000,
+    '{"a":' * 5_000 + "1" + "}" * 5_000,
+    "\x00",
+]
+
+
+@pytest.fixture
+def rows(spark):
+    """Rows of (Headers, Body), numbered, with the Id ``row-<number>``."""
+
+    def make(*pairs):
+        listed = [(number, f"row-{number}", *pair) for number, pair in enumerate(pairs)]
+        return spark.createDataFrame(listed, ROW)
+
+    return make
+
+
+@pytest.fixture
+def expect(spark):
+    """Compare a column with the values it must have, types and order included."""
+
+    def compare(frame, column, type_, values):
+        found = frame.select("Number", column.alias("found"))
+        schema = StructType([StructField("Number", IntegerType()), StructField("found", type_)])
+        assert_df_equality(found.orderBy("Number"), spark.createDataFrame([*enumerate(values)], schema))
+
+    return compare
+
+
+@pytest.fixture(params=["UTC", "America/New_York", "Asia/Kolkata"])
+def time_zone(request, spark):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", request.param)
+    yield request.param
+    spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def headers_of(**given):
+    names = {"id": "NServiceBus.MessageId", "type": "NServiceBus.EnclosedMessageTypes", "sent": "NServiceBus.TimeSent"}  # fmt: skip
+    return json.dumps({names[key]: value for key, value in given.items()})
+
+
+def test_ansi_mode_is_on_as_it_is_by_default(spark):
+    """What must not fail here is then shown not to fail for anybody."""
+    assert spark.conf.get("spark.sql.ansi.enabled") == "true"
+
+
+def test_all_headers_come_out_as_a_map(rows, expect):
+    frame = rows((HEADERS, None), (json.dumps(ODD_NAMES), None), ("{}", None), (' \n{"a" : "b"}\t', None))
+    expected = [json.loads(HEADERS), ODD_NAMES, {}, {"a": "b"}]
+    expect(frame, functions.headers_map(), MapType(StringType(), StringType()), expected)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_header_is_found_by_its_exact_name_whatever_is_in_it(rows, expect, name):
+    frame = rows((json.dumps(ODD_NAMES), None), ("{}", None), (None, None))
+    expect(frame, functions.header(name), StringType(), [ODD_NAMES[name], None, None])
+
+
+def test_poison_headers_are_null_and_the_row_id_stands_in_for_the_message_id(rows, expect):
+    frame = rows(*((headers, None) for headers in POISON))
+    nothing = [None] * len(POISON)
+    for column in (functions.header("NServiceBus.MessageId"), functions.message_type()):
+        expect(frame, column, StringType(), nothing)
+    expect(frame, functions.headers_map(), MapType(StringType(), StringType()), nothing)
+    expect(frame, functions.sent_at(), TimestampType(), nothing)
+    expect(frame, functions.message_id(), StringType(), [f"row-{number}" for number in range(len(POISON))])
+
+
+def test_values_that_are_no_text_do_not_hide_the_headers_beside_them(rows, expect):
+    name = "NServiceBus.MessageId"
+    values = ["7", "1.50", "true", "null", "[1, 2]", '{"deep": {"er": "x"}}', '""']
+    frame = rows(*((f'{{"before": "b", "{name}": {value}, "after": "a"}}', None) for value in values))
+    found = ["7", "1.5", "true", None, "[1,2]", '{"deep":{"er":"x"}}', ""]
+    expect(frame, functions.header(name), StringType(), found)
+    expect(frame, functions.header("after"), StringType(), ["a"] * len(values))
+    ids = [*found[:3], "row-3", *found[4:6], "row-6"]
+    expect(frame, functions.message_id(), StringType(), ids)
+
+
+@pytest.mark.parametrize(
+    "enclosed,found",
+    [
+        (MESSAGE_TYPE, "Shop.Messages.OrderPlaced"),
+        ("Sales.OrderPlaced", "Sales.OrderPlaced"),
+        ("Sales.OrderPlaced;Sales.IOrderEvent", "Sales.OrderPlaced"),
+        (
+            "Sales.Placed, Sales, Version=1.0.0.0, Culture=neutral, PublicKeyToken=null;Sales.Event, Sales",
+            "Sales.Placed",
+        ),
+        ("  Sales.OrderPlaced , Sales", "Sales.OrderPlaced"),
+        ("Sales.Outer+Inner, Sales", "Sales.Outer+Inner"),
+        ("", None),
+        (" ", None),
+        (", Sales", None),
+        (";", None),
+    ],
+)
+def test_the_message_type_is_the_first_one_without_its_assembly(rows, expect, enclosed, found):
+    expect(rows((headers_of(type=enclosed), None)), functions.message_type(), StringType(), [found])
+
+
+def test_the_time_sent_is_a_moment_in_every_session_time_zone(rows, expect, time_zone):
+    times = {
+        "2025-11-20 08:15:30:123456 Z": datetime(2025, 11, 20, 8, 15, 30, 123456, tzinfo=UTC),
+        "2025-03-09 02:30:00:000000 Z": datetime(2025, 3, 9, 2, 30, tzinfo=UTC),  # skipped in New York
+        "0001-01-01 00:00:00:000000 Z": datetime(1, 1, 1, tzinfo=UTC),
+        "9998-12-31 23:59:59:999999 Z": datetime(9998, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
+        "2025-02-30 08:15:30:123456 Z": None,
+        "2025-11-20 25:15:30:123456 Z": None,
+        "2025-11-20T08:15:30.123456Z": None,
+        "2025-11-20 08:15:30": None,
+        "yesterday": None,
+        "": None,
+    }
+    frame = rows(*((headers_of(sent=text), None) for text in times), (headers_of(id="x"), None))
+    assert frame.select(functions.sent_at().alias("sent")).schema["sent"].dataType == TimestampType()
+    # Compared as microseconds since 1970: Python cannot show every moment in every zone.
+    micros = [None if moment is None else (moment - EPOCH) // timedelta(microseconds=1) for moment in times.values()]  # fmt: skip
+    expect(frame, F.unix_micros(functions.sent_at()), LongType(), [*micros, None])
+
+
+def test_a_body_is_text_without_its_byte_order_mark_and_only_that(rows, expect):
+    bodies = {
+        b'{"order":1}': '{"order":1}',
+        b"\xef\xbb\xbf{}": "{}",
+        b"\xef\xbb\xbf": "",
+        b"\xef\xbb\xbf\xef\xbb\xbf{}": "\ufeff{}",
+        b"{}\xef\xbb\xbf": "{}\ufeff",
+        b"a\n\xef\xbb\xbfb": "a\n\ufeffb",
+        "é漢😀".encode(): "é漢😀",
+        b"": "",
+        b"a\x00b": "a\x00b",
+        None: None,
+    }
+    frame = rows(*(("{}", body) for body in bodies))
+    expect(frame, functions.body_text(), StringType(), [*bodies.values()])
+
+
+def test_a_body_that_is_no_utf_8_is_shown_as_far_as_it_is_and_is_no_error(rows, expect):
+    bodies = {b"caf\xe9!": "caf\ufffd!", b"\xff\xfea": "\ufffd\ufffda", b"ok\xf0\x9f\x98": "ok\ufffd"}
+    frame = rows(*(("{}", body) for body in bodies))
+    expect(frame, functions.body_text(), StringType(), [*bodies.values()])

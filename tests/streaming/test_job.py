@@ -1,0 +1,313 @@
+"""The job as a user runs it: by spark-submit, stopped by signals, configured by a file, wrong now and then."""
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from chispa import assert_df_equality
+from click.testing import CliRunner
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+
+from sqlqueue_spark.embedded import GUARDED_ROLE
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.pipeline import sentence_of
+from tests.support.drivers.death import processes_of
+from tests.support.messages import body, headers, message_id, row_id
+from tests.support.streams import logged, read_delta
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+SECRET = "hunter2"
+LINE = re.compile(r"batch=(\d+) messages=(\d+) rate=\d+/s waiting=(\d+) oldest=(\d+)s")
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # to start quickly rather than to run fast
+LONG = timedelta(seconds=120)
+COLUMNS = "Id", "Headers", "CAST(Body AS STRING) AS Body", "RowVersion", "MessageId", "MessageType", "CAST(SentAt AS STRING) AS SentAt"  # fmt: skip
+
+
+class Job:
+    """``spark-submit jobs/drain_to_delta.py`` in a session of its own."""
+
+    def __init__(self, url, folder, *arguments):
+        self.said = folder / f"job-{len(list(folder.glob('job-*.txt')))}.txt"
+        self.complained = self.said.with_suffix(".err")
+        environment = {**os.environ, "SPARK_CONF_DIR": "conf", "SQLQUEUE_URL": url, "JDK_JAVA_OPTIONS": QUICK}
+        command = [
+            *(Path(sys.executable).parent / "spark-submit", "--conf", "spark.ui.enabled=false"),
+            *("--conf", "spark.sql.codegen.wholeStage=false", "jobs/drain_to_delta.py"),
+            *("--config", "conf/drain_to_delta.toml", "--path", folder / "delta"),
+            *("--checkpoint", folder / "checkpoint", *arguments),
+        ]
+        with self.said.open("wb") as out, self.complained.open("wb") as err:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def lines(self):
+        return self.said.read_text().splitlines()
+
+    @property
+    def batches(self):
+        """Of each progress line: batch, messages, waiting, age of the oldest."""
+        found = [LINE.fullmatch(line) for line in self.lines if line.startswith("batch=")]
+        assert all(found), self.report()
+        return [tuple(map(int, match.groups())) for match in found if match]
+
+    def report(self):
+        return self.said.read_text() + self.complained.read_text()
+
+    def goes_on(self, look):
+        """Wait until something is so, while the job runs."""
+
+        def looked():
+            assert self.process.poll() is None, self.report()
+            return look()
+
+        return eventually(looked, within=LONG)
+
+    def ended(self):
+        """The exit code; no process is left."""
+        code = self.process.wait(LONG.total_seconds())
+        eventually(lambda: not processes_of(self.process.pid))
+        return code
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Start the job against a database; none outlives the test."""
+    started = []
+
+    def start(url, *arguments):
+        started.append(Job(url, tmp_path, *arguments))
+        return started[-1]
+
+    yield start
+    for each in started:
+        for process in processes_of(each.process.pid):
+            process.kill()
+        each.process.wait()
+
+
+def open_transactions(engine):
+    return engine.fetch(
+        "SELECT pid, query FROM pg_stat_activity WHERE datname = current_database() AND xact_start IS NOT NULL "
+        "AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+    )
+
+
+def assert_clean(engine, queue, tmp_path, runs, sent):
+    """Every batch that was begun is done, its rows are gone, nobody holds a row, and the job has said so."""
+    assert logged(tmp_path, "offsets") == logged(tmp_path, "commits")
+    drained = sum(messages for run in runs for _, messages, _, _ in run.batches)
+    assert queue.count() == sent - drained
+    assert open_transactions(engine) == []
+    last = runs[-1].batches
+    total = sum(messages for _, messages, _, _ in last)
+    assert re.fullmatch(
+        rf"drained={total} batches={len(last)} seconds=[\d.]+ rate=\d+/s( steady=\d+/s)?", runs[-1].lines[-1]
+    )  # fmt: skip
+    assert "Traceback" not in runs[-1].report()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_signals_stop_the_job_between_batches_and_each_message_is_in_delta_once(
+    spark, postgresql, job, tmp_path
+):
+    """Three runs over one checkpoint, 20 messages a batch: TERM to spark-submit, a terminal's Ctrl-C, then to the end."""
+    queue = postgresql.create_queue()
+    began = spark.sql("SELECT current_timestamp()").first()[0]
+    sent = queue.insert(30).stop
+    settings = ("--set", "source.maxMessagesPerTrigger=20", "--set", "source.pollInterval=100ms")
+
+    runs = [job(postgresql.url, *settings)]
+    runs[0].goes_on(lambda: len(runs[0].batches) == 2)
+    assert [(batch, messages, waiting) for batch, messages, waiting, _ in runs[0].batches] == [(0, 20, 10), (1, 10, 0)]  # fmt: skip
+    sent = queue.insert(2000, start=sent).stop  # a hundred batches, which nobody will wait for
+    runs[0].goes_on(lambda: len(runs[0].batches) > 2)
+    runs[0].process.send_signal(signal.SIGTERM)
+    assert runs[0].ended() == 0, runs[0].report()
+    assert_clean(postgresql, queue, tmp_path, runs, sent)
+    assert queue.count() > 0
+
+    runs.append(job(postgresql.url, *settings))
+    runs[1].goes_on(lambda: runs[1].batches)
+    os.killpg(runs[1].process.pid, signal.SIGINT)
+    assert runs[1].ended() == 0, runs[1].report()
+    assert_clean(postgresql, queue, tmp_path, runs, sent)
+    assert queue.count() > 0
+
+    sent = queue.insert(5, start=sent).stop
+    runs.append(job(postgresql.url, "--available-now", "--show", "2"))
+    assert runs[2].ended() == 0, runs[2].report()
+    assert queue.count() == 0
+    assert f"rows in Delta: {sent}" in runs[2].lines
+
+    frame = read_delta(spark, tmp_path)
+    expected = [
+        (str(row_id(n)), headers(n), body(n).decode(), n + 1, message_id(n), "Shop.Messages.OrderPlaced", "2025-11-20 08:15:30.123456")
+        for n in range(sent)
+    ]  # fmt: skip
+    found = frame.selectExpr(*COLUMNS).orderBy("RowVersion", "Id")
+    assert_df_equality(found, spark.createDataFrame(expected, found.schema))
+    others = ("CorrelationId", "ReplyToAddress", "Recoverable", "Expires")
+    assert frame.where(" OR ".join(f"{name} IS NOT NULL" for name in others)).count() == 0
+    now = F.current_timestamp()
+    assert frame.where(F.col("IngestedAt").between(F.lit(began), now)).count() == sent
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_says_one_sentence_and_no_secret(postgresql, guarded_url, job):
+    """The password is right, and the role may do nothing."""
+    postgresql.create_queue()
+    denied = job(guarded_url, "--available-now")
+    assert denied.ended() == 1
+    # spark-submit shows all that the program says on its own standard output.
+    sentence = denied.lines[-1]
+    assert re.fullmatch(
+        rf"error: User '{GUARDED_ROLE}' lacks a right at \S+ while looking at orders@.*\.", sentence
+    )
+    assert len(denied.lines) == 2
+    assert "sesame" not in denied.report()
+    assert not re.search(r"Traceback|^\s+at \w+", denied.report(), re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def program():
+    """The job as a module; nothing of it runs."""
+    spec = importlib.util.spec_from_file_location("drain_to_delta", ROOT / "jobs" / "drain_to_delta.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def refused(program, monkeypatch):
+    """What the job says to arguments that it refuses without starting Spark."""
+    monkeypatch.setattr(program, "run", lambda *_: pytest.fail("Spark would start"))
+
+    def run(*arguments):
+        environment = {"SQLQUEUE_URL": f"postgresql://me:{SECRET}@127.0.0.1:1/shop", "SQLQUEUE_PASSWORD": SECRET}  # fmt: skip
+        result = CliRunner(env=environment).invoke(program.main, [str(each) for each in arguments])
+        assert SECRET not in result.output
+        assert (result.exit_code, result.stdout) == (2, "")
+        return result.stderr
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "text,sentence",
+    [
+        (
+            '[sink]\npath = "x"',
+            "The configuration {file} has no section [sink]; there are [source], [delta].",
+        ),
+        ('queue = "orders"', "The configuration {file} has no section [queue]; there are [source], [delta]."),
+        ('[source]\nqueeu = "orders"', "There is no option 'queeu'; did you mean queue?"),
+        (
+            '[source]\nqueue = "orders"\nmaxConcurrency = 0',
+            "The option maxConcurrency must be a whole number above 0, not '0'.",
+        ),
+        (
+            '[source]\nqueue = "orders"\n[delta]\npath = "p"\ncheckpont = "c"',
+            "There is no option 'checkpont'; did you mean checkpoint?",
+        ),
+        (
+            '[source]\nqueue = "orders"\n[delta]\npath = "p"',
+            "The option checkpoint is required; set it to: Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.",
+        ),
+        (
+            '[source]\nqueue = "orders"\n[delta]\npath = "p"\ncheckpoint = "c"\navailableNow = "maybe"',
+            "The option availableNow must be true or false, not 'maybe'.",
+        ),
+        (
+            "[source",
+            "The configuration {file} is not valid TOML (Expected ']' at the end of a table declaration (at end of document)); correct it.",
+        ),
+    ],
+)
+def test_a_wrong_configuration_is_one_sentence_and_exit_code_2(refused, tmp_path, text, sentence):
+    file = tmp_path / "wrong.toml"
+    file.write_text(text)
+    assert refused("--config", file) == f"error: {sentence.format(file=file)}\n"
+
+
+def test_a_configuration_that_is_no_text_is_refused(refused, tmp_path):
+    file = tmp_path / "wrong.toml"
+    file.write_bytes(b'[source]\nqueue = "\xff"')
+    assert refused("--config", file).startswith(f"error: The configuration {file} is not valid TOML (")
+
+
+@pytest.mark.parametrize(
+    "setting,sentence",
+    [
+        (f"source.password:{SECRET}", "A --set without ="),
+        (SECRET, "A --set without ="),
+        (f"password={SECRET}", "--set password=…"),
+        ("sink.path=x", "--set sink.path=…"),
+        ("=", "--set =…"),
+    ],
+)
+def test_a_malformed_setting_is_one_sentence_without_its_value(refused, setting, sentence):
+    remedy = "cannot be read; write source.KEY=VALUE or delta.KEY=VALUE."
+    assert refused("--set", setting) == f"error: {sentence} {remedy}\n"
+
+
+def test_an_unknown_argument_and_a_missing_file_are_wrong_usage(refused):
+    assert "No such option '--quue'. Did you mean '--queue'?" in refused("--quue", "orders")
+    assert "File '/no/such.toml' does not exist." in refused("--config", "/no/such.toml")
+
+
+def test_the_command_line_wins_over_settings_and_settings_over_the_file(program, tmp_path):
+    file = tmp_path / "job.toml"
+    file.write_text(
+        '[source]\nqueue = "file"\nmaxConcurrency = 3\nclaimAhead = false\n[delta]\npath = "file"\navailableNow = false\n'
+    )
+    settings = (
+        "source.queue=setting",
+        "source.maxConcurrency=4",
+        "delta.path=a=b.c",
+        "source.queue.a.schema=s",
+    )
+    given = {"queue": "line", "url": "postgresql://x", "available_now": True, "checkpoint": None}
+    assert program.configuration(file, settings, given) == (
+        {
+            "queue": "line",
+            "maxConcurrency": "4",
+            "claimAhead": "false",
+            "queue.a.schema": "s",
+            "url": "postgresql://x",
+        },
+        {"path": "a=b.c", "availableNow": "true"},
+    )
+
+
+def test_the_configuration_of_the_repository_is_complete_but_for_the_url(program):
+    with pytest.raises(ConfigurationError, match=r"^The option url is required; "):
+        program.SourceOptions.parse(program.configuration(ROOT / "conf/drain_to_delta.toml", (), {})[0])
+    source, delta = program.configuration(ROOT / "conf/drain_to_delta.toml", (), {"url": "postgresql://x"})
+    assert program.SourceOptions.parse(source).queue == "orders"
+    assert program.DeltaOptions.parse(delta).path == "data/orders"
+
+
+@pytest.mark.parametrize(
+    "text,sentence",
+    [
+        ("[STREAM_FAILED] Query terminated: x\nsqlqueue_spark.errors.QueueError: No table.\n  at", "No table."),
+        ("An error occurred while calling o44.start.\n: java.io.IOException: Full.\n\tat x", "java.io.IOException: Full."),
+        ("\nFirst line.\nSecond line.", "First line."),
+        ("", "ValueError"),
+    ],
+)  # fmt: skip
+def test_the_sentence_of_an_error_is_ours_or_its_first_line(text, sentence):
+    assert sentence_of(ValueError(text)) == sentence

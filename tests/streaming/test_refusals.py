@@ -1,0 +1,102 @@
+"""What cannot work is refused with one sentence that says why and what to do, and that tells no secret."""
+
+import re
+
+import pytest
+from pyspark.errors import PySparkException
+
+from sqlqueue_spark.embedded import GUARDED_ROLE
+from tests.conftest import GUARDED_PASSWORD
+from tests.support.streams import drain, stream, to_delta, to_each
+
+
+def refusal(action):
+    """The package's sentence within what Spark makes of it; a secret in any of it fails the test."""
+    with pytest.raises(PySparkException) as caught:
+        action()
+    text = str(caught.value)
+    assert GUARDED_PASSWORD not in text
+    assert GUARDED_PASSWORD.replace(" ", "%20") not in text
+    found = re.findall(r"^(?:sqlqueue_spark\.errors\.\w+: )(.*)$", text, re.MULTILINE)
+    assert found, text
+    return found[-1]
+
+
+def test_a_schema_that_differs_from_the_queues(spark, postgresql, tmp_path):
+    queue = postgresql.create_queue()
+    options = {"url": postgresql.url, "queue": queue.address}
+    said = (
+        "The schema struct<Id:string,Body:string> is not the queue's; leave out .schema(…) and select or cast columns "
+        "of struct<Id:string,CorrelationId:string,ReplyToAddress:string,Recoverable:boolean,Expires:timestamp,"
+        "Headers:string,Body:binary,RowVersion:bigint>."
+    )
+    streaming = spark.readStream.format("sqlqueue").schema("Id string, Body string").options(**options)
+    peeking = spark.read.format("sqlqueue").schema("Id string, Body string").options(**options)
+    assert refusal(lambda: drain(to_delta(streaming.load(), tmp_path))) == said
+    assert refusal(lambda: peeking.load().collect()) == said
+
+
+def test_an_unknown_option(spark, postgresql, tmp_path):
+    queue = postgresql.create_queue()
+    writer = to_delta(stream(spark, postgresql, queue, maxMessagePerTriger=1), tmp_path)
+    assert refusal(lambda: drain(writer)) == (
+        "There is no option 'maxmessagepertriger'; did you mean maxMessagesPerTrigger?"
+    )
+
+
+def test_a_checkpoint_of_another_queue(spark, postgresql, tmp_path):
+    orders, invoices = postgresql.create_queue(), postgresql.create_queue("invoices")
+    orders.insert(2)
+    invoices.insert(2)
+    database = postgresql.url.rpartition("/")[2]
+    drain(to_each(stream(spark, postgresql, orders), tmp_path, lambda *_: None))
+    writer = to_each(stream(spark, postgresql, invoices), tmp_path, lambda *_: None)
+    assert refusal(lambda: drain(writer)) == (
+        f"The checkpoint belongs to the queue orders@[public]@[{database}], not to invoices@[public]@[{database}]; "
+        "give every queue a checkpoint of its own, or correct the option queue."
+    )
+    assert invoices.count() == 2
+
+
+def test_a_queue_that_is_not_there(spark, postgresql, tmp_path):
+    writer = to_delta(stream(spark, postgresql, postgresql.queue("nowhere")), tmp_path)
+    assert refusal(lambda: drain(writer)) == (
+        "There is no queue table nowhere@[public] in this database; create it with: sqlqueue create "
+        "'nowhere@[public]', or correct the queue name or its schema."
+    )
+
+
+def test_a_wrong_password(spark, postgresql, guarded_url, tmp_path):
+    queue = postgresql.create_queue()
+    writer = to_delta(stream(spark, postgresql, queue, url=guarded_url, password="guess"), tmp_path)
+    where = postgresql.url.rpartition("@")[2]
+    assert refusal(lambda: drain(writer)) == (
+        f"The database at {where} refused the login of user 'guarded'; check user and password."
+    )
+
+
+def test_a_login_without_rights(spark, postgresql, guarded_url, tmp_path):
+    queue = postgresql.create_queue()
+    writer = to_delta(stream(spark, postgresql, queue, url=guarded_url), tmp_path)
+    where = postgresql.url.rpartition("@")[2]
+    assert refusal(lambda: drain(writer)).startswith(f"User 'guarded' lacks a right at {where} while ")
+
+
+def test_a_password_stands_neither_in_plans_nor_in_the_checkpoint(spark, postgresql, guarded_url, tmp_path):
+    queue = postgresql.create_queue()
+    queue.insert(1)
+    postgresql.execute(f"GRANT SELECT, UPDATE, DELETE ON orders TO {GUARDED_ROLE}")
+    frame = stream(spark, postgresql, queue, url=guarded_url)
+    query = drain(
+        to_each(frame, tmp_path, lambda batch, _: batch.write.format("noop").mode("overwrite").save())
+    )
+    peeked = spark.read.format("sqlqueue").options(url=guarded_url, queue=queue.address).load()
+    plans = [
+        str(frame._jdf.queryExecution()),
+        str(peeked._jdf.queryExecution()),
+        query._jsq.explainInternal(True),
+    ]
+    assert ["sqlqueue" in plan for plan in plans] == [True, True, True]
+    files = [file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file()]
+    assert len(files) > 3
+    assert [text for text in (*plans, *files, str(query.lastProgress)) if "sesame" in text] == []

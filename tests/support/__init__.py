@@ -1,0 +1,1 @@
+"""What tests stand on: plain drivers and plain SQL, never the code under test."""

@@ -1,0 +1,67 @@
+"""A program of :mod:`tests.support.drivers` in a session of its own, run to its end or to its death."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+
+from tests.support.drivers.death import processes_of
+from tests.support.waiting import eventually
+
+_ROOT = Path(__file__).parents[2]
+PATIENCE = timedelta(seconds=150)
+NONE: Mapping[str, str] = MappingProxyType({})
+#: Quick to start rather than fast: a child lives for some seconds.
+_QUICK = {
+    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "PYSPARK_SUBMIT_ARGS": "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN "
+    "--conf spark.sql.adaptive.enabled=false --conf spark.databricks.delta.stats.collect=false pyspark-shell",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drain:
+    """The program that drains a queue into the Delta table ``folder/delta``."""
+
+    url: str
+    queue: str
+    folder: Path
+    sink: str
+
+    def run(self, orders: Mapping[str, str] = NONE, *, limit: int = 100, within: timedelta = PATIENCE) -> int:
+        """Run it to its end; its return code, ``-SIGKILL`` if it was killed. None of its processes is left.
+
+        :param limit: most rows of a batch, in slices of at least 40.
+        """
+        said = self.folder / f"said-{len(list(self.folder.glob('said-*.txt')))}.txt"
+        with said.open("wb") as out:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "tests.support.drivers.drain", "--url", self.url, "--queue", self.queue,
+                 "--folder", str(self.folder), "--sink", self.sink, "--limit", str(limit)],
+                cwd=_ROOT,
+                env=os.environ | _QUICK | {"PYTHONPATH": str(_ROOT)} | dict(orders),
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+            try:
+                code = child.wait(within.total_seconds())
+                eventually(lambda: not processes_of(child.pid))
+            finally:
+                _end(child)
+        assert code in (0, -signal.SIGKILL), said.read_text(errors="replace")[-5000:]
+        return code
+
+    def logged(self, log: str) -> list[int]:
+        """The batches in Spark's ``offsets`` or ``commits`` log."""
+        files = (self.folder / "checkpoint" / log).glob("[0-9]*")
+        return sorted(int(file.name) for file in files)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    for process in processes_of(child.pid):
+        process.kill()
+    child.wait()

@@ -1,0 +1,252 @@
+"""Spark's micro-batch protocol without Spark: its logs, its calls in its order, an idempotent sink, and crashes.
+
+What Spark does with a stream's reader: it logs an offset before it plans the batch, reads every slice in a
+worker, writes the batch, logs it as done, and asks for more only then. It calls ``commit`` late (when the
+next batch has data) or never. A new process goes by the logs: a batch that was logged but is not done is
+planned again, without another word before.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+from unittest import mock
+from uuid import UUID
+
+from sqlqueue_spark import connections, faults
+from sqlqueue_spark.connections import Connection, Target
+from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive import Receiver, Slice, SliceReader
+from tests.support import tampering
+from tests.support.engines import Engine, QueueTable
+from tests.support.waiting import eventually
+
+Message = dict[str, Any]
+
+#: Steps of Spark's own, between those of the code under test.
+OFFSET_NOT_LOGGED = "offset not logged"
+BATCH_WRITTEN = "batch written but not logged"
+STEPS = (*faults.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
+
+
+class Crash(BaseException):
+    """The process is gone: nobody handles this, nothing is given back in good order."""
+
+
+_at_step: Callable[[str], None] | None = None
+_numbers = itertools.count(1)
+
+
+def reached(step: str) -> None:
+    """What ``SQLQUEUE_AT_STEP`` names while a stream runs here."""
+    if _at_step is not None:
+        _at_step(step)
+
+
+@contextlib.contextmanager
+def at_step(step: str, action: Callable[[], object], *, on: Collection[int] = (1,)) -> Iterator[list[int]]:
+    """Do something whenever a step is reached for one of these times; yields the times it was done."""
+    global _at_step  # noqa: PLW0603 -- the code under test knows a function by its name only
+    times, done = itertools.count(1), list[int]()
+
+    def act(name: str) -> None:
+        if name == step and (time_ := next(times)) in on:
+            done.append(time_)
+            action()
+
+    assert _at_step is None, "one watcher at a time"
+    _at_step = act
+    try:
+        yield done
+    finally:
+        _at_step = None
+
+
+def crash() -> None:
+    raise Crash
+
+
+class Stream:
+    """A streaming query over one queue: its checkpoint, its sink, and its process, which may die."""
+
+    def __init__(self, engine: Engine, queue: QueueTable, /, *, commit: bool = True, **options: str) -> None:
+        self.name = f"stream {next(_numbers)}"
+        self.engine = engine
+        self.table = queue
+        named = {"url": _named(engine, self.name), "queue": queue.address, "pollInterval": "20ms"}
+        self.options = SourceOptions.parse({**named, **options})
+        self.offsets: list[str] = []
+        self.done = 0
+        self.sink: dict[int, list[Message]] = {}
+        self.crashes = 0
+        self._commit = commit
+        self._receiver: Receiver | None = None
+        self._connections: list[Connection] = []
+
+    @property
+    def receiver(self) -> Receiver:
+        """The reader of the process that runs now."""
+        if self._receiver is None:
+            self._receiver = Receiver(self.options)
+        return self._receiver
+
+    def trigger(self) -> bool:
+        """Run one micro-batch; False when there is nothing new."""
+        return self.construct() and self.run()
+
+    def construct(self) -> bool:
+        """Find out what the next batch is, and log it; False when there is nothing new."""
+        if self.done < len(self.offsets):
+            return True
+        start = self.end(self.done)
+        end = self.receiver.latest(start, self.options.max_messages_per_trigger)
+        reached(OFFSET_NOT_LOGGED)
+        if end == start:
+            return False
+        self.offsets.append(json.dumps(end))
+        if self._commit and self.done > 0:
+            self.receiver.settle(start)
+        return True
+
+    def run(self) -> bool:
+        """Plan, read, write and log the batch that was constructed."""
+        self.write(self.read(self.plan()))
+        reached(BATCH_WRITTEN)
+        self.done += 1
+        return True
+
+    def plan(self) -> list[Slice]:
+        slices = self.receiver.plan(self.end(self.done), self.end(self.done + 1))
+        return [pickle.loads(pickle.dumps(each)) for each in slices]  # noqa: S301 -- as Spark sends them
+
+    def read(self, slices: list[Slice]) -> list[Message]:
+        reader = SliceReader(Target.of(self.options))
+        return [message for each in slices for batch in reader.read(each) for message in batch.to_pylist()]
+
+    def write(self, messages: list[Message]) -> None:
+        """An idempotent sink: it knows a batch that it already has by its number."""
+        self.sink.setdefault(self.done, messages)
+
+    def end(self, batch: int) -> dict[str, Any]:
+        """The offset at which this batch begins and the one before it ends."""
+        return json.loads(self.offsets[batch - 1]) if batch else dict(INITIAL)
+
+    def drain(self, *, left: int = 0, survives: type[BaseException] = Crash) -> None:
+        """Run until so many rows are left, starting again after each crash."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                busy = self.trigger()
+            except survives:
+                self.crash(noticed=False)
+                continue
+            if not busy and self.table.count() <= left:
+                return
+            assert time.monotonic() < deadline, f"{self.table.count()} rows are left in the queue."
+
+    def crash(self, *, noticed: bool = True) -> None:
+        """The process dies: its sockets are cut and it forgets all but the logs.
+
+        :param noticed: wait until the server has noticed; it takes its time, and holds the rows meanwhile.
+        """
+        self.crashes += 1
+        self._receiver = None
+        self.cut()
+        if noticed:
+            eventually(lambda: not tampering.holds_a_transaction(self.engine, self.name))
+
+    def stop(self) -> None:
+        """The process ends in good order."""
+        if self._receiver is not None:
+            self._receiver.close()
+        self._receiver = None
+        self.cut()
+
+    def messages(self) -> list[Message]:
+        """What the sink holds, batch after batch."""
+        return [message for batch in sorted(self.sink) for message in self.sink[batch]]
+
+    def ids(self) -> list[UUID]:
+        return [UUID(message["Id"]) for message in self.messages()]
+
+    def batches(self) -> list[list[int]]:
+        """The row versions of each batch in the sink."""
+        return [[message["RowVersion"] for message in self.sink[batch]] for batch in sorted(self.sink)]
+
+    def opened(self, target: Target, connection: Connection) -> None:
+        """Take note of a connection; called for those of all streams."""
+        if target.url == self.options.url:
+            self._connections.append(connection)
+
+    def cut(self) -> None:
+        """The driver's connections break, and whatever still works on one ends."""
+        while self._connections:
+            broken, self._connections = self._connections, []
+            for connection in broken:
+                _cut(connection)
+            for thread in threading.enumerate():
+                # Closing what it works on would crash the driver's C code. Another stream's may not have begun.
+                if thread.name == "sqlqueue-claim-ahead" and thread.is_alive():
+                    thread.join()
+            for connection in broken:
+                connection.close()
+
+
+@contextlib.contextmanager
+def streaming(
+    engine: Engine, queue: QueueTable, /, *, commit: bool = True, **options: str
+) -> Iterator[Stream]:
+    """A stream that has not begun yet, and ends with the block.
+
+    :param commit: whether Spark ever calls ``commit``.
+    """
+    stream = Stream(engine, queue, commit=commit, **options)
+    with watched_connections(stream.opened):
+        try:
+            yield stream
+        finally:
+            stream.stop()
+
+
+@contextlib.contextmanager
+def watched_connections(opened: Callable[[Target, Connection], None]) -> Iterator[None]:
+    """Tell of every connection that the driver's side opens, and call :func:`reached` at every step."""
+    connect = connections._driver
+
+    def driver(target: Target) -> Any:
+        found = connect(target)
+
+        def connect_and_tell(target: Target) -> Connection:
+            connection: Connection = found.connect(target)
+            opened(target, connection)
+            return connection
+
+        return mock.Mock(connect=connect_and_tell, open_reader=found.open_reader)
+
+    with (
+        mock.patch.object(connections, "_driver", driver),
+        mock.patch.dict(os.environ, SQLQUEUE_AT_STEP=f"{__name__}:{reached.__name__}"),
+    ):
+        yield
+
+
+def _named(engine: Engine, program: str) -> str:
+    """A URL by which the sessions of one stream are told from those of others."""
+    if engine.name == "postgresql":
+        return f"{engine.url}?application_name={program.replace(' ', '%20')}"
+    return f"{engine.url.rstrip(';')};APP={program}"
+
+
+def _cut(connection: Connection) -> None:
+    """End a connection as the end of its process does: without a word to the server."""
+    with contextlib.suppress(Exception):  # one that is closed already has no socket
+        number = connection._raw.fileno()  # type: ignore[attr-defined] # the driver's connection
+        with socket.socket(fileno=os.dup(number)) as copy:
+            copy.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,90 @@
+"""Dying at a named step, as a machine does: all processes of a program at once, or only some of them.
+
+A child process gets its orders by its environment (see :func:`orders`), because the steps are reached in
+Spark's own Python processes too. Every step that is reached is noted in a file they share.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NoReturn
+
+import psutil
+
+Who = Literal["everything", "this process", "driver"]
+
+_STEPS = "SQLQUEUE_TEST_STEPS"
+_DEATH = "SQLQUEUE_TEST_DEATH"
+
+
+def orders(steps: Path, step: str, nth: int, who: Who = "everything") -> dict[str, str]:
+    """The environment of a program that dies when it reaches ``step`` for the ``nth`` time."""
+    return {
+        "SQLQUEUE_AT_STEP": f"{__name__}:at_step",
+        _STEPS: str(steps),
+        _DEATH: f"{step}|{nth}|{who}",
+    }
+
+
+def at_step(name: str) -> None:
+    """Note the step; die if it is the one. Without orders nothing happens."""
+    if _DEATH not in os.environ:
+        return
+    step, nth, who = os.environ[_DEATH].split("|")
+    deaths: dict[str, Callable[[], None]] = {
+        "everything": _kill_everything,
+        "this process": _kill_this_process,
+        "driver": _kill_driver,
+    }
+    with Path(os.environ[_STEPS]).open("a+", encoding="utf-8") as noted:
+        fcntl.flock(noted, fcntl.LOCK_EX)
+        noted.write(f"{name}\n")
+        noted.flush()
+        noted.seek(0)
+        if name == step and noted.read().splitlines().count(name) == int(nth):
+            deaths[who]()
+
+
+def processes_of(session: int) -> list[psutil.Process]:
+    """The living processes of a session: a program's own, its JVM, Spark's readers and workers."""
+    return [process for process in psutil.process_iter() if _session(process) == session]
+
+
+def _session(process: psutil.Process) -> int | None:
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else os.getsid(process.pid)
+    except (psutil.NoSuchProcess, ProcessLookupError):
+        return None
+
+
+def _kill_everything() -> NoReturn:
+    """Stop all first, so that none acts on another's death."""
+    stopped: set[int] = {os.getpid()}
+    while others := [p.pid for p in processes_of(os.getsid(0)) if p.pid not in stopped]:
+        for pid in others:
+            _send(pid, signal.SIGSTOP)
+            stopped.add(pid)
+    for pid in stopped - {os.getpid()}:
+        _send(pid, signal.SIGKILL)
+    _kill_this_process()
+
+
+def _kill_driver() -> NoReturn:
+    """The program and its JVM die; Spark's Python processes are left behind."""
+    for process in psutil.Process().children():
+        if process.name() == "java":
+            process.kill()
+    _kill_this_process()
+
+
+def _kill_this_process() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("nobody survives SIGKILL")
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

@@ -1,0 +1,111 @@
+"""What a test may do to a database behind the back of the code under test, the same for every engine."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import ClassVar
+from uuid import UUID
+
+from tests.support.messages import Row
+
+
+class Session(ABC):
+    """Another participant: a connection with one open transaction, rolled back at the end of the block."""
+
+    @abstractmethod
+    def insert(self, count: int, *, start: int = 0, size: int = 64) -> range: ...
+
+    @abstractmethod
+    def take(self, row_version: int | None = None) -> Row | None:
+        """Delete and return the next row that is free, as a one-row receiver does, or this one."""
+
+    @abstractmethod
+    def lock(self, *row_versions: int) -> None: ...
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def rollback(self) -> None: ...
+
+
+class QueueTable(ABC):
+    """One queue table. ``address`` names it to the code under test; row versions begin at 1."""
+
+    name: str
+    schema: str
+    address: str
+
+    @abstractmethod
+    def insert(self, count: int, *, start: int = 0, size: int = 64, expires: datetime | None = None) -> range:
+        """Commit ``count`` messages, numbered from ``start``, with bodies of ``size`` bytes; return the numbers."""
+
+    @abstractmethod
+    def insert_row(
+        self, *, id: UUID, headers: str | None, body: bytes | None, expires: datetime | None = None
+    ) -> int:
+        """Commit one row as it is given; return its row version."""
+
+    @abstractmethod
+    def rows(self) -> list[Row]:
+        """All rows that are committed, in the order of row versions."""
+
+    @abstractmethod
+    def session(self) -> AbstractContextManager[Session]:
+        """A transaction of somebody else."""
+
+    @abstractmethod
+    def locked(self, *row_versions: int) -> AbstractContextManager[None]:
+        """Somebody else holds these rows."""
+
+    @abstractmethod
+    def execute(self, statement: str) -> None:
+        """Commit a statement in which ``{table}`` stands for this table."""
+
+    @abstractmethod
+    def count(self) -> int: ...
+
+    def ids(self) -> list[UUID]:
+        return [row.id for row in self.rows()]
+
+    def row_versions(self) -> list[int]:
+        return [row.row_version for row in self.rows()]
+
+    def take(self, row_version: int | None = None) -> Row | None:
+        """Take one row, committed."""
+        with self.session() as session:
+            row = session.take(row_version)
+            session.commit()
+            return row
+
+
+class Engine(ABC):
+    """One database, new and empty. ``url`` is what the code under test connects with."""
+
+    name: ClassVar[str]
+    default_schema: ClassVar[str]
+    url: str
+
+    @abstractmethod
+    def create_queue(self, name: str = "orders", *, schema: str | None = None) -> QueueTable:
+        """Create the classic table, and the schema if it is missing."""
+
+    @abstractmethod
+    def queue(self, name: str = "orders", *, schema: str | None = None) -> QueueTable:
+        """The table that somebody else has created or will create."""
+
+    @abstractmethod
+    def execute(self, statement: str) -> None:
+        """Commit one statement."""
+
+    @abstractmethod
+    def fetch(self, statement: str) -> Sequence[tuple[object, ...]]: ...
+
+    @abstractmethod
+    def cut_connections(self) -> int:
+        """End every other session of this database, as a broken network does; return how many."""
+
+
+def address_of(name: str, schema: str) -> str:
+    return f"{name}@[{schema.replace(']', ']]')}]"

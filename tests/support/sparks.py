@@ -1,0 +1,30 @@
+"""A small local Spark with Delta, quick to start and quiet."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+
+def start_spark(folder: Path, *, master: str = "local[2]") -> SparkSession:
+    settings = {
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.jars.packages": DELTA,
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.metricsEnabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master(master).appName("sqlqueue_spark tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

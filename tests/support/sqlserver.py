@@ -1,0 +1,214 @@
+"""SQL Server behind the back of the code under test, with pyodbc."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+from uuid import UUID
+
+from tests.support.engines import Engine, QueueTable, Session, address_of
+from tests.support.messages import HEADERS, Row
+
+if TYPE_CHECKING:
+    import pyodbc
+
+_CREATE = """
+CREATE TABLE {table} (
+    Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255),
+    Recoverable bit NOT NULL, Expires datetime, Headers nvarchar(max) NOT NULL, Body varbinary(max),
+    RowVersion bigint IDENTITY(1,1) NOT NULL);
+CREATE CLUSTERED INDEX Index_RowVersion ON {table} (RowVersion);
+CREATE NONCLUSTERED INDEX Index_Expires ON {table} (Expires) INCLUDE (Id, RowVersion);
+"""
+_FILL = """
+WITH ten AS (SELECT n FROM (VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)) AS t (n)),
+     numbers AS (
+    SELECT TOP (CAST(? AS bigint)) CAST(? AS bigint) - 1 + ROW_NUMBER() OVER (ORDER BY (SELECT NULL)) AS number
+    FROM ten a, ten b, ten c, ten d, ten e, ten f),
+     texts AS (
+    SELECT number, LOWER(CONVERT(char(12), CONVERT(binary(6), number), 2)) AS hex,
+           CONCAT('{{"order":', number, ',"note":"') AS start FROM numbers)
+INSERT INTO {table} (Id, Recoverable, Expires, Headers, Body)
+SELECT CONCAT('00000000-0000-4000-8000-', hex), 1, CAST(? AS datetime), REPLACE(CAST(? AS nvarchar(max)), '{{n}}', hex),
+       CAST(CONCAT(CAST(start AS varchar(max)),
+            REPLICATE(CAST('x' AS varchar(max)), ? - LEN(start) - 2), '"}}') AS varbinary(max))
+FROM texts ORDER BY number;
+"""
+_OUTPUT = "OUTPUT deleted.Id, deleted.Headers, deleted.Body, deleted.RowVersion, deleted.Expires"
+_TAKE_NEXT = f"""
+WITH message AS (
+    SELECT TOP (1) * FROM {{table}} WITH (UPDLOCK, READPAST, ROWLOCK)
+    WHERE Expires IS NULL OR Expires > GETUTCDATE() ORDER BY RowVersion)
+DELETE FROM message {_OUTPUT};
+"""
+_TAKE_THIS = f"DELETE FROM {{table}} {_OUTPUT} WHERE RowVersion = ?"
+
+
+@dataclass(frozen=True)
+class SqlServerSession(Session):
+    connection: "pyodbc.Connection"
+    table: str
+
+    def insert(self, count: int, *, start: int = 0, size: int = 64) -> range:
+        return _fill(self.connection, self.table, count, start, size, None)
+
+    def take(self, row_version: int | None = None) -> Row | None:
+        if row_version is None:
+            cursor = self.connection.execute(_TAKE_NEXT.format(table=self.table))
+        else:
+            cursor = self.connection.execute(_TAKE_THIS.format(table=self.table), row_version)
+        found = cursor.fetchone()
+        return _row(found) if found else None
+
+    def lock(self, *row_versions: int) -> None:
+        marks = ", ".join("?" * len(row_versions))
+        statement = (
+            f"SELECT Id, Expires FROM {self.table} WITH (UPDLOCK, ROWLOCK) WHERE RowVersion IN ({marks})"
+        )
+        assert len(self.connection.execute(statement, *row_versions).fetchall()) == len(row_versions)
+
+    def commit(self) -> None:
+        self.connection.commit()
+
+    def rollback(self) -> None:
+        self.connection.rollback()
+
+
+class SqlServerQueue(QueueTable):
+    def __init__(self, url: str, name: str, schema: str) -> None:
+        self.name = name
+        self.schema = schema
+        self.address = address_of(name, schema)
+        self.table = f"{quoted(schema)}.{quoted(name)}"
+        self._url = url
+
+    def insert(self, count: int, *, start: int = 0, size: int = 64, expires: datetime | None = None) -> range:
+        with connected(self._url) as connection:
+            numbers = _fill(connection, self.table, count, start, size, expires)
+            connection.commit()
+            return numbers
+
+    def insert_row(
+        self, *, id: UUID, headers: str | None, body: bytes | None, expires: datetime | None = None
+    ) -> int:
+        statement = (
+            f"INSERT INTO {self.table} (Id, Recoverable, Expires, Headers, Body) OUTPUT inserted.RowVersion "
+            "VALUES (?, 1, ?, ?, CAST(? AS varbinary(max)))"
+        )
+        with connected(self._url) as connection:
+            row_version = connection.execute(statement, str(id), expires, headers, body).fetchval()
+            connection.commit()
+            return int(row_version)
+
+    def rows(self) -> list[Row]:
+        statement = (
+            f"SELECT Id, Headers, Body, RowVersion, Expires FROM {self.table} "
+            "WITH (READPAST, READCOMMITTEDLOCK) ORDER BY RowVersion"
+        )
+        with connected(self._url) as connection:
+            return [_row(found) for found in connection.execute(statement).fetchall()]
+
+    def count(self) -> int:
+        return len(self.row_versions())
+
+    def execute(self, statement: str) -> None:
+        with connected(self._url) as connection:
+            _execute_all(connection, statement.format(table=self.table))
+            connection.commit()
+
+    @contextmanager
+    def session(self) -> Iterator[SqlServerSession]:
+        with connected(self._url) as connection:
+            yield SqlServerSession(connection, self.table)
+
+    @contextmanager
+    def locked(self, *row_versions: int) -> Iterator[None]:
+        with self.session() as session:
+            session.lock(*row_versions)
+            yield
+
+
+class SqlServerEngine(Engine):
+    name: ClassVar[str] = "sqlserver"
+    default_schema: ClassVar[str] = "dbo"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def create_queue(self, name: str = "orders", *, schema: str | None = None) -> SqlServerQueue:
+        queue = self.queue(name, schema=schema)
+        literal = queue.schema.replace("'", "''")
+        create_schema = f"CREATE SCHEMA {quoted(queue.schema)}".replace("'", "''")
+        self.execute(f"IF SCHEMA_ID(N'{literal}') IS NULL EXEC (N'{create_schema}')")
+        queue.execute(_CREATE)
+        return queue
+
+    def queue(self, name: str = "orders", *, schema: str | None = None) -> SqlServerQueue:
+        return SqlServerQueue(self.url, name, schema or self.default_schema)
+
+    def execute(self, statement: str) -> None:
+        with connected(self.url, autocommit=True) as connection:
+            _execute_all(connection, statement)
+
+    def fetch(self, statement: str) -> Sequence[tuple[object, ...]]:
+        with connected(self.url) as connection:
+            return [tuple(row) for row in connection.execute(statement).fetchall()]
+
+    def cut_connections(self) -> int:
+        sessions = self.fetch(
+            "SELECT session_id FROM sys.dm_exec_sessions "
+            "WHERE database_id = DB_ID() AND session_id <> @@SPID AND is_user_process = 1"
+        )
+        for (session,) in sessions:
+            self.execute(f"KILL {session}")
+        return len(sessions)
+
+
+@contextmanager
+def connected(url: str, *, autocommit: bool = False) -> Iterator["pyodbc.Connection"]:
+    """A connection that is closed, and thereby rolled back, at the end of the block."""
+    import pyodbc
+
+    connection = pyodbc.connect(url, autocommit=autocommit)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def fresh_database(server_url: str, name: str) -> Iterator[str]:
+    """The connection string of a new database of this name, dropped with whatever is still connected to it."""
+    with connected(server_url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {quoted(name)}")
+    try:
+        yield f"{re.sub(r'(?i)(^|;)database=[^;]*', '', server_url).strip(';')};Database={name}"
+    finally:
+        with connected(server_url, autocommit=True) as connection:
+            connection.execute(f"ALTER DATABASE {quoted(name)} SET SINGLE_USER WITH ROLLBACK IMMEDIATE")
+            connection.execute(f"DROP DATABASE {quoted(name)}")
+
+
+def quoted(name: str) -> str:
+    return f"[{name.replace(']', ']]')}]"
+
+
+def _execute_all(connection: "pyodbc.Connection", statements: str) -> None:
+    """An error may stand behind the first result."""
+    cursor = connection.execute(statements)
+    while cursor.nextset():
+        pass
+
+
+def _fill(
+    connection: "pyodbc.Connection", table: str, count: int, start: int, size: int, expires: datetime | None
+) -> range:
+    connection.execute(_FILL.format(table=table), count, start, expires, HEADERS, size)
+    return range(start, start + count)
+
+
+def _row(found: Any) -> Row:
+    identifier, headers, body, row_version, expires = found
+    return Row(id=UUID(identifier), headers=headers, body=body, row_version=row_version, expires=expires)

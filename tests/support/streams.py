@@ -1,0 +1,92 @@
+"""A queue read as a stream by the tests' own Spark session."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from tests.support.engines import Engine, QueueTable
+from tests.support.waiting import eventually
+
+Handle = Callable[[DataFrame, int], None]
+
+
+def stream(spark: SparkSession, engine: Engine, queue: QueueTable, **options: Any) -> DataFrame:
+    """The queue as a streaming frame. Waits are short, so that a test that fails does so soon."""
+    given = {
+        "url": engine.url,
+        "queue": queue.address,
+        "pollInterval": "100ms",
+        "lockTimeout": "10s",
+        **options,
+    }
+    return spark.readStream.format("sqlqueue").options(**given).load()
+
+
+def to_delta(frame: DataFrame, folder: Path) -> DataStreamWriter:
+    """A writer into the Delta table ``folder/delta``, with the checkpoint in ``folder/checkpoint``."""
+    writer = frame.writeStream.format("delta").option("path", str(folder / "delta"))
+    return writer.option("checkpointLocation", str(folder / "checkpoint"))
+
+
+def to_each(frame: DataFrame, folder: Path, handle: Handle) -> DataStreamWriter:
+    """A writer that hands every batch to a function; the checkpoint is ``folder/checkpoint``."""
+    return frame.writeStream.foreachBatch(handle).option("checkpointLocation", str(folder / "checkpoint"))
+
+
+def drain(writer: DataStreamWriter, *, within: timedelta = timedelta(seconds=60)) -> StreamingQuery:
+    """Run until everything that is there now is done."""
+    query = writer.trigger(availableNow=True).start()
+    try:
+        assert query.awaitTermination(int(within.total_seconds())), (
+            f"not drained within {within}: {query.status}"
+        )
+    finally:
+        end(query)
+    return query
+
+
+@contextmanager
+def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
+    """Run on and on; stopped at the end of the block. A query that fails fails the test."""
+    query = writer.start()
+    try:
+        yield query
+    finally:
+        error = query.exception()
+        end(query)
+        assert error is None, error
+
+
+def end(query: StreamingQuery) -> None:
+    query.stop()
+    eventually(lambda: not query.isActive)
+
+
+def read_delta(spark: SparkSession, folder: Path) -> DataFrame:
+    return spark.read.format("delta").load(str(folder / "delta"))
+
+
+def ids_in_delta(spark: SparkSession, folder: Path) -> list[str]:
+    """The row ids in ``folder/delta``, sorted; an id that is there twice comes twice."""
+    return sorted(row.Id for row in read_delta(spark, folder).select("Id").collect())
+
+
+def free(queue: QueueTable) -> int:
+    """How many rows another receiver could take now."""
+    with queue.session() as other:
+        taken = 0
+        while other.take() is not None:
+            taken += 1
+        other.rollback()
+    return taken
+
+
+def logged(folder: Path, log: str) -> list[int]:
+    """The batches in the ``offsets`` or ``commits`` log of ``folder/checkpoint``."""
+    return sorted(int(file.name) for file in (folder / "checkpoint" / log).glob("[0-9]*"))

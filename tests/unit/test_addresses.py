@@ -1,0 +1,155 @@
+"""Addresses: read as the transports write them, written canonically, resolved to one table."""
+
+import pytest
+
+from sqlqueue_spark.addresses import Address, Naming, Table
+from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.errors import ConfigurationError
+
+READ = {
+    "orders": ("orders", None, None, "orders"),
+    "orders@dbo": ("orders", "dbo", None, "orders@[dbo]"),
+    "orders@[dbo]": ("orders", "dbo", None, "orders@[dbo]"),
+    "orders@dbo@shop": ("orders", "dbo", "shop", "orders@[dbo]@[shop]"),
+    "orders@[dbo]@[shop]": ("orders", "dbo", "shop", "orders@[dbo]@[shop]"),
+    "orders@[dbo]@shop": ("orders", "dbo", "shop", "orders@[dbo]@[shop]"),
+    "orders@dbo@[shop]": ("orders", "dbo", "shop", "orders@[dbo]@[shop]"),
+    "t@[]@[cat]": ("t", None, "cat", "t@[]@[cat]"),
+    "t@@cat": ("t", None, "cat", "t@[]@[cat]"),
+    "t@[s]@[]": ("t", "s", None, "t@[s]"),
+    "t@[]": ("t", None, None, "t"),
+    "t@": ("t", None, None, "t"),
+    "my]table": ("my]table", None, None, "my]table"),
+    "[my table]": ("[my table]", None, None, "[my table]"),
+    "Sales.Orders v2": ("Sales.Orders v2", None, None, "Sales.Orders v2"),
+    " padded ": (" padded ", None, None, " padded "),
+    "t@[my]]schema]": ("t", "my]schema", None, "t@[my]]schema]"),
+    "t@[a@b]@[c@d]": ("t", "a@b", "c@d", "t@[a@b]@[c@d]"),
+    "t@[]]]@[]]]]]": ("t", "]", "]]", "t@[]]]@[]]]]]"),
+    "t@[a[b]": ("t", "a[b", None, "t@[a[b]"),
+    "t@my schema@my.cat": ("t", "my schema", "my.cat", "t@[my schema]@[my.cat]"),
+    "t'; DROP TABLE x --@[s'; --]": ("t'; DROP TABLE x --", "s'; --", None, "t'; DROP TABLE x --@[s'; --]"),
+    '"s"."t"': ('"s"."t"', None, None, '"s"."t"'),
+    "t{0}%s?@[{x}]": ("t{0}%s?", "{x}", None, "t{0}%s?@[{x}]"),
+    "表@[схема]": ("表", "схема", None, "表@[схема]"),
+}
+
+
+@pytest.mark.parametrize("text", READ)
+def test_an_address_is_read_and_written_canonically(text):
+    table, schema, catalog, canonical = READ[text]
+    assert Address.parse(text) == Address(table=table, schema=schema, catalog=catalog)
+    assert str(Address.parse(text)) == canonical
+
+
+@pytest.mark.parametrize("text", READ)
+def test_the_canonical_form_is_read_as_the_same_address(text):
+    address = Address.parse(text)
+    assert Address.parse(str(address)) == address
+
+
+@pytest.mark.parametrize("text", ["", "@", "@dbo", "@[dbo]@[shop]"])
+def test_an_address_without_a_table_is_refused(text):
+    with pytest.raises(ConfigurationError) as caught:
+        Address.parse(text)
+    assert str(caught.value) == (
+        f"The queue address {text!r} has no table name; write table@[schema]@[catalog]."
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["t@[dbo", "t@dbo]", "t@[a]b]", "t@[a]b", "t@a@b@c", "t@[a]@[b]@[c]", "t@a[b]", "t@@@"]
+)
+def test_an_address_that_does_not_end_where_it_should_is_refused(text):
+    with pytest.raises(ConfigurationError) as caught:
+        Address.parse(text)
+    assert str(caught.value) == (
+        f"The queue address {text!r} cannot be read after the first '@'; write table@[schema]@[catalog] and double "
+        "every ']' inside the brackets."
+    )
+
+
+@pytest.mark.parametrize("text", ["orders", "orders@MACHINE-7", "orders@[dbo]@[shop]", "orders@]broken[@@@"])
+def test_legacy_addresses_end_at_the_first_at_sign(text):
+    assert Address.parse(text, legacy=True) == Address(table="orders")
+
+
+QUOTED = {
+    '"orders"': ("orders", None),
+    '"sales"."orders"': ("orders", "sales"),
+    '"a""b"."c.d"': ("c.d", 'a"b'),
+    '"s@x"."t@y"': ("t@y", "s@x"),
+    '""""': ('"', None),
+    '"[s]"."]"': ("]", "[s]"),
+}
+
+
+@pytest.mark.parametrize("text", QUOTED)
+def test_the_postgresql_transports_own_form_is_understood(text):
+    table, schema = QUOTED[text]
+    assert Address.parse(text, quoted=True) == Address(table=table, schema=schema)
+
+
+@pytest.mark.parametrize("text", ['"orders', 'or"ders"', '"a"."b"."c"', '"a".b', '"a" . "b"', '""', '"a"b"'])
+def test_quotes_that_do_not_make_that_form_are_part_of_the_name(text):
+    assert Address.parse(text, quoted=True) == Address(table=text)
+
+
+def test_that_form_comes_before_the_legacy_rule_and_the_at_sign():
+    assert Address.parse('"t@ble"', legacy=True, quoted=True) == Address(table="t@ble")
+    assert Address.parse('"t@ble"', legacy=True) == Address(table='"t')
+
+
+def naming(**more):
+    return Naming(default_schema="dbo", **more)
+
+
+QUEUE = {"queue_schemas": {"orders": "by_queue"}}
+ENDPOINT = {"endpoint_schemas": {"orders": "by_endpoint"}}
+
+
+@pytest.mark.parametrize(
+    "address, settings, schema",
+    [
+        ("orders", {}, "dbo"),
+        ("orders@[own]", {}, "own"),
+        ("orders", ENDPOINT, "by_endpoint"),
+        ("orders@[own]", ENDPOINT, "by_endpoint"),
+        ("orders", QUEUE, "by_queue"),
+        ("orders@[own]", QUEUE | ENDPOINT, "by_queue"),
+        ("ORDERS@[own]", QUEUE, "by_queue"),
+        ("invoices@[own]", QUEUE | ENDPOINT, "own"),
+        ("invoices", QUEUE | ENDPOINT, "dbo"),
+        ("orders@[own]", {"legacy_addresses": True}, "dbo"),
+        ("orders@[own]", {"legacy_addresses": True} | ENDPOINT, "by_endpoint"),
+        ('"own"."orders"', {"quoted_addresses": True}, "own"),
+    ],
+)
+def test_the_first_setting_that_answers_names_the_schema(address, settings, schema):
+    found = naming(**settings).table(address)
+    assert (found.table.lower(), found.schema, found.catalog) == (
+        "invoices" if "invoices" in address else "orders",
+        schema,
+        None,
+    )
+
+
+def test_a_catalog_comes_along():
+    assert naming().table("t@[]@[cat]") == Table(table="t", schema="dbo", catalog="cat")
+    assert str(naming().table("t@[]@[cat]")) == "t@[dbo]@[cat]"
+
+
+@pytest.mark.parametrize(
+    "table, tsql, plpgsql",
+    [
+        (Table(table="orders", schema="dbo"), "[dbo].[orders]", '"dbo"."orders"'),
+        (Table(table='or]d"ers', schema="s", catalog="c"), '[c].[s].[or]]d"ers]', '"c"."s"."or]d""ers"'),
+        (
+            Table(table="x]; DROP TABLE y --", schema='s"; --'),
+            '[s"; --].[x]]; DROP TABLE y --]',
+            '"s""; --"."x]; DROP TABLE y --"',
+        ),
+    ],
+)
+def test_names_reach_sql_only_quoted(table, tsql, plpgsql):
+    assert (SQLSERVER.table(table), POSTGRESQL.table(table)) == (tsql, plpgsql)

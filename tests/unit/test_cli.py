@@ -1,0 +1,206 @@
+"""The command without a database: its usage, its script, its options, and its refusals."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark.cli import main
+from sqlqueue_spark.errors import ConnectionLost
+from sqlqueue_spark.options import SourceOptions
+
+SECRET = "hunter2"
+NOWHERE = f"postgresql://me:{SECRET}@127.0.0.1:1/shop"
+
+
+def run(*arguments, **environment):
+    return CliRunner(env=environment).invoke(main, [*arguments])
+
+
+@pytest.mark.parametrize(
+    "arguments,complaint",
+    [
+        ([], "Usage: "),
+        (["length"], "Missing argument 'QUEUE...'."),
+        (["length", "orders"], "Missing option '--url' (env var: 'SQLQUEUE_URL')."),
+        (["lenght", "orders"], "No such command 'lenght'."),
+        (["length", "orders", "--url", NOWHERE, "--jsn"], "No such option '--jsn'."),
+        (["length", NOWHERE], "a url stands where a queue's name is expected; give it as --url."),
+        (["length", f"Server=x;PWD={SECRET}"], "a url stands where a queue's name is expected"),
+        (["peek", "orders", "--url", NOWHERE, "--count", "0"], "0 is not in the range x>=1."),
+        (
+            ["send", "orders", "--url", NOWHERE, "--ttl", "ten"],
+            "'ten' is no duration such as 500ms, 30s, 10m",
+        ),
+        (["send", "orders", "--url", NOWHERE, "--ttl", "9" * 20 + "d"], "is no duration such as"),
+        (["send", "orders", "--url", NOWHERE, "--header", "x"], "'x' is no header; write NAME=VALUE."),
+        (
+            ["send", "orders", "--url", NOWHERE, "--body", "@/no/such"],
+            "'/no/such' cannot be read: No such file",
+        ),
+        (
+            ["send", "orders", "--url", NOWHERE, "--rate", "5"],
+            "--rate and --size belong to a load; give --count",
+        ),
+        (
+            ["send", "orders", "--url", NOWHERE, "--count", "5", "--type", "T"],
+            "A load (--count) writes its own",
+        ),
+        (["script", "orders"], "Missing option '--engine'."),
+        (["script", "orders", "--engine", "oracle"], "'oracle' is not one of 'postgresql', 'sqlserver'."),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(arguments, complaint):
+    result = run(*arguments, SQLQUEUE_URL=None)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in result.stderr
+    assert SECRET not in result.output
+
+
+@pytest.mark.parametrize("command", ["create", "inspect", "length", "peek", "purge", "send"])
+def test_a_server_that_does_not_answer_is_one_sentence_and_exit_code_1(command):
+    arguments = {"purge": ["--yes"], "send": ["--type", "T"]}.get(command, [])
+    result = run(command, "orders", *arguments, SQLQUEUE_URL=NOWHERE)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: No database answers at 127.0.0.1:1/shop (")
+    assert result.stderr.endswith("check host, port and that the server runs.\n")
+    assert SECRET not in result.stderr
+
+
+def test_debug_shows_where_an_error_came_from():
+    result = run("length", "orders", "--debug", SQLQUEUE_URL=NOWHERE)
+    assert (result.exit_code, type(result.exception)) == (1, ConnectionLost)
+
+
+def test_the_installed_command_ends_without_a_traceback_and_without_the_secret():
+    command = [str(Path(sys.executable).parent / "sqlqueue"), "length", "orders", "--url", NOWHERE]
+    plain = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (plain.returncode, plain.stdout, plain.stderr.count("\n")) == (1, "", 1)
+    debug = subprocess.run([*command, "--debug"], check=False, capture_output=True, text=True)
+    assert (debug.returncode, "Traceback" in debug.stderr) == (1, True)
+    assert SECRET not in plain.stderr + debug.stderr
+
+
+def test_a_url_that_is_none_is_refused_without_being_repeated():
+    result = run("length", "orders", "--url", f"mysql://{SECRET}")
+    assert (result.exit_code, SECRET in result.output) == (1, False)
+    assert result.stderr.startswith("Error: The option url is neither postgresql://")
+
+
+def test_a_message_without_a_type_is_refused_before_anything_is_asked():
+    result = run("send", "orders", "--body", "{}", SQLQUEUE_URL=NOWHERE)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        "Error: A message needs a type, or no receiver knows what to do with it; "
+    )
+
+
+def test_every_command_has_help():
+    shown = run("--help").stdout
+    assert all(f"  {name} " in shown for name in main.commands)
+    for name, command in main.commands.items():
+        assert command.help
+        assert run(name, "--help").exit_code == 0
+
+
+def test_options_are_listed_for_people_and_for_the_readme():
+    described = [*SourceOptions.described()]
+    plain = run("options").stdout.splitlines()
+    assert [line.split()[0] for line in plain] == ["option", *(each.name for each in described)]
+    markdown = run("options", "--markdown").stdout.splitlines()
+    assert markdown[:3] == [
+        "| option | default | meaning |",
+        "|---|---|---|",
+        "| `url` | required | `postgresql://…`, or an ODBC connection string for SQL Server. |",
+    ]
+    assert len(markdown) == 2 + len(described)
+
+
+def test_demo_hands_over_to_the_demo(monkeypatch, tmp_path):
+    called = []
+    monkeypatch.setattr("sqlqueue_spark.demo.main", lambda *given: called.append(given))
+    monkeypatch.setattr("sqlqueue_spark.demo.stop", lambda *given: called.append(given))
+    assert run("demo", "--folder", str(tmp_path), "--messages", "7").exit_code == 0
+    assert run("demo", "--folder", str(tmp_path), "--stop").exit_code == 0
+    assert called == [(tmp_path, 7), (tmp_path,)]
+
+
+SQLSERVER = """\
+SET XACT_ABORT ON;
+BEGIN TRANSACTION;
+DECLARE @queue nvarchar(max) = N'[sales].[o''r]]d{0}er?]', @got int;
+DECLARE @resource nvarchar(255) = LEFT(@queue, 255);
+EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
+IF @got < 0
+BEGIN;
+    THROW 51000, N'Another session is creating this table; run the script again.', 1;
+END;
+IF OBJECT_ID(@queue, N'U') IS NULL
+BEGIN
+CREATE TABLE [sales].[o'r]]d{0}er?] (
+    Id uniqueidentifier NOT NULL,
+    CorrelationId varchar(255) NULL,
+    ReplyToAddress varchar(255) NULL,
+    Recoverable bit NOT NULL,
+    Expires datetime NULL,
+    Headers nvarchar(max) NOT NULL,
+    Body varbinary(max) NULL,
+    RowVersion bigint IDENTITY(1,1) NOT NULL
+);
+CREATE CLUSTERED INDEX Index_RowVersion ON [sales].[o'r]]d{0}er?] (RowVersion);
+CREATE NONCLUSTERED INDEX Index_Expires ON [sales].[o'r]]d{0}er?] (Expires) INCLUDE (Id, RowVersion);
+END;
+COMMIT TRANSACTION;
+GO
+"""
+POSTGRESQL = """\
+BEGIN;
+SELECT pg_advisory_xact_lock(hashtextextended('"sales"."o''r]d{0}er?"', 0));
+CREATE TABLE IF NOT EXISTS "sales"."o'r]d{0}er?" (
+    id uuid PRIMARY KEY,
+    expires timestamp,
+    headers text NOT NULL,
+    body bytea,
+    seq bigserial UNIQUE
+)
+;
+COMMIT;
+"""
+
+
+@pytest.mark.parametrize("dialect,script", [("sqlserver", SQLSERVER), ("postgresql", POSTGRESQL)])
+def test_the_script_can_be_run_as_it_is(dialect, script):
+    result = run("script", "o'r]d{0}er?", "--engine", dialect, "--default-schema", "sales")
+    assert (result.exit_code, result.stdout) == (0, script)
+
+
+def test_the_script_has_a_part_for_each_queue_once():
+    said = run(
+        "script", "Sales", "Sales", "--engine", "sqlserver", "--instance", "A", "--with", "error,Sales"
+    )
+    parts = said.stdout.split("GO\n")
+    assert [part.count("CREATE TABLE") for part in parts] == [1, 1, 1, 0]
+    assert [name in part for name, part in zip(("[Sales]", "[Sales.A]", "[error]"), parts, strict=False)] == [
+        True,
+        True,
+        True,
+    ]
+
+
+def test_the_script_refuses_a_name_that_would_be_cut():
+    result = run("script", "x" * 56, "--engine", "postgresql")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "is 56 bytes long, but a queue table on PostgreSQL has at most 55" in result.stderr
+
+
+def test_json_is_one_object_a_line_even_for_odd_names():
+    from sqlqueue_spark.admin import Length
+    from sqlqueue_spark.cli import showing
+
+    length = Length(queue="a\nb", rows=1, expired=0, bytes=2, oldest_sent=None, oldest_age=None)
+    shown = showing.as_json(showing.length_json(length))
+    assert ("\n" in shown, json.loads(shown)["queue"]) == (False, "a\nb")
+    assert next(iter(showing.length_text(length))) == "a\N{REPLACEMENT CHARACTER}b"

@@ -1,0 +1,152 @@
+"""The server from a wheel: starts, restarts, is shared, and never outlives its process."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import psutil
+import psycopg
+import pytest
+
+from sqlqueue_spark.embedded import EmbeddedServer
+from sqlqueue_spark.errors import ConfigurationError
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def directory():
+    folder = Path(tempfile.mkdtemp(prefix="sqlqueue-embedded-"))
+    yield folder / "data"
+    shutil.rmtree(folder)
+
+
+def ask(url, question):
+    with psycopg.connect(url) as connection:
+        return connection.execute(question).fetchall()[0][0]
+
+
+def server_process(directory):
+    return psutil.Process(int((directory / "postmaster.pid").read_text().splitlines()[0]))
+
+
+def gone(process):
+    """No parent may be there to take note of its end."""
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def child(directory, *, keep_running=False):
+    """A process that starts a server and waits for us, and the server's port."""
+    program = textwrap.dedent(f"""
+        from pathlib import Path
+        from sqlqueue_spark.embedded import EmbeddedServer
+        server = EmbeddedServer(Path({str(directory)!r}), keep_running={keep_running})
+        server.start()
+        print(server.port, flush=True)
+        input()
+    """)
+    process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+def test_a_server_takes_its_settings_and_listens_on_loopback_only(directory):
+    with EmbeddedServer(directory, settings={"work_mem": "7MB", "application_name": "it's odd"}) as server:
+        assert server.url() == f"postgresql://postgres@127.0.0.1:{server.port}/postgres"
+        assert ask(server.url(), "SHOW work_mem") == "7MB"
+        assert ask(server.url(), "SHOW listen_addresses") == "127.0.0.1"
+        assert ask(server.url(), "SHOW unix_socket_directories") == ""
+        process = server_process(directory)
+    assert gone(process)
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+def test_a_restart_keeps_the_port_and_the_data_and_cuts_sessions(directory, immediate):
+    with EmbeddedServer(directory) as server:
+        port = server.port
+        with psycopg.connect(server.url()) as before:
+            before.execute("CREATE TABLE kept AS SELECT 7 AS seven")
+            before.commit()
+            server.restart(immediate=immediate)
+            with pytest.raises(psycopg.OperationalError):
+                before.execute("SELECT 1")
+        assert (server.port, ask(server.url(), "SELECT seven FROM kept")) == (port, 7)
+
+
+def test_a_server_that_runs_already_is_used_and_left_to_its_owner(directory):
+    with EmbeddedServer(directory) as owner:
+        with EmbeddedServer(directory) as guest:
+            assert guest.url() == owner.url()
+        assert ask(owner.url(), "SELECT 1") == 1
+
+
+def test_a_pid_file_of_a_killed_server_does_not_stop_the_next_start(directory):
+    server = EmbeddedServer(directory)
+    server.start()
+    killed = server_process(directory)
+    killed.kill()
+    eventually(lambda: gone(killed))
+    with server:
+        assert ask(server.url(), "SELECT 1") == 1
+
+
+def test_a_pid_file_that_names_another_program_does_not_stop_the_next_start(directory):
+    with EmbeddedServer(directory):
+        left_behind = (directory / "postmaster.pid").read_text().splitlines()
+    (directory / "postmaster.pid").write_text("\n".join([str(os.getpid()), *left_behind[1:], ""]))
+    with EmbeddedServer(directory) as server:
+        assert ask(server.url(), "SELECT 1") == 1
+
+
+@pytest.mark.parametrize("ending", ["end", "kill"])
+def test_a_server_ends_with_its_process_however_that_ends(directory, ending):
+    process, _ = child(directory)
+    server = server_process(directory)
+    if ending == "end":
+        process.communicate(b"\n")
+    else:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    eventually(lambda: gone(server))
+
+
+def test_a_server_is_left_running_when_asked(directory):
+    process, port = child(directory, keep_running=True)
+    process.communicate(b"\n")
+    with EmbeddedServer(directory, keep_running=True) as server:
+        assert (server.port, ask(server.url(), "SELECT 1")) == (port, 1)
+    server.stop()
+    assert not (directory / "postmaster.pid").exists()
+
+
+def test_the_guarded_role_must_give_its_password(directory):
+    with EmbeddedServer(directory) as server:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute("CREATE ROLE guarded LOGIN PASSWORD 'secret'")
+        right = server.url(user="guarded", password="secret")
+        wrong = server.url(user="guarded", password="wrong")
+        assert ask(right, "SELECT current_user") == "guarded"
+        with pytest.raises(
+            psycopg.OperationalError, match='password authentication failed for user "guarded"'
+        ):
+            ask(wrong, "SELECT 1")
+
+
+def test_a_setting_the_server_refuses_is_one_sentence_with_the_remedy(directory):
+    server = EmbeddedServer(directory, settings={"no_such_setting": "1"})
+    with pytest.raises(ConfigurationError) as caught:
+        server.start()
+    assert str(caught.value) == (
+        "The embedded PostgreSQL server did not start: "
+        'unrecognized configuration parameter "no_such_setting"; '
+        f"look into {directory}/server.log, or remove {directory} to begin anew."
+    )
+
+
+def test_a_url_before_the_start_is_refused(directory):
+    with pytest.raises(ConfigurationError, match=r"has no port yet; call start\(\) first\."):
+        EmbeddedServer(directory).url()

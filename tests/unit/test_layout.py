@@ -1,0 +1,69 @@
+"""The layers of the package: arrows point down, drivers and SQL have one home each."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sqlqueue_spark
+
+ROOT = Path(sqlqueue_spark.__file__).parent
+# A module imports modules of lower rank; the values of rank 0 may also import one another.
+RANKS = {
+    **dict.fromkeys(
+        ("errors", "options", "addresses", "claims", "messages", "offsets", "faults", "embedded", "outgoing"),
+        0,
+    ),
+    "loads": 1,
+    "dialects": 1,
+    "connections": 2,
+    **dict.fromkeys(("queues", "outbox"), 3),
+    "tables": 4,
+    **dict.fromkeys(("schema", "receive", "send"), 5),
+    **dict.fromkeys(("source", "sink", "admin", "functions"), 6),
+    "pipeline": 7,
+    **dict.fromkeys(("demo", "__init__"), 8),
+    "cli": 9,
+}
+DRIVERS = {"psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
+SQL = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|WITH|MERGE|TRUNCATE|DROP|ALTER)\s+\S")
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def component(file: Path) -> str:
+    return file.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def imports(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_module_imports_only_what_lies_below_it(file):
+    own = component(file)
+    own_names = (name.split(".") for name in imports(file) if name.startswith("sqlqueue_spark."))
+    below = {parts[1] for parts in own_names if parts[1] in RANKS} - {own}
+    assert own in RANKS, f"give {own} a rank"
+    assert [name for name in sorted(below) if RANKS[name] >= max(RANKS[own], 1)] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_only_connections_imports_database_drivers(file):
+    drivers = DRIVERS & {name.split(".")[0] for name in imports(file)}
+    assert component(file) == "connections" or drivers == set()
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_only_dialects_hold_sql(file):
+    constants = (
+        node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)
+    )
+    sql = [value for value in constants if isinstance(value, str) and SQL.match(value)]
+    assert component(file) == "dialects" or sql == []

@@ -1,0 +1,116 @@
+"""Headers and times, byte for byte as the .NET senders write them."""
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from sqlqueue_spark.messages import COLUMNS, format_headers, format_time, parse_headers, parse_time
+
+
+@pytest.mark.parametrize("text", [None, "", " ", "\r\n\t "])
+def test_no_headers_are_no_poison(text):
+    assert parse_headers(text) == {}
+
+
+@pytest.mark.parametrize(
+    "text, headers",
+    [
+        ("{}", {}),
+        ('{"a":"b"}', {"a": "b"}),
+        (' { "a" : "b" } ', {"a": "b"}),
+        ('\ufeff{"a":"b"}', {"a": "b"}),
+        ('{"a":"x\\/y"}', {"a": "x/y"}),
+        ('{"a":"ü\\u00fc\\ud83d\\ude00"}', {"a": "üü😀"}),
+        ('{"":""}', {"": ""}),
+        ('{"a":"1","a":"2"}', {"a": "2"}),
+    ],
+)
+def test_headers_are_a_json_object_of_strings(text, headers):
+    assert parse_headers(text) == headers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "null",
+        "[]",
+        '"a"',
+        "7",
+        '{"a":1}',
+        '{"a":null}',
+        '{"a":{}}',
+        '{"a":["b"]}',
+        "{'a':'b'}",
+        "<a/>",
+        "NaN",
+    ],
+)
+def test_anything_else_is_poison(text):
+    assert parse_headers(text) is None
+
+
+def test_headers_nested_beyond_reason_are_poison():
+    assert parse_headers("[" * 100_000) is None
+
+
+@pytest.mark.parametrize(
+    "headers, text",
+    [
+        ({}, "{}"),
+        ({"a": "b", "c": "d"}, '{"a":"b","c":"d"}'),
+        ({"a": "x/y"}, '{"a":"x\\/y"}'),
+        ({"ü": "é中"}, '{"ü":"é中"}'),
+        ({"a": "😀"}, '{"a":"\\ud83d\\ude00"}'),
+        ({"a": 'q"\\\n\x01'}, '{"a":"q\\"\\\\\\n\\u0001"}'),
+    ],
+)
+def test_headers_are_written_as_the_dotnet_senders_write_them(headers, text):
+    assert format_headers(headers) == text
+    assert json.loads(text) == headers
+    assert parse_headers(text) == headers
+
+
+@pytest.mark.parametrize(
+    "moment, text",
+    [
+        (datetime(2024, 2, 29, 23, 59, 58, 123456, tzinfo=UTC), "2024-02-29 23:59:58:123456 Z"),
+        (datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC), "2024-01-02 03:04:05:000000 Z"),
+        (
+            datetime(2024, 1, 1, 1, tzinfo=timezone(timedelta(hours=5, minutes=30))),
+            "2023-12-31 19:30:00:000000 Z",
+        ),
+    ],
+)
+def test_times_have_28_characters_and_are_utc(moment, text):
+    assert (format_time(moment), len(text)) == (text, 28)
+    assert parse_time(text) == moment
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "yesterday",
+        "2024-01-02T03:04:05Z",
+        "2024-01-02 03:04:05:000000",
+        "2024-13-01 00:00:00:000000 Z",
+    ],
+)
+def test_what_is_no_such_time_is_none(text):
+    assert parse_time(text) is None
+
+
+def test_the_columns_are_those_of_the_contract():
+    assert COLUMNS == {
+        "Id": "string",
+        "CorrelationId": "string",
+        "ReplyToAddress": "string",
+        "Recoverable": "boolean",
+        "Expires": "timestamp",
+        "Headers": "string",
+        "Body": "binary",
+        "RowVersion": "bigint",
+    }

@@ -1,0 +1,208 @@
+"""Options: read once, explained when wrong, secret where they must be."""
+
+from datetime import timedelta
+
+import pytest
+
+from sqlqueue_spark.connections import Target
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ConnectionOptions, SourceOptions, duration, size
+
+NEEDED = {"url": "postgresql://me:hunter2@host/shop", "queue": "orders"}
+
+
+def parse(**more):
+    return SourceOptions.parse({**NEEDED, **more})
+
+
+def test_the_defaults_are_those_of_the_contract():
+    options = parse()
+    assert (
+        options.max_messages_per_trigger,
+        options.max_bytes_per_trigger,
+        options.max_concurrency,
+        options.min_messages_per_partition,
+        options.transaction_mode,
+        options.poll_interval,
+        options.lock_timeout,
+        options.command_timeout,
+        options.legacy_addresses,
+    ) == (
+        100_000,
+        1 << 30,
+        8,
+        20_000,
+        "receiveOnly",
+        timedelta(seconds=1),
+        timedelta(seconds=30),
+        timedelta(minutes=5),
+        False,
+    )
+    assert (options.stream, options.stop_file, options.default_schema, options.user, options.password) == (
+        None,
+    ) * 5
+
+
+def test_names_are_read_in_any_case_as_spark_hands_them_over():
+    given = {name.lower(): value for name, value in {**NEEDED, "maxMessagesPerTrigger": "7"}.items()}
+    assert SourceOptions.parse(given) == parse(maxMessagesPerTrigger="7")
+    assert SourceOptions.parse(
+        {"URL": NEEDED["url"], "QUEUE": "orders", "MAXMESSAGESPERTRIGGER": "7"}
+    ) == parse(maxMessagesPerTrigger="7")
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("500ms", timedelta(milliseconds=500)),
+        ("1s", timedelta(seconds=1)),
+        ("30s", timedelta(seconds=30)),
+        ("10m", timedelta(minutes=10)),
+        ("2h", timedelta(hours=2)),
+        ("7d", timedelta(days=7)),
+        (" 5s ", timedelta(seconds=5)),
+    ],
+)
+def test_durations_have_units(text, expected):
+    assert duration(text) == expected
+    assert parse(pollInterval=text).poll_interval == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "s", "0s", "-1s", "1.5s", "5 s", "5S", "1w", "5m30s", "9" * 30 + "d"]
+)
+def test_what_is_no_duration_is_explained(text):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(lockTimeout=text)
+    assert str(caught.value).startswith(
+        "The option lockTimeout must be a duration such as 500ms, 30s, 10m or 7d"
+    )
+    assert str(caught.value).endswith(f", not {text!r}.")
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [("1", 1), ("500k", 512_000), ("64m", 67_108_864), ("1g", 1_073_741_824), ("2G", 2 << 30)],
+)
+def test_sizes_have_units(text, expected):
+    assert size(text) == expected
+    assert parse(maxBytesPerTrigger=text).max_bytes_per_trigger == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1.5g", "64mb", "g", "1 g"])
+def test_what_is_no_size_is_explained(text):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(maxBytesPerTrigger=text)
+    assert str(caught.value) == (
+        f"The option maxBytesPerTrigger must be a size in bytes such as 500k, 64m or 1g, not {text!r}."
+    )
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "many", "", "1e3", str(1 << 63)])
+def test_what_is_no_number_is_explained(text):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(maxMessagesPerTrigger=text)
+    assert str(caught.value) == (
+        f"The option maxMessagesPerTrigger must be a whole number above 0, not {text!r}."
+    )
+
+
+@pytest.mark.parametrize(
+    "name, nearest",
+    [
+        ("maxMessagePerTrigger", "maxMessagesPerTrigger"),
+        ("maxmessages", "maxMessagesPerTrigger"),
+        ("QUEUES", "queue"),
+        ("pasword", "password"),
+        ("poll_interval", "pollInterval"),
+        ("lockTimeOuts", "lockTimeout"),
+    ],
+)
+def test_an_unknown_option_suggests_the_nearest(name, nearest):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(**{name: "x"})
+    assert str(caught.value) == f"There is no option {name!r}; did you mean {nearest}?"
+
+
+def test_an_unknown_option_that_is_near_to_none_lists_them():
+    with pytest.raises(
+        ConfigurationError, match=r"^There is no option 'zzz'; the options are url, user, password, "
+    ):
+        parse(zzz="1")
+
+
+@pytest.mark.parametrize(
+    "missing, message",
+    [
+        (
+            "url",
+            "The option url is required; set it to: `postgresql://…`, or an ODBC connection string for SQL Server.",
+        ),
+        ("queue", "The option queue is required; set it to: Address of the queue table."),
+    ],
+)
+def test_a_missing_option_is_named_with_its_meaning(missing, message):
+    with pytest.raises(ConfigurationError) as caught:
+        SourceOptions.parse({name: value for name, value in NEEDED.items() if name != missing})
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    "mode, remedy",
+    [
+        ("transactionScope", "a sink with an outbox is safe"),
+        ("TRANSACTIONSCOPE", "a sink with an outbox is safe"),
+        ("fast", "must be receiveOnly, not 'fast'"),
+    ],
+)
+def test_transaction_modes_that_are_not_there_are_refused_with_the_remedy(mode, remedy):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(transactionMode=mode)
+    assert remedy in str(caught.value)
+
+
+def test_schemas_of_single_queues_and_endpoints_are_options_with_a_name_in_them():
+    options = parse(
+        **{"queue.My.Orders.schema": "one", "ENDPOINT.Sales.Schema": "two", "queue.x.y.schema": "three"}
+    )
+    assert options.queue_schemas == {"my.orders": "one", "x.y": "three"}
+    assert options.endpoint_schemas == {"sales": "two"}
+    naming = options.naming("dbo", quoted_addresses=False)
+    assert [str(naming.table(each)) for each in ("My.Orders", "Sales@[own]", "other", "other@[own]")] == [
+        "My.Orders@[one]",
+        "Sales@[two]",
+        "other@[dbo]",
+        "other@[own]",
+    ]
+    assert str(parse(defaultSchema="own").naming("dbo", quoted_addresses=False).table("t")) == "t@[own]"
+
+
+SECRETS = {"url": "postgresql://me:hunter2@host/shop", "password": "hunter2", "accessToken": "hunter2"}
+
+
+def test_secrets_are_in_no_repr():
+    options = SourceOptions.parse({**NEEDED, **SECRETS})
+    assert "hunter2" not in f"{options} {options!r} {Target.of(options)} {Target.of(options)!r}"
+    assert options.password == "hunter2"
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_that_is_refused_is_not_repeated(name):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(**{name: ""})
+    assert str(caught.value) == f"The option {name} must be some text, not the given value."
+
+
+def test_an_unknown_option_is_refused_without_its_value():
+    with pytest.raises(ConfigurationError) as caught:
+        parse(passwrd="hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_every_option_is_described_in_one_line_for_people():
+    described = list(SourceOptions.described())
+    assert [each.name for each in described][:4] == ["url", "user", "password", "accessToken"]
+    assert {each.name for each in described if each.secret} == {"url", "password", "accessToken"}
+    assert {each.name: each.default for each in described}["url"] == "required"
+    assert all(each.meaning.endswith(".") and "\n" not in each.meaning for each in described)
+    assert {each.name for each in ConnectionOptions.described()} < {each.name for each in described}

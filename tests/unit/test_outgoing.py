@@ -1,0 +1,123 @@
+"""What is written on messages that go out, and how it is handed to each engine."""
+
+import base64
+import json
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sqlqueue_spark import loads
+from sqlqueue_spark.addresses import Table
+from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.outgoing import Outgoing, ascii_json, content_type, fill_in, outgoing
+
+NOW = datetime(2025, 11, 20, 8, 15, 30, 123456, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "body,said",
+    [
+        (None, "application/json"),
+        (b"", "application/json"),
+        (b'{"a":1}', "application/json"),
+        (b"\xef\xbb\xbf[1]", "application/json"),
+        (b"\xef\xbb\xbf <a/>", "text/xml"),
+        (b"hello", "application/octet-stream"),
+        (b"\xff\xfe", "application/octet-stream"),
+        (b"[" * 100_000, "application/octet-stream"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_the_content_type_is_what_the_body_looks_like(body, said):
+    assert content_type(body) == said
+
+
+def test_a_message_id_that_is_given_is_the_correlation_id_too():
+    headers = fill_in(
+        {"NServiceBus.MessageId": "m"}, None, message_type="T", endpoint="E", machine="M", now=NOW
+    )
+    uuid.UUID(headers.pop("NServiceBus.ConversationId"))
+    assert headers == {
+        "NServiceBus.MessageId": "m",
+        "NServiceBus.MessageIntent": "Send",
+        "NServiceBus.CorrelationId": "m",
+        "NServiceBus.OriginatingMachine": "M",
+        "NServiceBus.OriginatingEndpoint": "E",
+        "NServiceBus.ContentType": "application/json",
+        "NServiceBus.EnclosedMessageTypes": "T",
+        "NServiceBus.TimeSent": "2025-11-20 08:15:30:123456 Z",
+    }
+
+
+def test_columns_carry_what_fits_into_them():
+    headers = {"NServiceBus.CorrelationId": "c" * 255, "NServiceBus.ReplyToAddress": "r" * 256}
+    row = outgoing(headers, b"x", timedelta(seconds=1.5))
+    assert row._replace(id="") == Outgoing(
+        id="",
+        headers=json.dumps(headers, separators=(",", ":")),
+        body=b"x",
+        ttl_ms=1500,
+        correlation_id="c" * 255,
+        reply_to=None,
+    )
+
+
+def test_json_without_a_letter_beyond_ascii_means_the_same():
+    text = '{"größe":"☃ \U0001f4e6 \\/ \\u00e9"}'
+    assert ascii_json(text).isascii()
+    assert json.loads(ascii_json(text)) == json.loads(text)
+
+
+ROWS = [
+    Outgoing("i1", '{"a":"\\/ \\" ü"}', b"\xff\x00", 1500, 'c"', "r"),
+    Outgoing("i2", "NULL", None),
+    Outgoing("i3", "", b""),
+]
+
+
+def test_postgresql_gets_arrays_as_text():
+    assert POSTGRESQL.bind_messages(ROWS) == (
+        '{"i1","i2","i3"}',
+        '{"1500",NULL,NULL}',
+        r'{"{\"a\":\"\\/ \\\" ü\"}","NULL",""}',
+        r'{"\\xff00",NULL,"\\x"}',
+    )
+
+
+def test_sql_server_gets_json():
+    (text,) = SQLSERVER.bind_messages(ROWS)
+    assert json.loads(str(text)) == [
+        [0, "i1", 1500, '{"a":"\\/ \\" ü"}', base64.b64encode(b"\xff\x00").decode(), 'c"', "r"],
+        [1, "i2", None, "NULL", None, None, None],
+        [2, "i3", None, "", "", None, None],
+    ]
+
+
+def test_a_script_holds_values_as_literals():
+    assert SQLSERVER.literal("o'c\\?") == "N'o''c\\?'"
+    assert POSTGRESQL.literal("o'c?") == "'o''c?'"
+    assert POSTGRESQL.literal("o'c\\") == "E'o''c\\\\'"
+    table = SQLSERVER.table(Table(table="a?{b}", schema="dbo"))
+    assert "N'[dbo].[a?{b}]'" in SQLSERVER.written_out("script_begin", [table])
+    with pytest.raises(ValueError, match="argument 2"):
+        SQLSERVER.written_out("script_begin", [])
+
+
+def test_messages_of_a_load_have_the_asked_size_once_their_headers_fit():
+    for size in (1, 600, 700, 5_000):
+        batch = loads.batch(0, 7, size, now=NOW, ttl_ms=3)
+        sizes = {len(row.headers) + len(row.body or b"") for row in batch}
+        assert sizes == {size} or (size < 650 and max(sizes) < 650)
+        for row in batch:
+            headers = json.loads(row.headers)
+            assert headers["NServiceBus.TimeSent"] == "2025-11-20 08:15:30:123456 Z"
+            assert (
+                headers["NServiceBus.MessageId"] == headers["NServiceBus.CorrelationId"] == row.correlation_id
+            )
+            assert json.loads(row.body or b"")["orderId"].startswith("O-")
+            assert {uuid.UUID(row.id).version, uuid.UUID(headers["NServiceBus.ConversationId"]).version} == {
+                4
+            }
+            assert (row.ttl_ms, row.reply_to) == (3, "Shop.Web")
+    assert len({row.id for row in loads.batch(0, 1000, 1, now=NOW)}) == 1000

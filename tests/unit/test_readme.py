@@ -1,0 +1,62 @@
+"""What the README names is there: options, commands, files, make targets."""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark.cli import main
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SHELL = re.findall(r"^```shell\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+#: Command lines, from which shell's own comments are taken off.
+LINES = [shlex.split(line, comments=True) for block in SHELL for line in block.splitlines()]
+INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE))
+COMMANDS = [line for line in LINES if line[:1] == ["sqlqueue"]]
+
+
+def test_the_option_table_is_the_one_the_command_prints():
+    table = CliRunner().invoke(main, ["options", "--markdown"]).stdout
+    assert f"\n\n{table}\n" in README
+
+
+@pytest.mark.parametrize("line", COMMANDS, ids=shlex.join)
+def test_every_command_line_can_be_typed_as_it_is_printed(line, monkeypatch):
+    monkeypatch.setenv("SQLQUEUE_URL", "postgresql://nobody@127.0.0.1:1/shop")
+    _, name, *arguments = line
+    command = main.commands[name]
+    with click.Context(main, info_name="sqlqueue") as group, command.make_context(name, arguments, parent=group) as context:  # fmt: skip
+        assert context.args == []
+
+
+def test_every_command_is_shown_but_those_of_make():
+    assert {line[1] for line in COMMANDS} == main.commands.keys() - {"demo"}
+
+
+def test_every_make_target_is_there():
+    makefile = (ROOT / "Makefile").read_text()
+    named = [line[1] for line in LINES if line[:1] == ["make"]]
+    named += [each.split()[-1] for each in INLINE if re.search(r"(^|\s)make \S+$", each)]
+    assert {"demo", "test", "clean"} <= set(named)
+    assert [name for name in named if not re.search(rf"^{name}:", makefile, re.MULTILINE)] == []
+
+
+def test_every_file_is_there():
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+    words = [word for line in [*LINES, *map(str.split, INLINE)] for word in line]
+    named = [word for word in words if re.fullmatch(r"(jobs|conf|docs|benchmarks|tests|sqlqueue_spark)/[\w./-]+", word)]  # fmt: skip
+    assert {"jobs/drain_to_delta.py", "conf/drain_to_delta.toml", "conf/spark-defaults.conf"} <= set(named)
+    assert [name for name in [*links, *named] if not (ROOT / name).exists()] == []
+
+
+def test_the_extras_it_installs_exist():
+    import tomllib
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {name.strip() for each in re.findall(r"'\.\[([^\]]+)\]'", README) for name in each.split(",")}
+    assert named == {"postgresql", "sqlserver", "spark", "demo"}
+    assert named <= extras.keys()
