@@ -10,6 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 
+import pytest
+
 from tests.support.drivers.death import processes_of
 from tests.support.waiting import eventually
 
@@ -50,15 +52,21 @@ class Drain:
             try:
                 code = child.wait(within.total_seconds())
                 eventually(lambda: not processes_of(child.pid))
+            except subprocess.TimeoutExpired:
+                pytest.fail(f"It has not ended within {within}; it said: {_tail(said)}")
             finally:
                 _end(child)
-        assert code in (0, -signal.SIGKILL), said.read_text(errors="replace")[-5000:]
+        assert code in (0, -signal.SIGKILL), _tail(said)
         return code
 
     def logged(self, log: str) -> list[int]:
         """The batches in Spark's ``offsets`` or ``commits`` log."""
         files = (self.folder / "checkpoint" / log).glob("[0-9]*")
         return sorted(int(file.name) for file in files)
+
+
+def _tail(said: Path) -> str:
+    return said.read_text(errors="replace")[-5000:]
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -61,15 +61,27 @@ def _session(process: psutil.Process) -> int | None:
 
 
 def _kill_everything() -> NoReturn:
-    """Stop all first, so that none acts on another's death."""
-    stopped: set[int] = {os.getpid()}
-    while others := [p.pid for p in processes_of(os.getsid(0)) if p.pid not in stopped]:
-        for pid in others:
-            _send(pid, signal.SIGSTOP)
-            stopped.add(pid)
-    for pid in stopped - {os.getpid()}:
+    """Stop all first, so that none acts on another's death; then children die before their parents.
+
+    A process group that loses its last parent while one of its processes is stopped gets SIGHUP and SIGCONT from
+    the kernel (POSIX, orphaned process groups). Spark's daemon and its workers are such a group, and the process
+    that kills is one of them: it would die of the JVM's death and leave the program stopped for ever.
+    """
+    stopped: dict[int, int] = {}
+    while others := [p for p in processes_of(os.getsid(0)) if p.pid not in {os.getpid(), *stopped}]:
+        for process in others:
+            _send(process.pid, signal.SIGSTOP)
+            stopped[process.pid] = _depth(process)
+    for pid in sorted(stopped, key=stopped.__getitem__, reverse=True):
         _send(pid, signal.SIGKILL)
     _kill_this_process()
+
+
+def _depth(process: psutil.Process) -> int:
+    try:
+        return len(process.parents())
+    except psutil.NoSuchProcess:
+        return 0
 
 
 def _kill_driver() -> NoReturn:

@@ -1,0 +1,41 @@
+"""The killer of the fault tests leaves nobody alive, wherever it stands in the tree of processes."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.drivers import death
+from tests.support.waiting import eventually
+
+# As Spark's: program -> JVM -> daemon, which leads a group of its own -> worker, which kills.
+TREE = """
+import os, signal
+from tests.support.drivers.death import at_step
+
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+        if os.fork() == 0:
+            at_step("the worst moment")
+signal.pause()
+"""
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("_attempt", range(5))
+def test_a_worker_takes_the_whole_program_with_it(tmp_path, _attempt):
+    """Before children died first, whether the program was left stopped hung on the processes' numbers."""
+    orders = death.orders(tmp_path / "steps", "the worst moment", 1)
+    program = subprocess.Popen(
+        [sys.executable, "-c", TREE], env=os.environ | orders, start_new_session=True, cwd=os.curdir
+    )
+    try:
+        assert program.wait(30) == -signal.SIGKILL
+        eventually(lambda: not death.processes_of(program.pid))
+    finally:
+        for process in death.processes_of(program.pid):
+            process.kill()
+        program.wait()
