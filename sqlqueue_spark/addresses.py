@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from sqlqueue_spark.errors import ConfigurationError
+
+T = TypeVar("T")
 
 _QUOTED = re.compile(r'"(?P<first>(?:[^"]|"")+)"(?:\."(?P<second>(?:[^"]|"")+)")?')
 _PART = re.compile(r"\[(?P<bracketed>(?:[^\]]|\]\])*)\]|(?P<bare>[^@\[\]]*)")
@@ -89,11 +92,29 @@ class Naming:
         name = address.table.lower()
         schema = (
             self.queue_schemas.get(name)
-            or self.endpoint_schemas.get(name)
+            or of_endpoint(self.endpoint_schemas, name)
             or address.schema
             or self.default_schema
         )
         return Table(table=address.table, schema=schema, catalog=address.catalog)
+
+
+def of_endpoint(settings: Mapping[str, T], queue: str) -> T | None:
+    """What is set for the endpoint that a queue belongs to, given the queue's table name; names are case-insensitive.
+
+    A name that ends in ``*`` matches a prefix, so that an endpoint's callback queues follow it; the longest wins.
+    """
+    name = queue.lower()
+    fitting = [
+        each
+        for each in settings
+        if name == each or (each.endswith("*") and name.startswith(each.removesuffix("*")))
+    ]
+    return (
+        settings[max(fitting, key=lambda each: (len(each.removesuffix("*")), each == name))]
+        if fitting
+        else None
+    )
 
 
 def _bracketed(name: str) -> str:

@@ -15,8 +15,9 @@ from datetime import UTC, datetime, timedelta
 
 from sqlqueue_spark import loads, queues, schema
 from sqlqueue_spark.addresses import Naming, Table
+from sqlqueue_spark.claims import LOWEST
 from sqlqueue_spark.connections import Connection, Target, connect
-from sqlqueue_spark.dialects import DIALECTS, Dialect
+from sqlqueue_spark.dialects import DIALECTS
 from sqlqueue_spark.messages import MESSAGE_ID, time_sent
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.outgoing import Outgoing, fill_in, outgoing
@@ -27,7 +28,6 @@ from sqlqueue_spark.tables import CHUNK, Column, Index, Inserter, Keeper, Messag
 #: What a load sends without a size of its own, as measured in the field.
 MESSAGE_BYTES = 700
 
-_LOWEST = -(1 << 63)
 #: Bytes of one insert: enough to be fast, few enough to be held twice.
 _CHUNK_BYTES = 8 << 20
 #: A steady rate is sent in so many portions a second.
@@ -92,7 +92,7 @@ def create(
     :param companions: also these queues, such as ``error`` and ``audit``.
     """
     target = Target.of(options)
-    naming = _naming(options, target.dialect)
+    naming = options.naming(target.dialect)
     with connect(target) as connection:
         return [_created(connection, table) for table in _tables(naming, wanted, instances, companions)]
 
@@ -209,7 +209,7 @@ def purge(
     with _keeper(options, queue) as keeper:
         with keeper.connection.transaction():
             up_to = Queue(keeper.connection, keeper.table).highest()
-        after = _LOWEST
+        after = LOWEST
         while up_to is not None:
             with keeper.connection.transaction():
                 rows = keeper.purge(after, up_to, expired=expired)
@@ -227,7 +227,7 @@ def _keeper(options: ConnectionOptions, queue: str) -> Iterator[Keeper]:
     target = Target.of(options)
     with connect(target) as connection:
         with connection.transaction():
-            found = queues.get(connection, queue, _naming(options, target.dialect))
+            found = queues.get(connection, queue, options.naming(target.dialect))
         yield Keeper(connection, found.table)
 
 
@@ -259,7 +259,3 @@ def _created(connection: Connection, table: Table) -> Created:
     with connection.transaction():
         found = queues.find(connection, table)
     return Created(queue=found.name if found else str(table), new=new)
-
-
-def _naming(options: ConnectionOptions, dialect: Dialect) -> Naming:
-    return options.naming(dialect.default_schema, quoted_addresses=dialect.quoted_addresses)

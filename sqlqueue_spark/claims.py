@@ -14,6 +14,10 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Self
 
+#: The ends of what a RowVersion can be.
+LOWEST = -(1 << 63)
+HIGHEST = (1 << 63) - 1
+
 
 class Runs:
     """An ascending set of RowVersions, as inclusive runs. Grows at its end only."""

@@ -1,140 +1,62 @@
-"""Every option, declared once: its name, meaning, parser, default and secrecy stand on one line.
-
-Parsing, "did you mean", the README's table, ``sqlqueue options`` and redaction all read these lines. Names are
-camelCase outside and snake_case here; outside they are case-insensitive, as Spark's are.
-"""
+"""Every option of the package, by whom it is given to: any connection, the source, the sink."""
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Self
+from typing import Protocol
 
 from sqlqueue_spark.addresses import Naming
+from sqlqueue_spark.declaring import Options, boolean, duration, option, option_per_name, positive, size, text
 from sqlqueue_spark.errors import ConfigurationError
 
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_LONGEST_SECONDS = 3650 * 86400
-_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+def one_of(*values: str, refused: Mapping[str, str] | None = None) -> Callable[[str], str]:
+    """A parser for one of some words, in any case.
+
+    :param refused: words that others know, and why they cannot be had here.
+    """
+    known = {value.lower(): value for value in values}
+    why = {word.lower(): reason for word, reason in (refused or {}).items()}
+
+    def parse(value: str) -> str:
+        if value.lower() in known:
+            return known[value.lower()]
+        reason = why.get(value.lower())
+        raise ValueError(" or ".join(values) + (f" ({reason})" if reason else ""))
+
+    return parse
 
 
-def text(value: str) -> str:
-    if not value:
-        raise ValueError("some text")
-    return value
+RECEIVE_ONLY, ATOMIC, NO_TRANSACTION = "receiveOnly", "sendsAtomicWithReceive", "none"
+OPTIMISTIC, PESSIMISTIC, NO_OUTBOX = "optimistic", "pessimistic", "none"
+
+transaction_mode = one_of(
+    RECEIVE_ONLY,
+    ATOMIC,
+    NO_TRANSACTION,
+    refused={
+        "transactionScope": "Spark cannot enlist in a distributed transaction; with receiveOnly a sink with an outbox is safe"
+    },
+)
+_TOO_WEAK = "it would let two senders of one message both find it unsent"
+isolation_level = one_of(
+    "ReadCommitted",
+    "RepeatableRead",
+    "Serializable",
+    "Snapshot",
+    refused=dict.fromkeys(("Chaos", "ReadUncommitted", "Unspecified"), _TOO_WEAK),
+)
 
 
-def positive(value: str) -> int:
-    if not re.fullmatch(r"\d+", value) or not 0 < int(value) < 1 << 63:
-        raise ValueError("a whole number above 0")
-    return int(value)
+class NamesTables(Protocol):
+    """What of a dialect decides which table an address means."""
 
-
-def duration(value: str) -> timedelta:
-    match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", value.strip())
-    seconds = int(match[1]) * _UNITS[match[2]] if match else 0
-    if not 0 < seconds <= _LONGEST_SECONDS:
-        raise ValueError("a duration such as 500ms, 30s, 10m or 7d, of ten years at most")
-    return timedelta(seconds=seconds)
-
-
-def size(value: str) -> int:
-    match = re.fullmatch(r"(\d+)([kmg]?)", value.strip().lower())
-    if not match or not int(match[1]):
-        raise ValueError("a size in bytes such as 500k, 64m or 1g")
-    return int(match[1]) * _SIZES[match[2]]
-
-
-def boolean(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return value.lower() == "true"
-
-
-def transaction_mode(value: str) -> str:
-    if value.lower() == "receiveonly":
-        return "receiveOnly"
-    if value.lower() == "transactionscope":
-        raise ValueError(
-            "receiveOnly (Spark cannot enlist in a distributed transaction; a sink with an outbox is safe)"
-        )
-    raise ValueError("receiveOnly")
-
-
-def option(
-    meaning: str,
-    *,
-    parse: Callable[[str], Any],
-    default: Any = MISSING,
-    shown: str = "",
-    secret: bool = False,
-) -> Any:
-    """Declare an option. Without a default it is required; ``shown`` is the default as users write it."""
-    about = {"meaning": meaning, "parse": parse, "shown": shown, "secret": secret}
-    return field(default=default, metadata=about, repr=not secret)
-
-
-def option_per_name(pattern: str, meaning: str) -> Any:
-    """Declare an option that is given once a name, such as ``queue.<name>.schema``; names are case-insensitive."""
-    return field(default_factory=dict, metadata={"pattern": pattern, "meaning": meaning})
-
-
-@dataclass(frozen=True)
-class Described:
-    """One option as shown to people."""
-
-    name: str
-    default: str
-    meaning: str
-    secret: bool
-
-
-class Options:
-    """What all option sets share: reading them from text, and telling people about them."""
-
-    @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Self:
-        """Read options as Spark or a person gave them.
-
-        :raises ConfigurationError: an option is unknown, missing or malformed; the message says which and why.
-        """
-        fields = dataclasses.fields(cls)  # type: ignore[arg-type] # every subclass is a dataclass
-        known = {_camel(f.name).lower(): f for f in fields if "parse" in f.metadata}
-        per_name = {f.metadata["pattern"]: f.name for f in fields if "pattern" in f.metadata}
-        values: dict[str, Any] = {field_name: {} for field_name in per_name.values()}
-        for name, value in given.items():
-            if (named := _per_name(name, per_name)) is not None:
-                field_name, key = named
-                values[field_name][key] = value
-                continue
-            found = known.get(name.lower())
-            if found is None:
-                raise ConfigurationError(_unknown(name, [_camel(f.name) for f in known.values()]))
-            try:
-                values[found.name] = found.metadata["parse"](value)
-            except ValueError as error:
-                said = "the given value" if found.metadata["secret"] else repr(value)
-                message = f"The option {_camel(found.name)} must be {error}, not {said}."
-                raise ConfigurationError(message) from None
-        for f in known.values():
-            if f.default is MISSING and f.name not in values:
-                meaning = f.metadata["meaning"].rstrip(".")
-                raise ConfigurationError(f"The option {_camel(f.name)} is required; set it to: {meaning}.")
-        return cls(**values)
-
-    @classmethod
-    def described(cls) -> Iterator[Described]:
-        """The options in the order of their declaration, for tables and help."""
-        for f in dataclasses.fields(cls):  # type: ignore[arg-type] # every subclass is a dataclass
-            if "pattern" in f.metadata:
-                yield Described(f.metadata["pattern"], "none", f.metadata["meaning"], secret=False)
-            elif f.metadata:
-                shown = "required" if f.default is MISSING else f.metadata["shown"] or "none"
-                yield Described(_camel(f.name), shown, f.metadata["meaning"], f.metadata["secret"])
+    @property
+    def default_schema(self) -> str: ...
+    @property
+    def quoted_addresses(self) -> bool: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,16 +74,16 @@ class ConnectionOptions(Options):
     lock_timeout: timedelta = option("Longest wait for rows that others hold.", parse=duration, default=timedelta(seconds=30), shown="`30s`")  # fmt: skip
     command_timeout: timedelta = option("Longest run of one statement.", parse=duration, default=timedelta(minutes=5), shown="`5m`")  # fmt: skip
     queue_schemas: Mapping[str, str] = option_per_name("queue.<name>.schema", "Schema of one queue; wins over its address.")  # fmt: skip
-    endpoint_schemas: Mapping[str, str] = option_per_name("endpoint.<name>.schema", "Schema of one endpoint's queues; wins over the address.")  # fmt: skip
+    endpoint_schemas: Mapping[str, str] = option_per_name("endpoint.<name>.schema", "Schema of one endpoint's queues; wins over the address. A name that ends in `*` is a prefix.")  # fmt: skip
 
-    def naming(self, default_schema: str, *, quoted_addresses: bool) -> Naming:
-        """The rules by which addresses become tables, given the dialect's own default schema."""
+    def naming(self, dialect: NamesTables) -> Naming:
+        """The rules by which addresses become tables in a database of this dialect."""
         return Naming(
-            default_schema=self.default_schema or default_schema,
+            default_schema=self.default_schema or dialect.default_schema,
             queue_schemas=self.queue_schemas,
             endpoint_schemas=self.endpoint_schemas,
             legacy_addresses=self.legacy_addresses,
-            quoted_addresses=quoted_addresses,
+            quoted_addresses=dialect.quoted_addresses,
         )
 
 
@@ -174,35 +96,55 @@ class SourceOptions(ConnectionOptions):
     max_bytes_per_trigger: int = option("And most bytes of headers and bodies.", parse=size, default=1 << 30, shown="`1g`")  # fmt: skip
     max_concurrency: int = option("Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", parse=positive, default=8, shown="`8`")  # fmt: skip
     min_messages_per_partition: int = option("Rows below which a batch is not split further.", parse=positive, default=20_000, shown="`20000`")  # fmt: skip
-    transaction_mode: str = option("`receiveOnly`; the same value on source and sink.", parse=transaction_mode, default="receiveOnly", shown="`receiveOnly`")  # fmt: skip
-    stream: str | None = option(
-        "Names this pipeline; the same value on source and sink.", parse=text, default=None
-    )
+    transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
+    stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
     poll_interval: timedelta = option("Longest pause between looks at an empty queue.", parse=duration, default=timedelta(seconds=1), shown="`1s`")  # fmt: skip
     claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True, shown="`true`")  # fmt: skip
     stop_file: str | None = option("While this file exists on the driver, no new rows are claimed: the gentle way to stop.", parse=text, default=None)  # fmt: skip
 
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
+    def check(self) -> None:
+        _check_stream(self.transaction_mode, self.stream)
 
 
-def _per_name(name: str, patterns: Mapping[str, str]) -> tuple[str, str] | None:
-    """The field and the key of an option that is given once a name."""
-    for pattern, field_name in patterns.items():
-        before, _, after = pattern.partition("<name>")
-        if (
-            name.lower().startswith(before)
-            and name.lower().endswith(after)
-            and len(name) > len(before + after)
-        ):
-            return field_name, name[len(before) : -len(after)].lower()
-    return None
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions(ConnectionOptions):
+    """The options of ``SqlQueueSink`` and of ``df.write.format("sqlqueue")``."""
+
+    queue: str | None = option("Address of the queue table of rows whose column `Destination` names none.", parse=text, default=None)  # fmt: skip
+    endpoint: str | None = option("Names the outbox table, one for each pipeline, and the sender in the headers; else `stream` does.", parse=text, default=None, shown="`stream`")  # fmt: skip
+    outbox: str = option("`optimistic`, `pessimistic` or `none`: how a message id is sent only once.", parse=one_of(OPTIMISTIC, PESSIMISTIC, NO_OUTBOX), default=OPTIMISTIC, shown="`optimistic`")  # fmt: skip
+    isolation_level: str = option("`ReadCommitted`, `RepeatableRead`, `Serializable` or `Snapshot`, of the sending transactions.", parse=isolation_level, default="ReadCommitted", shown="`ReadCommitted`")  # fmt: skip
+    keep_deduplication_data_for: timedelta = option("How long the outbox remembers a message id.", parse=duration, default=timedelta(days=7), shown="`7d`")  # fmt: skip
+    cleanup_every: timedelta = option("Pause between two cleanups of the outbox.", parse=duration, default=timedelta(minutes=1), shown="`1m`")  # fmt: skip
+    disable_cleanup: bool = option("Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    message_type: str | None = option("Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.", parse=text, default=None)  # fmt: skip
+    transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
+    stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
+    endpoint_urls: Mapping[str, str] = option_per_name("endpoint.<name>.url", "Another database for one destination's queues; a name that ends in `*` is a prefix.", secret=True)  # fmt: skip
+
+    @property
+    def uses_outbox(self) -> bool:
+        """Whether message ids are remembered; an atomic batch needs nothing of the kind."""
+        return self.outbox != NO_OUTBOX and self.transaction_mode != ATOMIC
+
+    @property
+    def sender(self) -> str | None:
+        """The name under which messages are sent."""
+        return self.endpoint or self.stream
+
+    def check(self) -> None:
+        _check_stream(self.transaction_mode, self.stream)
+        if self.uses_outbox and self.sender is None:
+            raise ConfigurationError(
+                "The option endpoint is required with an outbox: it names the outbox table, and each pipeline needs one of "
+                "its own, for ids that another pipeline has sent count as sent; set it to a name that no other endpoint "
+                "has, or set outbox to none."
+            )
 
 
-def _unknown(name: str, known: list[str]) -> str:
-    lowered = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1)
-    hint = f"did you mean {lowered[near[0]]}?" if near else f"the options are {', '.join(known)}."
-    return f"There is no option {name!r}; {hint}"
+def _check_stream(mode: str, stream: str | None) -> None:
+    if mode == ATOMIC and stream is None:
+        raise ConfigurationError(
+            "The option stream is required with transactionMode sendsAtomicWithReceive; set it to a name of this "
+            "pipeline, the same on source and sink."
+        )

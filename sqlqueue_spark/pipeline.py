@@ -32,7 +32,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark import functions
-from sqlqueue_spark.options import Options, boolean, option, text
+from sqlqueue_spark.declaring import Options, boolean, option, text
 
 _OURS = re.compile(r"sqlqueue_spark\.errors\.\w+: (?P<sentence>.+)")
 _CALLING = re.compile(r"\AAn error occurred while calling \S+\.\n: ")

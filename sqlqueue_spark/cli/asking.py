@@ -11,9 +11,10 @@ from typing import Any
 
 import click
 
+from sqlqueue_spark.declaring import duration
 from sqlqueue_spark.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
-from sqlqueue_spark.options import ConnectionOptions, duration
+from sqlqueue_spark.options import ConnectionOptions
 
 _DEBUG = "sqlqueue_spark.debug"
 

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from sqlqueue_spark.admin import Inspection, Length
+from sqlqueue_spark.declaring import Options
 from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, parse_headers
-from sqlqueue_spark.options import Options
 from sqlqueue_spark.tables import Message
 
 

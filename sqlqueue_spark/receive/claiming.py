@@ -8,13 +8,10 @@ import operator
 from array import array
 from dataclasses import dataclass, field
 
-from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.claims import LOWEST, Runs
 from sqlqueue_spark.dialects import ClaimedColumns
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.queues import Queue
-
-LOWEST = -(1 << 63)
-HIGHEST = (1 << 63) - 1
 
 #: Rows that the first statement of a claim locks, before anything is known of their size.
 _FIRST_CHUNK = 256

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from sqlqueue_spark import queues
-from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.claims import LOWEST, Runs
 from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claiming import LOWEST
 from sqlqueue_spark.receive.slices import Slice
 
 
@@ -15,8 +14,7 @@ def plan_peek(options: SourceOptions) -> list[Slice]:
     target = Target.of(options)
     dialect = target.dialect
     with connect(target) as connection, connection.transaction():
-        naming = options.naming(dialect.default_schema, quoted_addresses=dialect.quoted_addresses)
-        queue = queues.get(connection, options.queue, naming)
+        queue = queues.get(connection, options.queue, options.naming(dialect))
         waiting, highest = queue.waiting(LOWEST), queue.highest()
         if waiting is None or highest is None:
             return []

@@ -38,8 +38,7 @@ class Pool:
             # A database that fails over refuses logins for a while.
             raise ConnectionLost(str(error)) from error
         try:
-            dialect = self._target.dialect
-            naming = self._options.naming(dialect.default_schema, quoted_addresses=dialect.quoted_addresses)
+            naming = self._options.naming(self._target.dialect)
             queue = queues.get(connection, self._options.queue, naming)
             if self._on_first_open is not None and not self.opened_before:
                 self._on_first_open(queue)

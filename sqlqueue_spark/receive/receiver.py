@@ -21,13 +21,14 @@ from typing import TypeVar
 import stamina
 
 from sqlqueue_spark import faults, queues
+from sqlqueue_spark.claims import HIGHEST, LOWEST
 from sqlqueue_spark.errors import RowsHeld, TryAgain
 from sqlqueue_spark.messages import time_sent
 from sqlqueue_spark.offsets import INITIAL, Offset
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.ahead import Ahead, worthwhile
-from sqlqueue_spark.receive.claiming import HIGHEST, LOWEST, Claimed, Head, Limits
+from sqlqueue_spark.receive.claiming import Claimed, Head, Limits
 from sqlqueue_spark.receive.held import Held, Json, hold
 from sqlqueue_spark.receive.pool import Pool
 from sqlqueue_spark.receive.relocking import check_belongs, delete, relock

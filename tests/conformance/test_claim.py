@@ -8,10 +8,10 @@ import pytest
 
 from sqlqueue_spark import queues
 from sqlqueue_spark.addresses import Naming
-from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
 from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.offsets import Offset
-from sqlqueue_spark.receive.claiming import HIGHEST, LOWEST, Claimed, Limits, claim
+from sqlqueue_spark.receive.claiming import Claimed, Limits, claim
 from tests.support import tampering
 from tests.support.driver import streaming
 from tests.support.messages import row_id, row_ids

@@ -7,11 +7,10 @@ from uuid import UUID
 import pytest
 
 from sqlqueue_spark import faults
-from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
 from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.dialects import POSTGRESQL
 from sqlqueue_spark.receive import slices
-from sqlqueue_spark.receive.claiming import HIGHEST, LOWEST
 from tests.support.driver import at_step, crash, streaming
 from tests.support.messages import row_ids
 from tests.support.waiting import eventually

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from sqlqueue_spark.claims import Runs
-from sqlqueue_spark.receive.claiming import LOWEST, Claimed, Head
+from sqlqueue_spark.claims import LOWEST, Runs
+from sqlqueue_spark.receive.claiming import Claimed, Head
 
 
 def rows(*runs, expired=()):

@@ -13,7 +13,18 @@ ROOT = Path(sqlqueue_spark.__file__).parent
 # A module imports modules of lower rank; the values of rank 0 may also import one another.
 RANKS = {
     **dict.fromkeys(
-        ("errors", "options", "addresses", "claims", "messages", "offsets", "faults", "embedded", "outgoing"),
+        (
+            "errors",
+            "declaring",
+            "options",
+            "addresses",
+            "claims",
+            "messages",
+            "offsets",
+            "faults",
+            "embedded",
+            "outgoing",
+        ),
         0,
     ),
     "loads": 1,

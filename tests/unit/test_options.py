@@ -5,8 +5,10 @@ from datetime import timedelta
 import pytest
 
 from sqlqueue_spark.connections import Target
+from sqlqueue_spark.declaring import duration, size
+from sqlqueue_spark.dialects import SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import ConnectionOptions, SourceOptions, duration, size
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 
 NEEDED = {"url": "postgresql://me:hunter2@host/shop", "queue": "orders"}
 
@@ -152,7 +154,7 @@ def test_a_missing_option_is_named_with_its_meaning(missing, message):
     [
         ("transactionScope", "a sink with an outbox is safe"),
         ("TRANSACTIONSCOPE", "a sink with an outbox is safe"),
-        ("fast", "must be receiveOnly, not 'fast'"),
+        ("fast", "must be receiveOnly or sendsAtomicWithReceive or none, not 'fast'"),
     ],
 )
 def test_transaction_modes_that_are_not_there_are_refused_with_the_remedy(mode, remedy):
@@ -167,14 +169,14 @@ def test_schemas_of_single_queues_and_endpoints_are_options_with_a_name_in_them(
     )
     assert options.queue_schemas == {"my.orders": "one", "x.y": "three"}
     assert options.endpoint_schemas == {"sales": "two"}
-    naming = options.naming("dbo", quoted_addresses=False)
+    naming = options.naming(SQLSERVER)
     assert [str(naming.table(each)) for each in ("My.Orders", "Sales@[own]", "other", "other@[own]")] == [
         "My.Orders@[one]",
         "Sales@[two]",
         "other@[dbo]",
         "other@[own]",
     ]
-    assert str(parse(defaultSchema="own").naming("dbo", quoted_addresses=False).table("t")) == "t@[own]"
+    assert str(parse(defaultSchema="own").naming(SQLSERVER).table("t")) == "t@[own]"
 
 
 SECRETS = {"url": "postgresql://me:hunter2@host/shop", "password": "hunter2", "accessToken": "hunter2"}
@@ -206,3 +208,71 @@ def test_every_option_is_described_in_one_line_for_people():
     assert {each.name: each.default for each in described}["url"] == "required"
     assert all(each.meaning.endswith(".") and "\n" not in each.meaning for each in described)
     assert {each.name for each in ConnectionOptions.described()} < {each.name for each in described}
+
+
+def sink(**more):
+    return SinkOptions.parse({"url": NEEDED["url"], "endpoint": "Sales.Spark", **more})
+
+
+def test_the_defaults_of_the_sink_are_those_of_the_contract():
+    options = sink()
+    assert (
+        options.queue,
+        options.outbox,
+        options.isolation_level,
+        options.keep_deduplication_data_for,
+        options.cleanup_every,
+        options.disable_cleanup,
+        options.transaction_mode,
+        options.stream,
+        options.endpoint_urls,
+    ) == (
+        None,
+        "optimistic",
+        "ReadCommitted",
+        timedelta(days=7),
+        timedelta(minutes=1),
+        False,
+        "receiveOnly",
+        None,
+        {},
+    )
+
+
+@pytest.mark.parametrize("level", ["Chaos", "readuncommitted", "Unspecified"])
+def test_isolation_levels_that_lose_messages_are_refused(level):
+    with pytest.raises(ConfigurationError) as caught:
+        sink(isolationLevel=level)
+    assert str(caught.value) == (
+        "The option isolationLevel must be ReadCommitted or RepeatableRead or Serializable or Snapshot (it would let "
+        f"two senders of one message both find it unsent), not {level!r}."
+    )
+
+
+def test_a_sink_with_an_outbox_needs_a_name_of_its_own():
+    """Two pipelines with one outbox: what the first has sent on its way, the second would drop."""
+    with pytest.raises(ConfigurationError, match="The option endpoint is required with an outbox"):
+        SinkOptions.parse({"url": NEEDED["url"]})
+    assert SinkOptions.parse({"url": NEEDED["url"], "stream": "orders"}).sender == "orders"
+    assert not SinkOptions.parse({"url": NEEDED["url"], "outbox": "none"}).uses_outbox
+
+
+@pytest.mark.parametrize("options", [SinkOptions, SourceOptions])
+def test_an_atomic_pipeline_needs_a_name(options):
+    with pytest.raises(ConfigurationError, match="The option stream is required with transactionMode"):
+        options.parse({**NEEDED, "transactionMode": "SendsAtomicWithReceive"})
+    assert options.parse({**NEEDED, "transactionMode": "SendsAtomicWithReceive", "stream": "s"}).stream == "s"
+
+
+def test_the_longest_name_of_an_endpoint_wins_and_its_own_before_a_prefix():
+    named = {"sales": "own", "sales*": "callbacks", "sales.x*": "x", "s*": "s"}
+    options = sink(**{f"endpoint.{name}.schema": schema for name, schema in named.items()})
+    naming = options.naming(SQLSERVER)
+    queues = ("Sales", "sales.a", "Sales.X1", "stock", "orders")
+    assert [naming.table(each).schema for each in queues] == ["own", "callbacks", "x", "s", "dbo"]
+
+
+def test_the_urls_of_other_databases_are_secret():
+    options = sink(**{"endpoint.Billing*.url": "postgresql://u:hunter3@h/b"})
+    assert options.endpoint_urls == {"billing*": "postgresql://u:hunter3@h/b"}
+    assert "hunter" not in repr(options)

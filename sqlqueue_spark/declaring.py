@@ -1,0 +1,160 @@
+"""How an option is declared: its name, meaning, parser, default and secrecy on one line.
+
+Parsing, "did you mean", the README's table, ``sqlqueue options`` and redaction all read that line. Names are
+camelCase outside and snake_case here; outside they are case-insensitive, as Spark's are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field
+from datetime import timedelta
+from typing import Any, Self
+
+from sqlqueue_spark.errors import ConfigurationError
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_LONGEST_SECONDS = 3650 * 86400
+_SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def text(value: str) -> str:
+    if not value:
+        raise ValueError("some text")
+    return value
+
+
+def positive(value: str) -> int:
+    if not re.fullmatch(r"\d+", value) or not 0 < int(value) < 1 << 63:
+        raise ValueError("a whole number above 0")
+    return int(value)
+
+
+def duration(value: str) -> timedelta:
+    match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", value.strip())
+    seconds = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not 0 < seconds <= _LONGEST_SECONDS:
+        raise ValueError("a duration such as 500ms, 30s, 10m or 7d, of ten years at most")
+    return timedelta(seconds=seconds)
+
+
+def size(value: str) -> int:
+    match = re.fullmatch(r"(\d+)([kmg]?)", value.strip().lower())
+    if not match or not int(match[1]):
+        raise ValueError("a size in bytes such as 500k, 64m or 1g")
+    return int(match[1]) * _SIZES[match[2]]
+
+
+def boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return value.lower() == "true"
+
+
+def option(
+    meaning: str,
+    *,
+    parse: Callable[[str], Any],
+    default: Any = MISSING,
+    shown: str = "",
+    secret: bool = False,
+) -> Any:
+    """Declare an option. Without a default it is required; ``shown`` is the default as users write it."""
+    about = {"meaning": meaning, "parse": parse, "shown": shown, "secret": secret}
+    return field(default=default, metadata=about, repr=not secret)
+
+
+def option_per_name(pattern: str, meaning: str, *, secret: bool = False) -> Any:
+    """Declare an option that is given once a name, such as ``queue.<name>.schema``; names are case-insensitive."""
+    about = {"pattern": pattern, "meaning": meaning, "secret": secret}
+    return field(default_factory=dict, metadata=about, repr=not secret)
+
+
+@dataclass(frozen=True)
+class Described:
+    """One option as shown to people."""
+
+    name: str
+    default: str
+    meaning: str
+    secret: bool
+
+
+class Options:
+    """What all option sets share: reading them from text, and telling people about them."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """Read options as Spark or a person gave them.
+
+        :raises ConfigurationError: an option is unknown, missing or malformed; the message says which and why.
+        """
+        fields = dataclasses.fields(cls)  # type: ignore[arg-type] # every subclass is a dataclass
+        known = {_camel(f.name).lower(): f for f in fields if "parse" in f.metadata}
+        per_name = {f.metadata["pattern"]: f.name for f in fields if "pattern" in f.metadata}
+        values: dict[str, Any] = {field_name: {} for field_name in per_name.values()}
+        for name, value in given.items():
+            if (named := _per_name(name, per_name)) is not None:
+                field_name, key = named
+                values[field_name][key] = value
+                continue
+            found = known.get(name.lower())
+            if found is None:
+                raise ConfigurationError(_unknown(name, [_camel(f.name) for f in known.values()]))
+            try:
+                values[found.name] = found.metadata["parse"](value)
+            except ValueError as error:
+                said = "the given value" if found.metadata["secret"] else repr(value)
+                message = f"The option {_camel(found.name)} must be {error}, not {said}."
+                raise ConfigurationError(message) from None
+        for f in known.values():
+            if f.default is MISSING and f.name not in values:
+                meaning = f.metadata["meaning"].rstrip(".")
+                raise ConfigurationError(f"The option {_camel(f.name)} is required; set it to: {meaning}.")
+        parsed = cls(**values)
+        parsed.check()
+        return parsed
+
+    def check(self) -> None:
+        """Refuse options that do not go together.
+
+        :raises ConfigurationError: the message says which and why.
+        """
+
+    @classmethod
+    def described(cls) -> Iterator[Described]:
+        """The options in the order of their declaration, for tables and help."""
+        for f in dataclasses.fields(cls):  # type: ignore[arg-type] # every subclass is a dataclass
+            if "pattern" in f.metadata:
+                yield Described(f.metadata["pattern"], "none", f.metadata["meaning"], f.metadata["secret"])
+            elif f.metadata:
+                shown = "required" if f.default is MISSING else f.metadata["shown"] or "none"
+                yield Described(_camel(f.name), shown, f.metadata["meaning"], f.metadata["secret"])
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def _per_name(name: str, patterns: Mapping[str, str]) -> tuple[str, str] | None:
+    """The field and the key of an option that is given once a name."""
+    for pattern, field_name in patterns.items():
+        before, _, after = pattern.partition("<name>")
+        if (
+            name.lower().startswith(before)
+            and name.lower().endswith(after)
+            and len(name) > len(before + after)
+        ):
+            return field_name, name[len(before) : -len(after)].lower()
+    return None
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    lowered = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), lowered, n=1)
+    hint = f"did you mean {lowered[near[0]]}?" if near else f"the options are {', '.join(known)}."
+    return f"There is no option {name!r}; {hint}"
