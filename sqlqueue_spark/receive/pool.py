@@ -5,12 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import stamina
 
 from sqlqueue_spark import queues
 from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.queues import Queue
+
+T = TypeVar("T")
+
+#: A database that is restarted or fails over is back within this, or the stream fails.
+_RETRY_SECONDS = 60.0
 
 
 class Pool:
@@ -70,6 +78,23 @@ class Pool:
         """A queue for a block that is one transaction."""
         with self.borrowed() as queue, queue.connection.transaction():
             yield queue
+
+    def retried(self, action: Callable[[], T]) -> T:
+        """Run a step; when the database gives way, again on a new connection, within a limit."""
+
+        def worth_it(error: Exception) -> bool:
+            return isinstance(error, TryAgain) and not isinstance(error, RowsHeld) and self.opened_before
+
+        for attempt in stamina.retry_context(
+            on=worth_it, attempts=None, timeout=_RETRY_SECONDS, wait_max=5.0
+        ):
+            with attempt:
+                try:
+                    return action()
+                except TryAgain:
+                    self.close()  # the others have most likely died too
+                    raise
+        raise AssertionError("unreachable: retry_context ends by return or raise")
 
     def close(self) -> None:
         """End the connections that are not lent."""
