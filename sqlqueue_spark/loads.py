@@ -5,9 +5,7 @@ Made from templates, several hundred thousand a second, so that the database is 
 
 from __future__ import annotations
 
-import os
 import socket
-from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -21,6 +19,7 @@ from sqlqueue_spark.outgoing import (
     ORIGINATING_MACHINE,
     REPLY_TO_ADDRESS,
     Outgoing,
+    new_ids,
 )
 
 _REPLY_TO = "Shop.Web"
@@ -40,7 +39,7 @@ def batch(first: int, count: int, size: int, *, now: datetime, ttl_ms: int | Non
 
     A message below 600 bytes or so is not cut: its headers alone need that.
     """
-    ids = _uuids(3 * count)
+    ids = new_ids(3 * count)
     sent = format_time(now)
     messages = []
     for number in range(first, first + count):
@@ -109,13 +108,3 @@ def _note(length: int) -> str:
     """So many characters, less the three that close a body."""
     length = max(0, length - 3)
     return (_NOTE * (length // len(_NOTE) + 1))[:length]
-
-
-def _uuids(count: int) -> Iterator[str]:
-    """Random UUIDs (version 4), from one look at the source of randomness."""
-    digits = os.urandom(16 * count).hex()
-    for at in range(0, 32 * count, 32):
-        yield (
-            f"{digits[at : at + 8]}-{digits[at + 8 : at + 12]}-4{digits[at + 13 : at + 16]}"
-            f"-a{digits[at + 17 : at + 20]}-{digits[at + 20 : at + 32]}"
-        )

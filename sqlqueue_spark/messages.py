@@ -7,8 +7,10 @@ no headers; anything else is poison, which is passed on as it is and never an er
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from json.encoder import encode_basestring as _quoted
 
 MESSAGE_ID = "NServiceBus.MessageId"
 TIME_SENT = "NServiceBus.TimeSent"
@@ -26,6 +28,7 @@ COLUMNS = {
     "RowVersion": "bigint",
 }
 
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 _TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 
 
@@ -44,8 +47,9 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
 
 def format_headers(headers: Mapping[str, str]) -> str:
     """Headers as the .NET senders write them: compact, a slash escaped, and astral characters too."""
-    text = json.dumps(headers, ensure_ascii=False, separators=(",", ":")).replace("/", "\\/")
-    return "".join(c if c <= "\uffff" else json.dumps(c)[1:-1] for c in text)
+    text = ",".join([f"{_quoted(name)}:{_quoted(value)}" for name, value in headers.items()])
+    text = "{" + text.replace("/", "\\/") + "}"
+    return text if text.isascii() else _ASTRAL.sub(lambda astral: json.dumps(astral[0])[1:-1], text)
 
 
 def format_time(moment: datetime) -> str:

@@ -6,7 +6,7 @@ commits. It is the only caller of these statements.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -14,20 +14,8 @@ from typing import NamedTuple
 
 from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.connections import Connection
-from sqlqueue_spark.outgoing import Outgoing, ascii_json
-from sqlqueue_spark.queues import OPTIONAL_COLUMNS, QueueTable, read_statement
-
-#: Most rows that one statement inserts or purges: about 5,000 locks may be escalated to a table lock.
-CHUNK = 4_000
-
-_INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
-
-
-class Column(NamedTuple):
-    name: str
-    type: str
-    nullable: bool
-    computed: bool
+from sqlqueue_spark.inserting import CHUNK, Column, Inserter, columns_of
+from sqlqueue_spark.queues import QueueTable, read_statement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +88,7 @@ class Keeper:
 
     def columns(self) -> list[Column]:
         """The columns in the order of the table."""
-        names = (self.table.table.schema, self.table.table.table)
-        return [Column(*row) for row in self._execute("columns", names)]
+        return columns_of(self.connection, self.table)
 
     def indexes(self) -> list[Index]:
         """The indexes that queries may use."""
@@ -171,32 +158,6 @@ class Keeper:
         names = {"queue": dialect.table(self.table.table), "catalog": dialect.quote(self.table.database)}
         return self.connection.execute(
             dialect.render(name, **names), parameters, doing=f"{doing} {self.table.name}"
-        )
-
-
-class Inserter:
-    """Inserts messages into one table, in chunks."""
-
-    def __init__(self, connection: Connection, table: QueueTable, columns: Iterable[Column]) -> None:
-        types = {column.name.lower(): column.type for column in columns}
-        dialect = connection.dialect
-        present = [dialect.quote(name) for name in _INSERTED if name.lower() in types]
-        self._connection = connection
-        self._doing = f"sending to {table.name}"
-        self._statement = dialect.render(
-            "insert", queue=dialect.table(table.table), columns=", ".join(present)
-        )
-        #: varchar keeps only the letters of one code page.
-        self._ascii = types.get("headers", "").startswith("varchar")
-
-    def insert(self, messages: Sequence[Outgoing]) -> int:
-        """Insert messages in their order; how many rows that made."""
-        if self._ascii:
-            messages = [message._replace(headers=ascii_json(message.headers)) for message in messages]
-        parameters = self._connection.dialect.bind_messages
-        chunks = (messages[start : start + CHUNK] for start in range(0, len(messages), CHUNK))
-        return sum(
-            self._connection.modify(self._statement, parameters(chunk), doing=self._doing) for chunk in chunks
         )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, LiteralString
+from typing import Any, LiteralString, cast
 
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
@@ -49,7 +49,17 @@ class PostgresConnection(Connection):
                     return rows
 
     def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
+        if statement.startswith("COPY "):
+            return self._copy(statement, parameters, doing)
         with self._run(statement, parameters, doing) as cursor:
+            return cursor.rowcount
+
+    def _copy(self, statement: str, stream: Sequence[object], doing: str) -> int:
+        """Run a COPY, which takes a stream of bytes and no parameters."""
+        with _translated(self.target, doing), self._raw.cursor() as cursor:
+            with cursor.copy(statement) as copy:
+                for part in cast("Sequence[bytes]", stream):
+                    copy.write(part)
             return cursor.rowcount
 
     def modify_many(self, statement: str, rows: Sequence[Sequence[object]], *, doing: str = "") -> None:

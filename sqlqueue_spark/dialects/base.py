@@ -76,7 +76,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def bind_messages(self, messages: Sequence[Outgoing]) -> tuple[object, ...]:
-        """Messages as the parameters of ``insert``."""
+        """Messages as the parameters of ``insert``; their times to be received are reckoned already."""
 
     @abstractmethod
     def literal(self, text: str) -> str:

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import ClassVar
 
 from sqlqueue_spark.claims import Runs
@@ -87,7 +88,7 @@ class SqlServer(Dialect):
             (
                 number,
                 message.id,
-                message.ttl_ms,
+                None if message.expires is None else _iso(message.expires),
                 message.headers,
                 None if message.body is None else base64.b64encode(message.body).decode("ascii"),
                 message.correlation_id,
@@ -105,3 +106,8 @@ class SqlServer(Dialect):
             return _NUMBERS[error.number]
         state = error.sqlstate or ""
         return _STATES.get(state) or _STATES.get(state[:3]) or _STATES.get(state[:2]) or Kind.OTHER
+
+
+def _iso(moment: datetime) -> str:
+    """A time in UTC as OPENJSON reads it, to the millisecond, as datetime keeps no more."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")

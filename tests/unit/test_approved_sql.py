@@ -24,6 +24,12 @@ STATEMENTS = [(engine, name) for engine, names in NAMES.items() for name in name
 GRAMMARS = {"postgresql": "postgres", "sqlserver": "tsql"}
 # sqlglot does not know these: procedure calls, maintenance, the halves of a script.
 UNREADABLE = {
+    ("postgresql", "insert"),  # COPY
+    ("postgresql", "isolation_read_committed"),
+    ("postgresql", "isolation_repeatable_read"),
+    ("postgresql", "isolation_serializable"),
+    ("postgresql", "isolation_snapshot"),
+    ("sqlserver", "isolation_snapshot"),
     ("postgresql", "remedy_numbers"),
     ("postgresql", "remedy_space"),
     ("sqlserver", "create_lock"),

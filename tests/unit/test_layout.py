@@ -31,12 +31,13 @@ RANKS = {
     "dialects": 1,
     "connections": 2,
     **dict.fromkeys(("queues", "outbox"), 3),
-    "tables": 4,
-    **dict.fromkeys(("schema", "receive", "send"), 5),
-    **dict.fromkeys(("source", "sink", "admin", "functions"), 6),
-    "pipeline": 7,
-    **dict.fromkeys(("demo", "__init__"), 8),
-    "cli": 9,
+    "inserting": 4,
+    "tables": 5,
+    **dict.fromkeys(("schema", "receive", "send"), 6),
+    **dict.fromkeys(("source", "sink", "admin", "functions"), 7),
+    "pipeline": 8,
+    **dict.fromkeys(("demo", "__init__"), 9),
+    "cli": 10,
 }
 DRIVERS = {"psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
 SQL = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|WITH|MERGE|TRUNCATE|DROP|ALTER)\s+\S")

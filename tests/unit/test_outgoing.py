@@ -10,7 +10,7 @@ import pytest
 from sqlqueue_spark import loads
 from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
-from sqlqueue_spark.outgoing import Outgoing, ascii_json, content_type, fill_in, outgoing
+from sqlqueue_spark.outgoing import Outgoing, ascii_json, content_type, expiring, fill_in, outgoing
 
 NOW = datetime(2025, 11, 20, 8, 15, 30, 123456, tzinfo=UTC)
 
@@ -69,28 +69,49 @@ def test_json_without_a_letter_beyond_ascii_means_the_same():
     assert json.loads(ascii_json(text)) == json.loads(text)
 
 
+IDS = [f"0000000{n}-0000-4000-8000-00000000000{n}" for n in range(1, 4)]
 ROWS = [
-    Outgoing("i1", '{"a":"\\/ \\" ü"}', b"\xff\x00", 1500, 'c"', "r"),
-    Outgoing("i2", "NULL", None),
-    Outgoing("i3", "", b""),
+    Outgoing(IDS[0], '{"a":"\\/ \\" ü"}', b"\xff\x00", None, 'c"', "r", NOW),
+    Outgoing(IDS[1], "NULL", None),
+    Outgoing(IDS[2], "", b""),
 ]
 
 
-def test_postgresql_gets_arrays_as_text():
+def test_times_to_be_received_count_from_the_database_s_clock():
+    rows = [ROWS[1]._replace(ttl_ms=1500), ROWS[2]]
+    assert expiring(rows, NOW) == [ROWS[1]._replace(expires=NOW + timedelta(seconds=1.5)), ROWS[2]]
+
+
+def test_postgresql_gets_the_binary_stream_of_copy():
+    """https://www.postgresql.org/docs/current/sql-copy.html, Binary Format."""
+    null, fields = b"\xff\xff\xff\xff", b"\x00\x04"
+    ids = [b"\x00\x00\x00\x10" + uuid.UUID(each).bytes for each in IDS]
+    microseconds = round((NOW - datetime(2000, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
+    headers = '{"a":"\\/ \\" ü"}'.encode()
     assert POSTGRESQL.bind_messages(ROWS) == (
-        '{"i1","i2","i3"}',
-        '{"1500",NULL,NULL}',
-        r'{"{\"a\":\"\\/ \\\" ü\"}","NULL",""}',
-        r'{"\\xff00",NULL,"\\x"}',
-    )
+        b"PGCOPY\n\xff\r\n\x00" + bytes(8)
+        + fields + ids[0] + b"\x00\x00\x00\x08" + microseconds.to_bytes(8) + len(headers).to_bytes(4) + headers
+        + b"\x00\x00\x00\x02\xff\x00"
+        + fields + ids[1] + null + b"\x00\x00\x00\x04NULL" + null
+        + fields + ids[2] + null + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x00"
+        + b"\xff\xff",
+    )  # fmt: skip
 
 
 def test_sql_server_gets_json():
     (text,) = SQLSERVER.bind_messages(ROWS)
     assert json.loads(str(text)) == [
-        [0, "i1", 1500, '{"a":"\\/ \\" ü"}', base64.b64encode(b"\xff\x00").decode(), 'c"', "r"],
-        [1, "i2", None, "NULL", None, None, None],
-        [2, "i3", None, "", "", None, None],
+        [
+            0,
+            IDS[0],
+            "2025-11-20T08:15:30.123",
+            '{"a":"\\/ \\" ü"}',
+            base64.b64encode(b"\xff\x00").decode(),
+            'c"',
+            "r",
+        ],
+        [1, IDS[1], None, "NULL", None, None, None],
+        [2, IDS[2], None, "", "", None, None],
     ]
 
 

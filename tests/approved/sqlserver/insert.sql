@@ -6,13 +6,13 @@ FROM (
            j.CorrelationId,
            j.ReplyToAddress,
            CAST(1 AS bit) AS Recoverable,
-           DATEADD(millisecond, j.ttl % 1000, DATEADD(second, j.ttl / 1000, GETUTCDATE())) AS Expires,
+           j.Expires,
            j.Headers,
            j.Body
     FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (
         n int '$[0]',
         Id uniqueidentifier '$[1]',
-        ttl bigint '$[2]',
+        Expires datetime2(3) '$[2]',
         Headers nvarchar(max) '$[3]',
         Body varbinary(max) '$[4]',
         CorrelationId nvarchar(255) '$[5]',
