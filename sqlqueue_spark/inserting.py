@@ -30,33 +30,43 @@ class Inserter:
     """Inserts messages into one table, inside the connection's open transaction; never commits."""
 
     def __init__(self, connection: Connection, table: QueueTable, columns: Iterable[Column]) -> None:
-        types = {column.name.lower(): column.type for column in columns}
         dialect = connection.dialect
-        present = [dialect.quote(name) for name in _INSERTED if name.lower() in types]
+        self._columns = list(columns)
         self._connection = connection
         self._doing = f"sending to {table.name}"
         self._statement = dialect.render(
-            "insert", queue=dialect.table(table.table), columns=", ".join(present)
+            "insert",
+            queue=dialect.table(table.table),
+            columns=", ".join(map(dialect.quote, present_columns(self._columns))),
         )
-        #: varchar keeps only the letters of one code page.
-        self._ascii = types.get("headers", "").startswith("varchar")
 
     def insert(self, messages: Sequence[Outgoing]) -> int:
         """Insert messages in their order; how many rows that made."""
-        if self._ascii:
-            messages = [message._replace(headers=ascii_json(message.headers)) for message in messages]
-        if any(message.ttl_ms is not None for message in messages):
-            messages = expiring(messages, self._now())
+        messages = fitted(self._connection, self._columns, messages)
         bind = self._connection.dialect.bind_messages
         return sum(
             self._connection.modify(self._statement, bind(chunk), doing=self._doing)
             for chunk in _chunks(messages)
         )
 
-    def _now(self) -> datetime:
-        """The database's clock."""
-        now: datetime = self._connection.execute(self._connection.dialect.statement("clock"))[0][0]
-        return now.replace(tzinfo=UTC)
+
+def fitted(
+    connection: Connection, columns: Iterable[Column], messages: Sequence[Outgoing]
+) -> Sequence[Outgoing]:
+    """The messages as a table with these columns can take them: times to be received end by the database's clock."""
+    types = {column.name.lower(): column.type for column in columns}
+    if types.get("headers", "").startswith("varchar"):  # which keeps only the letters of one code page
+        messages = [message._replace(headers=ascii_json(message.headers)) for message in messages]
+    if any(message.ttl_ms is not None for message in messages):
+        now: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
+        messages = expiring(messages, now.replace(tzinfo=UTC))
+    return messages
+
+
+def present_columns(columns: Iterable[Column]) -> list[str]:
+    """Those of a message's columns that a table has."""
+    types = {column.name.lower() for column in columns}
+    return [name for name in _INSERTED if name.lower() in types]
 
 
 def columns_of(connection: Connection, table: QueueTable) -> list[Column]:

@@ -55,6 +55,8 @@ class Dialect(ABC):
     #: Whether plain reads go on seeing rows that an open transaction has deleted. Then a claim deletes its rows at once,
     #: as the one-row receivers do, and settling it is only the commit.
     reads_see_open_deletes: ClassVar[bool] = False
+    #: Whether a statement that takes thousands of row locks may be given a lock on the whole table instead.
+    escalates: ClassVar[bool] = True
     #: Whether the transport's ``"schema"."table"`` is an address here.
     quoted_addresses: ClassVar[bool] = False
 
@@ -77,6 +79,14 @@ class Dialect(ABC):
     @abstractmethod
     def bind_messages(self, messages: Sequence[Outgoing]) -> tuple[object, ...]:
         """Messages as the parameters of ``insert``; their times to be received are reckoned already."""
+
+    @abstractmethod
+    def bind_staged(self, task: str, messages: Sequence[tuple[str, Outgoing]]) -> tuple[object, ...]:
+        """Messages, each with its destination, as the parameters of ``stage_insert``."""
+
+    @abstractmethod
+    def bind_texts(self, texts: Sequence[str]) -> object:
+        """A set of texts as one parameter."""
 
     @abstractmethod
     def literal(self, text: str) -> str:

@@ -39,12 +39,14 @@ _KINDS = {
     "57P05": Kind.CONNECTION_LOST,
 }
 
-# COPY's binary format: https://www.postgresql.org/docs/current/sql-copy.html. A row is its number of fields (here four)
-# and the fields, each with its length before it.
+# COPY's binary format: https://www.postgresql.org/docs/current/sql-copy.html. A row is its number of fields and the
+# fields, each with its length before it.
 _COPY_HEADER = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 _COPY_END = b"\xff\xff"
 _NULL = b"\xff\xff\xff\xff"
-_ID_FOLLOWS = (4).to_bytes(2) + (16).to_bytes(4)
+_FOUR_FIELDS = (4).to_bytes(2)
+_SIX_FIELDS = (6).to_bytes(2)
+_SIXTEEN_BYTES = (16).to_bytes(4)
 _EPOCH = datetime(2000, 1, 1)  # noqa: DTZ001 -- the column has no zone
 
 
@@ -57,6 +59,7 @@ class PostgreSQL(Dialect):
     # Row locks live in the rows here and never escalate: 20,000 a statement claims twice as fast as 4,000.
     chunk: ClassVar[int] = 20_000
     reads_see_open_deletes: ClassVar[bool] = True
+    escalates: ClassVar[bool] = False
     quoted_addresses: ClassVar[bool] = True
 
     def speaks(self, url: str) -> bool:
@@ -73,14 +76,17 @@ class PostgreSQL(Dialect):
         return [first for first, _ in runs], [last for _, last in runs]
 
     def bind_messages(self, messages: Sequence[Outgoing]) -> tuple[object, ...]:
-        stream = [_COPY_HEADER]
-        for message in messages:
-            row_id = bytes.fromhex(message.id.replace("-", ""))
-            headers = message.headers.encode()
-            expires = _NULL if message.expires is None else _timestamp(message.expires)
-            stream += (_ID_FOLLOWS, row_id, expires, len(headers).to_bytes(4), headers)
-            stream += (_NULL,) if message.body is None else (len(message.body).to_bytes(4), message.body)
-        return (b"".join((*stream, _COPY_END)),)
+        return (_copied((_FOUR_FIELDS, message) for message in messages),)
+
+    def bind_staged(self, task: str, messages: Sequence[tuple[str, Outgoing]]) -> tuple[object, ...]:
+        begins = {
+            destination: _SIX_FIELDS + _field(task.encode()) + _field(destination.encode())
+            for destination, _ in messages
+        }
+        return (_copied((begins[destination], message) for destination, message in messages),)
+
+    def bind_texts(self, texts: Sequence[str]) -> object:
+        return _array(texts)
 
     def literal(self, text: str) -> str:
         quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
@@ -99,10 +105,32 @@ class PostgreSQL(Dialect):
         return _KINDS.get(sqlstate, Kind.OTHER)
 
 
+def _copied(rows: Iterable[tuple[bytes, Outgoing]]) -> bytes:
+    """COPY's stream of messages, each after the bytes that its row begins with."""
+    stream = [_COPY_HEADER]
+    for begin, message in rows:
+        headers, body = message.headers.encode(), message.body
+        stream += (
+            begin,
+            _SIXTEEN_BYTES,
+            bytes.fromhex(message.id.replace("-", "")),
+            _NULL if message.expires is None else _timestamp(message.expires),
+            len(headers).to_bytes(4),
+            headers,
+        )
+        stream += (_NULL,) if body is None else (len(body).to_bytes(4), body)
+    stream.append(_COPY_END)
+    return b"".join(stream)
+
+
+def _field(value: bytes) -> bytes:
+    return len(value).to_bytes(4) + value
+
+
 def _timestamp(moment: datetime) -> bytes:
     """A field of COPY: its length, then microseconds since the year 2000, in UTC."""
     since = (moment.astimezone(UTC).replace(tzinfo=None) - _EPOCH) // timedelta(microseconds=1)
-    return (8).to_bytes(4) + since.to_bytes(8, signed=True)
+    return _field(since.to_bytes(8, signed=True))
 
 
 def _array(texts: Iterable[str | None]) -> str:

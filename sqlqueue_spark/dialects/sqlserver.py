@@ -84,19 +84,16 @@ class SqlServer(Dialect):
         return (json.dumps(list(runs), separators=(",", ":")),)
 
     def bind_messages(self, messages: Sequence[Outgoing]) -> tuple[object, ...]:
+        return (_json([_row(number, message) for number, message in enumerate(messages)]),)
+
+    def bind_staged(self, task: str, messages: Sequence[tuple[str, Outgoing]]) -> tuple[object, ...]:
         rows = [
-            (
-                number,
-                message.id,
-                None if message.expires is None else _iso(message.expires),
-                message.headers,
-                None if message.body is None else base64.b64encode(message.body).decode("ascii"),
-                message.correlation_id,
-                message.reply_to,
-            )
-            for number, message in enumerate(messages)
+            (*_row(number, message), destination) for number, (destination, message) in enumerate(messages)
         ]
-        return (json.dumps(rows, ensure_ascii=False, separators=(",", ":")),)
+        return task, _json(rows)
+
+    def bind_texts(self, texts: Sequence[str]) -> object:
+        return _json(list(texts))
 
     def literal(self, text: str) -> str:
         return "N'" + text.replace("'", "''") + "'"
@@ -106,6 +103,22 @@ class SqlServer(Dialect):
             return _NUMBERS[error.number]
         state = error.sqlstate or ""
         return _STATES.get(state) or _STATES.get(state[:3]) or _STATES.get(state[:2]) or Kind.OTHER
+
+
+def _row(number: int, message: Outgoing) -> tuple[object, ...]:
+    return (
+        number,
+        message.id,
+        None if message.expires is None else _iso(message.expires),
+        message.headers,
+        None if message.body is None else base64.b64encode(message.body).decode("ascii"),
+        message.correlation_id,
+        message.reply_to,
+    )
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _iso(moment: datetime) -> str:

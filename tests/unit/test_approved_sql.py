@@ -30,6 +30,7 @@ UNREADABLE = {
     ("postgresql", "isolation_serializable"),
     ("postgresql", "isolation_snapshot"),
     ("sqlserver", "isolation_snapshot"),
+    ("postgresql", "stage_insert"),  # COPY
     ("postgresql", "remedy_numbers"),
     ("postgresql", "remedy_space"),
     ("sqlserver", "create_lock"),
@@ -48,6 +49,7 @@ def rendered(engine: str, name: str) -> str:
     return dialect.render(
         name,
         queue=dialect.table(Table(table="orders", schema=schema)),
+        stage=dialect.table(Table(table="billing.Outgoing", schema=schema)),
         catalog=quote("shop"),
         schema=quote("sales"),
         index=quote("Index_RowVersion"),

@@ -32,7 +32,7 @@ RANKS = {
     "connections": 2,
     **dict.fromkeys(("queues", "outbox"), 3),
     "inserting": 4,
-    "tables": 5,
+    **dict.fromkeys(("tables", "stage"), 5),
     **dict.fromkeys(("schema", "receive", "send"), 6),
     **dict.fromkeys(("source", "sink", "admin", "functions"), 7),
     "pipeline": 8,

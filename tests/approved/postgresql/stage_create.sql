@@ -1,0 +1,10 @@
+CREATE TABLE "public"."billing.Outgoing" (
+    task text NOT NULL,
+    destination text NOT NULL,
+    id uuid,
+    expires timestamp,
+    headers text NOT NULL,
+    body bytea,
+    seq bigserial NOT NULL
+);
+CREATE UNIQUE INDEX ON "public"."billing.Outgoing" (task) WHERE task = ''

@@ -1,0 +1,1 @@
+INSERT INTO "public"."billing.Outgoing" (task, destination, headers) VALUES ('', '', ?)

@@ -1,0 +1,1 @@
+UPDATE "public"."billing.Outgoing" SET headers = ? WHERE task = ''

@@ -1,0 +1,1 @@
+SELECT Headers FROM [dbo].[billing.Outgoing] WITH (UPDLOCK, ROWLOCK) WHERE Task = ''

@@ -1,0 +1,1 @@
+INSERT INTO [dbo].[billing.Outgoing] (Task, Destination, Headers) VALUES ('', N'', ?)

@@ -1,0 +1,1 @@
+UPDATE [dbo].[billing.Outgoing] WITH (ROWLOCK) SET Headers = ? WHERE Task = ''
