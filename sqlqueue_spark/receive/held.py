@@ -10,7 +10,7 @@ from sqlqueue_spark import faults
 from sqlqueue_spark.errors import ClaimLost
 from sqlqueue_spark.offsets import Offset
 from sqlqueue_spark.queues import Queue
-from sqlqueue_spark.receive.claiming import Claimed, Limits, claim
+from sqlqueue_spark.receive.claiming import Claimed, Head, Limits, claim
 from sqlqueue_spark.receive.relocking import delete, relock
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,15 @@ class Held:
     def last(self) -> int:
         """The highest RowVersion that was claimed."""
         return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
+
+    @property
+    def keeps_queue(self) -> bool:
+        """Its connection's transaction is what holds the rows."""
+        return True
+
+    def mark(self, head: Head) -> None:
+        """Later rows can stand anywhere but where these do."""
+        head.claimed(self.rows)
 
     def delete(self) -> None:
         """Delete the rows in the open transaction. Calling again is harmless.

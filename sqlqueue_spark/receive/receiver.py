@@ -22,7 +22,7 @@ from sqlqueue_spark.offsets import INITIAL, Offset
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.claiming import Claimed
-from sqlqueue_spark.receive.held import Held, Json
+from sqlqueue_spark.receive.held import Held, Json, hold
 from sqlqueue_spark.receive.pool import Pool
 from sqlqueue_spark.receive.relocking import check_belongs, delete, relock
 from sqlqueue_spark.receive.seeking import Seeker
@@ -44,7 +44,7 @@ class Receiver:
     ) -> None:
         self._options = options
         self._pool = Pool(options, on_first_open)
-        self._seeker = Seeker(options, self._pool, clock, sleep)
+        self._seeker = Seeker(options, self._pool, hold, clock, sleep)
         self._held: Held | None = None
         self._settled: Json = INITIAL
 
@@ -78,6 +78,10 @@ class Receiver:
         if self._held is not None and self._held.end == end:
             self._pool.retried(self._settle)
 
+    def finish(self, start: Json) -> None:
+        """Settle what is held if ``start`` is its offset, else what a previous process left of that batch."""
+        self._pool.retried(lambda: self._finish(start))
+
     def stop_at_present_end(self) -> None:
         """Claim nothing that arrives from now on (``Trigger.AvailableNow``)."""
         self._pool.retried(self._seeker.stop_at_present_end)
@@ -94,21 +98,25 @@ class Receiver:
     # -- steps of the protocol ------------------------------------------------------------------
 
     def _latest(self, start: Json, max_rows: int | None) -> Json:
-        if self._held is not None:
-            if start == self._held.end:
-                self._settle()
-            elif start == self._held.start and not self._held.lost:
-                return self._held.end
-            else:
-                self._release()
-        if start != self._settled:
-            self._recover(start)
+        held = self._held
+        if held is not None and start == held.start and not held.lost:
+            return held.end
+        self._finish(start)
         self._held = self._seeker.next(start, max_rows)
         if self._held is None:
             return start
         faults.step(faults.ROWS_LOCKED)
         self._seeker.claim_ahead(self._held)
         return self._held.end
+
+    def _finish(self, start: Json) -> None:
+        if self._held is not None:
+            if start == self._held.end:
+                self._settle()
+            else:
+                self._release()
+        if start != self._settled:
+            self._recover(start)
 
     def _settle(self) -> None:
         held = self._held

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from sqlqueue_spark.claims import HIGHEST, LOWEST
 from sqlqueue_spark.messages import time_sent
@@ -12,32 +13,39 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.ahead import Ahead, worthwhile
 from sqlqueue_spark.receive.claiming import Head, Limits
-from sqlqueue_spark.receive.held import Held, Json, hold
+from sqlqueue_spark.receive.finding import Find, Found
+from sqlqueue_spark.receive.held import Json
 from sqlqueue_spark.receive.pacing import Pace
 from sqlqueue_spark.receive.pool import Pool
+
+F = TypeVar("F", bound=Found)
 
 _NOBODY: Json = {"rows": 0, "oldestSeconds": 0}
 
 
-class Seeker:
+class Seeker(Generic[F]):
     """Makes the claims of one stream, each above the last one, and comes back for rows that came up below.
 
     Whoever is given a claim settles or releases it; one that is made ahead belongs to the seeker until it is asked for.
+
+    :param find: how to look, and what becomes of the rows that are found.
     """
 
     def __init__(
         self,
         options: SourceOptions,
         pool: Pool,
+        find: Find[F],
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
         self._pool = pool
+        self._find = find
         self._clock = clock
         self._pace = Pace(options.poll_interval, clock, sleep)
         self._head = Head()
-        self._ahead: Ahead | None = None
+        self._ahead: Ahead[F] | None = None
         self._limits = Limits(rows=options.max_messages_per_trigger, bytes=options.max_bytes_per_trigger)
         #: No row above this one is claimed.
         self._end = HIGHEST
@@ -48,7 +56,7 @@ class Seeker:
         """Sleep while it is not yet time to look again, but never for long."""
         self._pace.wait()
 
-    def next(self, start: Json, max_rows: int | None) -> Held | None:
+    def next(self, start: Json, max_rows: int | None) -> F | None:
         """Claim the next rows; None when there are none, it is not time to look, or nobody is to look any more.
 
         :param start: the offset that the claim follows upon.
@@ -67,10 +75,10 @@ class Seeker:
             self._pace.found()
         return held
 
-    def claim_ahead(self, present: Held) -> None:
+    def claim_ahead(self, present: F) -> None:
         """Begin to claim what follows, where a backlog is known to wait."""
         if self._options.claim_ahead and self._ahead is None and worthwhile(present, self._end):
-            self._ahead = Ahead(self._pool, present, self._end, self._limits)
+            self._ahead = Ahead(self._pool, self._find, present, self._end, self._limits)
 
     def give_up_ahead(self) -> None:
         """Give back to everybody what was claimed ahead."""
@@ -92,7 +100,7 @@ class Seeker:
 
     # -- where to look ---------------------------------------------------------------------------
 
-    def _next(self, start: Json, max_rows: int | None) -> Held | None:
+    def _next(self, start: Json, max_rows: int | None) -> F | None:
         """The next claim: late rows from below when it is time to look, else the one made ahead, else a new one."""
         if max_rows is None:
             self.give_up_ahead()
@@ -109,10 +117,10 @@ class Seeker:
         if held is None and self._bounded and after != LOWEST:  # a bounded run ends at the end of the table
             held = self._look(start, LOWEST, self._end, self._limits)
         if held is not None:
-            self._head.claimed(held.rows)
+            held.mark(self._head)
         return held
 
-    def _late_rows(self, start: Json) -> Held | None:
+    def _late_rows(self, start: Json) -> F | None:
         """Rows below the last claim, when it is time to look for them."""
         began = self._clock()
         ranges = self._head.late_rows(began)
@@ -123,41 +131,47 @@ class Seeker:
             self._head.looked_from_start(self._clock(), self._clock() - began)
         return None
 
-    def _look(self, start: Json, after: int, up_to: int, limits: Limits) -> Held | None:
+    def _look(self, start: Json, after: int, up_to: int, limits: Limits) -> F | None:
         began = self._clock()
         queue = self._pool.borrow()
         try:
-            held = hold(queue, start, after, up_to, limits)
-            if held is not None:
+            held = self._find(queue, start, after, up_to, limits)
+            if held is not None and self._wants_to_know_who_waits():
                 self._look_who_waits(queue, held.last)
+            kept = held is not None and held.keeps_queue
+            if not kept:
+                queue.connection.rollback()
         except BaseException:
             queue.connection.close()
             raise
-        if held is None:
+        if not kept:
             self._pool.give_back(queue)
         if after == LOWEST:
             self._head.looked_from_start(self._clock(), self._clock() - began)
         return held
 
-    def _take_ahead(self, start: Json) -> Held | None:
+    def _take_ahead(self, start: Json) -> F | None:
         assert self._ahead is not None, "asked only where there is one"
         ahead, self._ahead = self._ahead, None
         held = ahead.take()
         if held is not None:
             held.start = start
             try:
-                self._look_who_waits(held.queue, held.last)
+                if self._wants_to_know_who_waits():
+                    with self._pool.transaction() as queue:
+                        self._look_who_waits(queue, held.last)
             except BaseException:
                 held.release()
                 raise
-            self._head.claimed(held.rows)
+            held.mark(self._head)
         return held
 
     # -- looking around --------------------------------------------------------------------------
 
+    def _wants_to_know_who_waits(self) -> bool:
+        return self._clock() >= self._next_waiting
+
     def _look_who_waits(self, queue: Queue, last: int) -> None:
-        if self._clock() < self._next_waiting:
-            return
         self._next_waiting = self._clock() + self._options.poll_interval.total_seconds()
         seen = queue.waiting(last)
         if seen is None:

@@ -13,7 +13,7 @@ from sqlqueue_spark.dialects import SQLSERVER, DriverError, Kind
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, QueueError
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import Receiver, SliceReader, ahead, slices
+from sqlqueue_spark.receive import Receiver, SliceReader, slices
 from sqlqueue_spark.receive.held import hold
 from tests.support.driver import streaming
 from tests.support.messages import row_ids
@@ -52,16 +52,17 @@ def test_a_stream_that_stops_while_it_claims_ahead_leaves_no_session_behind(post
     begun, closed = threading.Event(), threading.Event()
 
     def hold_when_closed(*arguments):
-        begun.set()
-        assert closed.wait(10)
-        queue.execute("DELETE FROM {table}")
+        if threading.current_thread().name == "sqlqueue-claim-ahead":
+            begun.set()
+            assert closed.wait(10)
+            queue.execute("DELETE FROM {table}")
         return hold(*arguments)
 
     sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ahead' AND state IS NOT NULL"
     url = f"{postgresql.url}?application_name=ahead"
+    monkeypatch.setattr("sqlqueue_spark.receive.receiver.hold", hold_when_closed)
     receiver = Receiver(SourceOptions.parse({"url": url, "queue": queue.address}))
     end = receiver.latest(dict(INITIAL), 10)
-    monkeypatch.setattr(ahead, "hold", hold_when_closed)
     receiver.plan(dict(INITIAL), end)
     assert begun.wait(10)
     receiver.close()
