@@ -6,6 +6,9 @@ ever a bound value.
 """
 
 from sqlqueue_spark.dialects.base import ClaimedColumns, Dialect, DriverError, Kind
+from sqlqueue_spark.dialects.database import Database
+from sqlqueue_spark.dialects.mysql import MySql
+from sqlqueue_spark.dialects.oracle import Oracle
 from sqlqueue_spark.dialects.postgresql import PostgreSQL
 from sqlqueue_spark.dialects.sqlserver import SqlServer
 from sqlqueue_spark.errors import ConfigurationError
@@ -13,12 +16,16 @@ from sqlqueue_spark.errors import ConfigurationError
 POSTGRESQL = PostgreSQL()
 SQLSERVER = SqlServer()
 DIALECTS: dict[str, Dialect] = {each.name: each for each in (POSTGRESQL, SQLSERVER)}
+#: The engines that keep outbox tables.
+OUTBOX_DATABASES: dict[str, Database] = {**DIALECTS, **{each.name: each for each in (MySql(), Oracle())}}
 
 __all__ = [
     "DIALECTS",
+    "OUTBOX_DATABASES",
     "POSTGRESQL",
     "SQLSERVER",
     "ClaimedColumns",
+    "Database",
     "Dialect",
     "DriverError",
     "Kind",

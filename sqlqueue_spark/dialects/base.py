@@ -1,16 +1,14 @@
-"""What every dialect answers: how names are quoted, where its statements are, what its errors mean."""
+"""What every dialect of a full engine answers beside: how values are bound, what its errors mean."""
 
 from __future__ import annotations
 
-import functools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from enum import Enum, auto
-from importlib import resources
 from typing import Any, ClassVar, NamedTuple
 
-from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.dialects.database import Database
 from sqlqueue_spark.outgoing import Outgoing
 
 #: What a claim locked, column by column, as there are millions of rows: RowVersion, whether it has expired, and the
@@ -44,11 +42,9 @@ class DriverError(NamedTuple):
     message: str
 
 
-class Dialect(ABC):
-    """One database engine."""
+class Dialect(Database):
+    """One full engine."""
 
-    name: ClassVar[str]
-    title: ClassVar[str]
     default_schema: ClassVar[str]
     #: Most rows that one statement locks or deletes.
     chunk: ClassVar[int]
@@ -63,10 +59,6 @@ class Dialect(ABC):
     @abstractmethod
     def speaks(self, url: str) -> bool:
         """Whether a URL or connection string is one of this engine's."""
-
-    @abstractmethod
-    def quote(self, name: str) -> str:
-        """One identifier, quoted."""
 
     @abstractmethod
     def bind(self, runs: Runs) -> tuple[object, ...]:
@@ -85,29 +77,8 @@ class Dialect(ABC):
         """Messages, each with its destination, as the parameters of ``stage_insert``."""
 
     @abstractmethod
-    def bind_texts(self, texts: Sequence[str]) -> object:
-        """A set of texts as one parameter."""
-
-    @abstractmethod
-    def literal(self, text: str) -> str:
-        """A text as it is written in a script for people, where nothing can be bound."""
-
-    @abstractmethod
     def kind(self, error: DriverError) -> Kind:
         """What an error means."""
-
-    def table(self, table: Table) -> str:
-        """A table's full name, quoted."""
-        parts = (table.catalog, table.schema, table.table)
-        return ".".join(self.quote(part) for part in parts if part is not None)
-
-    def statement(self, name: str) -> str:
-        """The text of ``sql/<engine>/<name>.sql`` without its comments."""
-        return _text(self.name, name)
-
-    def render(self, name: str, **identifiers: str) -> str:
-        """A statement with its identifiers filled in; each must be quoted already."""
-        return self.statement(name).format(**identifiers)
 
     def with_numbers(self, statement: str, numbers: Sequence[int]) -> str:
         """A statement with whole numbers in the place of its ``?``, where an engine lets nothing be bound."""
@@ -117,17 +88,3 @@ class Dialect(ABC):
             while "?" in parts[index]:
                 parts[index] = parts[index].replace("?", str(int(next(left))), 1)
         return '"'.join(parts)
-
-    def written_out(self, name: str, values: Sequence[str] = (), **identifiers: str) -> str:
-        """A statement for people to run: its identifiers filled in, and its values as literals."""
-        literals = [self.literal(value).replace("{", "{{").replace("}", "}}") for value in values]
-        parts = self.statement(name).split("?")
-        woven = [each for pair in zip(parts, [*literals, ""], strict=True) for each in pair]
-        return "".join(woven).format(**identifiers)
-
-
-@functools.cache
-def _text(engine: str, name: str) -> str:
-    file = resources.files("sqlqueue_spark.dialects") / "sql" / engine / f"{name}.sql"
-    lines = file.read_text(encoding="utf-8").splitlines()
-    return "\n".join(line for line in lines if not line.lstrip().startswith("--")).strip()

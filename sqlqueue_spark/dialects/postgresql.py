@@ -61,6 +61,9 @@ class PostgreSQL(Dialect):
     reads_see_open_deletes: ClassVar[bool] = True
     escalates: ClassVar[bool] = False
     quoted_addresses: ClassVar[bool] = True
+    longest_prefix: ClassVar[int | None] = 20
+    longest_outbox: ClassVar[int] = 50  # 63 less what index names add: longer ones are cut, and then the same
+    counts_bytes: ClassVar[bool] = True
 
     def speaks(self, url: str) -> bool:
         return url.startswith(("postgresql://", "postgres://"))

@@ -73,6 +73,7 @@ class SqlServer(Dialect):
     default_schema: ClassVar[str] = "dbo"
     # A statement that takes about 5,000 locks may be escalated to a table lock, which stops every sender.
     chunk: ClassVar[int] = 4_000
+    longest_outbox: ClassVar[int] = 128
 
     def speaks(self, url: str) -> bool:
         return re.search(r"(?i)(^|;)\s*(driver|server|dsn)\s*=", url) is not None

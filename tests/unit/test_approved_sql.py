@@ -14,14 +14,14 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 
 from sqlqueue_spark.addresses import Table
-from sqlqueue_spark.dialects import DIALECTS
+from sqlqueue_spark.dialects import DIALECTS, OUTBOX_DATABASES
 
 APPROVED = Path(__file__).parent.parent / "approved"
 SQL = Path(str(resources.files("sqlqueue_spark.dialects"))) / "sql"
-NAMES = {engine: sorted(path.stem for path in (SQL / engine).glob("*.sql")) for engine in DIALECTS}
+NAMES = {engine: sorted(path.stem for path in (SQL / engine).glob("*.sql")) for engine in OUTBOX_DATABASES}
 STATEMENTS = [(engine, name) for engine, names in NAMES.items() for name in names]
 
-GRAMMARS = {"postgresql": "postgres", "sqlserver": "tsql"}
+GRAMMARS = {"postgresql": "postgres", "sqlserver": "tsql", "mysql": "mysql", "oracle": "oracle"}
 # sqlglot does not know these: procedure calls, maintenance, the halves of a script.
 UNREADABLE = {
     ("postgresql", "insert"),  # COPY
@@ -35,18 +35,21 @@ UNREADABLE = {
     ("postgresql", "remedy_numbers"),
     ("postgresql", "remedy_space"),
     ("sqlserver", "create_lock"),
+    ("sqlserver", "outbox_create"),  # a primary key without a name that is not clustered
     ("sqlserver", "remedy_compatibility"),
     ("sqlserver", "remedy_space"),
     ("sqlserver", "script_begin"),
     ("sqlserver", "script_end"),
     ("sqlserver", "session"),
+    ("oracle", "outbox_create"),  # PL/SQL
+    ("oracle", "script_end"),
 }
 
 
 def rendered(engine: str, name: str) -> str:
-    dialect = DIALECTS[engine]
+    dialect = OUTBOX_DATABASES[engine]
     quote = dialect.quote
-    schema = dialect.default_schema
+    schema = dialect.default_schema or "sales"
     return dialect.render(
         name,
         queue=dialect.table(Table(table="orders", schema=schema)),
@@ -59,6 +62,7 @@ def rendered(engine: str, name: str) -> str:
         CorrelationId="NULL",
         ReplyToAddress="NULL",
         Recoverable=quote("Recoverable"),
+        **dialect.outbox_names(dialect.default_schema, dialect.outbox_table("Sales.Orders")),
     )
 
 
@@ -83,7 +87,7 @@ def test_a_statement_is_the_approved_one(dialect, name):
     assert file.read_text(encoding="utf-8") == said
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", OUTBOX_DATABASES)
 def test_nothing_is_approved_that_is_no_longer_said(dialect):
     approved = sorted(path.stem for path in (APPROVED / dialect).glob("*.sql"))
     assert approved == NAMES[dialect]
@@ -91,12 +95,17 @@ def test_nothing_is_approved_that_is_no_longer_said(dialect):
 
 def test_the_engines_are_twins():
     assert NAMES["postgresql"] == NAMES["sqlserver"]
+    shared = [name for name in NAMES["postgresql"] if name.startswith(("outbox_", "script_"))]
+    assert {engine: names for engine, names in NAMES.items() if engine not in DIALECTS} == {
+        "mysql": shared,
+        "oracle": shared,
+    }
 
 
 @pytest.mark.parametrize("dialect,name", STATEMENTS)
 def test_a_statement_opens_with_its_name_its_engine_and_its_effect(dialect, name):
     first = (SQL / dialect / f"{name}.sql").read_text(encoding="utf-8").splitlines()[0]
-    assert first.startswith(f"-- {name}.sql · {DIALECTS[dialect].title} · ")
+    assert first.startswith(f"-- {name}.sql · {OUTBOX_DATABASES[dialect].title} · ")
 
 
 @pytest.mark.parametrize("dialect,name", STATEMENTS)

@@ -1,0 +1,1 @@
+-- script_begin.sql · MySQL · nothing to do: a statement that creates a table is a transaction of its own

@@ -1,0 +1,1 @@
+-- script_begin.sql · Oracle · nothing to do: each statement commits by itself
