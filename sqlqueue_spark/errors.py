@@ -29,5 +29,9 @@ class RowsHeld(TryAgain):
     """Rows stayed locked by someone else for longer than ``lockTimeout``."""
 
 
+class Duplicate(TryAgain):
+    """A key is there already: somebody else was first."""
+
+
 class ClaimLost(SqlQueueError):
     """Rows of a claim were taken while a micro-batch ran: the batch must fail and be replayed."""

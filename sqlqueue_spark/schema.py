@@ -13,7 +13,7 @@ from sqlqueue_spark import queues, tables
 from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.dialects import Dialect
-from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.queues import QueueTable
 from sqlqueue_spark.tables import Index, Keeper, Space
 
@@ -67,15 +67,22 @@ def create(connection: Connection, table: Table) -> bool:
     :raises QueueError: the name belongs to something else than a table.
     """
     check_name(connection.dialect, table)
+    return once(
+        connection, lambda: _create(connection, table), lambda: queues.find(connection, table) is not None
+    )
+
+
+def once(connection: Connection, create: Callable[[], bool], exists: Callable[[], bool]) -> bool:
+    """Create something in a transaction of its own; that somebody else was quicker is no error."""
     try:
         with connection.transaction():
-            return _create(connection, table)
-    except (ConfigurationError, TryAgain):
-        raise
-    except SqlQueueError:
+            return create()
+    except SqlQueueError as error:
+        if isinstance(error, ConfigurationError | TryAgain) and not isinstance(error, Duplicate):
+            raise
         # Somebody who takes no lock, or another one, may have been quicker.
         with connection.transaction():
-            if queues.find(connection, table) is not None:
+            if exists():
                 return False
         raise
 

@@ -16,6 +16,7 @@ from sqlqueue_spark.dialects import Dialect, Kind, dialect_of
 from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
+    Duplicate,
     QueueError,
     RowsHeld,
     SqlQueueError,
@@ -127,6 +128,10 @@ class Reader(ABC):
         """The rows of a statement, in order, in batches bounded in rows and bytes."""
 
     @abstractmethod
+    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+        """The rows that a statement deletes and returns; when this returns, that is committed."""
+
+    @abstractmethod
     def close(self) -> None:
         """End the connection. Never raises."""
 
@@ -165,6 +170,10 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
     Kind.TIMED_OUT: (
         TryAgain,
         "A statement ran into commandTimeout{while_} ({said}); try again or raise it.",
+    ),
+    Kind.DUPLICATE: (
+        Duplicate,
+        "A key is there already{while_} ({said}): somebody else was first; try again.",
     ),
     Kind.GAVE_WAY: (TryAgain, "The database gave way{while_} ({said}); try again."),
 }
