@@ -83,7 +83,7 @@ class OutboxTable:
         """Which of these ids are there already."""
         found: set[str] = set()
         for chunk in _chunks(_sorted(ids)):
-            found.update(self._column("seen", (self._bound(chunk),), "looking up ids in"))
+            found |= self._answer("seen", (self._bound(chunk),), chunk)
         return found
 
     def add(self, ids: Iterable[str]) -> None:
@@ -101,7 +101,7 @@ class OutboxTable:
         """
         new: set[str] = set()
         for chunk in _chunks(_sorted(ids)):
-            new.update(self._add_new(self._bound(chunk)))
+            new |= self._add_new(chunk)
         return new
 
     def clean(self, keep: timedelta) -> int:
@@ -121,19 +121,27 @@ class OutboxTable:
             now.replace(tzinfo=UTC),
         )
 
-    def _add_new(self, bound: object) -> list[str]:
-        dialect = self._connection.dialect
-        if not dialect.statement("outbox_added"):
-            return self._column("add_new", (_version(), bound), "adding ids to")
+    def _add_new(self, chunk: Sequence[str]) -> set[str]:
+        bound = self._bound(chunk)
+        if not self._connection.dialect.statement("outbox_added"):
+            return self._answer("add_new", (_version(), bound), chunk)
         mark = f"sqlqueue {secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
         self._modify("add_new", (mark, bound), "adding ids to")
-        return self._column("added", (bound, mark), "looking up ids in")
+        return self._answer("added", (bound, mark), chunk)
 
     def _bound(self, chunk: Sequence[str]) -> object:
         return self._connection.dialect.bind_texts(chunk)
 
-    def _column(self, statement: str, parameters: Sequence[object], doing: str) -> list[str]:
-        return [each for (each,) in self._execute(statement, parameters, doing)]
+    def _answer(self, statement: str, parameters: Sequence[object], asked: Sequence[str]) -> set[str]:
+        """Some of the ids that were asked for. Ids that came back mangled would be taken for others, and be lost."""
+        found = {each for (each,) in self._execute(statement, parameters, "looking up ids in")}
+        if strange := found.difference(asked):
+            raise ConfigurationError(
+                f"The outbox table {self.name} was asked for some message ids and answered with {min(strange)!r}, which "
+                "was not among them: the connection's character set does not carry them; choose one that does, such as "
+                "utf8mb4."
+            )
+        return found
 
     def _execute(self, statement: str, parameters: Sequence[object], doing: str) -> list[tuple[Any, ...]]:
         with self._explained():

@@ -2,6 +2,6 @@ INSERT INTO `Sales_Orders_OutboxData` (MessageId, Dispatched, DispatchedAt, Pers
 SELECT i.id, 1, UTC_TIMESTAMP(), ?, '[]'
 FROM (
     SELECT DISTINCT CONVERT(j.id USING utf8mb3) AS id
-    FROM JSON_TABLE(?, '$[*]' COLUMNS (id varchar(200) PATH '$')) AS j
+    FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
 ) AS i
 ORDER BY i.id
