@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlqueue_spark.connections.base import Connection, Reader, Target
+from sqlqueue_spark.connections.base import BATCH_BYTES, BATCH_ROWS, Connection, Reader, Target
 from sqlqueue_spark.errors import ConfigurationError
 
-__all__ = ["Connection", "Reader", "Target", "connect", "open_reader"]
+__all__ = ["BATCH_BYTES", "BATCH_ROWS", "Connection", "Reader", "Target", "connect", "open_reader"]
 
 
 def connect(target: Target) -> Connection:

@@ -112,6 +112,15 @@ class PostgresReader(Reader):
                     for start in range(0, batch.num_rows, BATCH_ROWS):
                         yield _as(batch.slice(start, BATCH_ROWS), schema)
 
+    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+        # In autocommit the driver does not hear of a commit that fails, and returns rows that are still there.
+        with _translated(self._target, "beginning to take rows"):
+            self._raw.adbc_connection.set_autocommit(False)
+        taken = list(self.batches(statement, parameters, schema))
+        with _translated(self._target, "committing"):
+            self._raw.adbc_connection.set_autocommit(True)
+        return taken
+
     def close(self) -> None:
         with contextlib.suppress(AdbcError):
             self._raw.close()

@@ -96,6 +96,9 @@ class SqlServerReader(Reader):
                 yield _batch(rows, schema)
         self._connection.commit()
 
+    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+        return list(self.batches(statement, parameters, schema))  # which ends with a commit
+
     def close(self) -> None:
         self._connection.close()
 
