@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, Protocol
@@ -63,21 +63,20 @@ class OutboxTable:
         dialect = connection.dialect
         self._connection = connection
         self._endpoint = endpoint
-        self._schema = schema or dialect.default_schema
-        self._table = dialect.outbox_table(endpoint)
-        self._names = dialect.outbox_names(self._schema, self._table)
+        self.schema = schema or dialect.default_schema
+        self.table = dialect.outbox_table(endpoint)
+        self._names = dialect.outbox_names(self.schema, self.table)
         #: The full name, quoted.
         self.name = self._names["outbox"]
 
     def exists(self) -> bool:
         """Whether the table is there."""
-        return bool(self._execute("exists", (self._schema, self._table), "looking for"))
+        return bool(self._execute("exists", (self.schema, self.table), "looking for"))
 
     def create(self) -> None:
         """Create the table and its indexes. The caller has made others wait and has looked that it is not there."""
-        for name in _CREATE:
-            if statement := self._connection.dialect.render(name, **self._names):
-                self._connection.execute(statement, doing=f"creating {self.name}")
+        for statement in create_statements(self._connection.dialect, self._names):
+            self._connection.execute(statement, doing=f"creating {self.name}")
 
     def seen(self, ids: Iterable[str]) -> set[str]:
         """Which of these ids are there already."""
@@ -237,6 +236,11 @@ class Outbox:
             wanted
         )
         return [each for each in wanted if each in new]
+
+
+def create_statements(database: Database, names: Mapping[str, str]) -> list[str]:
+    """What creates an outbox table and its indexes, given its names as ``Database.outbox_names`` makes them."""
+    return [statement for each in _CREATE if (statement := database.render(each, **names))]
 
 
 def _version() -> str:

@@ -42,6 +42,15 @@ def queue_address(value: str) -> str:
     raise click.BadParameter("a url stands where a queue's name is expected; give it as --url.")
 
 
+def endpoint_name(value: str) -> str:
+    """An endpoint's name; a url in its place as for :func:`queue_address`."""
+    try:
+        dialect_of(value)
+    except ConfigurationError:
+        return value
+    raise click.BadParameter("a url stands where an endpoint's name is expected; give it as --url.")
+
+
 def time_span(value: str) -> timedelta:
     try:
         return duration(value)
@@ -72,6 +81,11 @@ def queues(command: Command) -> Command:
     return argument(command)
 
 
+def endpoint(command: Command) -> Command:
+    """``ENDPOINT``"""
+    return click.argument("endpoint", metavar="ENDPOINT", type=endpoint_name)(command)
+
+
 def naming(command: Command) -> Command:
     """How addresses become tables."""
     schema = click.option("--default-schema", help="Schema of queues that name none.", metavar="NAME")
@@ -81,9 +95,23 @@ def naming(command: Command) -> Command:
     return schema(legacy(command))
 
 
-def connected(command: Command) -> Command:
-    """The options that lead to a database; the command gets them as ``options``."""
+def schema(command: Command) -> Command:
+    """Where an outbox table lies."""
+    option = click.option("--schema", "default_schema", help="Schema of the outbox table.", metavar="NAME")
+    return option(command)
 
+
+def connected(command: Command) -> Command:
+    """The options that lead to a database and its queues; the command gets them as ``options``."""
+    return _connected(command, naming)
+
+
+def connected_to_outbox(command: Command) -> Command:
+    """The options that lead to an outbox table; the command gets them as ``options``."""
+    return _connected(command, schema)
+
+
+def _connected(command: Command, names: Callable[[Command], Command]) -> Command:
     @functools.wraps(command)
     def with_options(
         *,
@@ -91,7 +119,7 @@ def connected(command: Command) -> Command:
         user: str | None,
         password: str | None,
         default_schema: str | None,
-        legacy_addresses: bool,
+        legacy_addresses: bool = False,
         **others: Any,
     ) -> Any:
         given = {
@@ -104,7 +132,7 @@ def connected(command: Command) -> Command:
         parsed = ConnectionOptions.parse({name: value for name, value in given.items() if value is not None})
         return command(options=parsed, **others)
 
-    wrapped: Command = debug(naming(with_options))
+    wrapped: Command = debug(names(with_options))
     for option in (
         click.option(
             "--password",

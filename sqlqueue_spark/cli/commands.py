@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
-from tqdm import tqdm
 
 from sqlqueue_spark import __version__, admin
 from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.cli.outbox import outbox
 from sqlqueue_spark.dialects import DIALECTS
 from sqlqueue_spark.options import ConnectionOptions, SourceOptions
 
@@ -27,6 +26,9 @@ def main() -> None:
 
     A QUEUE is an address: table, table@schema or table@[schema]@[catalog].
     """
+
+
+main.add_command(outbox)
 
 
 @main.command()
@@ -157,7 +159,7 @@ def send(
             draft = admin.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
             click.echo(f"sent {admin.send(options, queue, draft)} to {queue}")
             continue
-        with _progress(count) as bar:
+        with showing.progress(count, " messages") as bar:
             took = admin.send_load(
                 options,
                 queue,
@@ -181,7 +183,7 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
     for queue in queues:
         if not yes and click.prompt(f"To delete all {what} of it, type the queue's name", err=True) != queue:
             raise click.ClickException(f"That is not {queue!r}, so nothing more was deleted.")
-        with _progress(None) as bar:
+        with showing.progress(None, " messages") as bar:
             deleted = admin.purge(options, queue, expired=expired, progress=bar.update)
         click.echo(f"deleted {deleted:,} {what} from {queue}")
 
@@ -232,11 +234,3 @@ def _show(
 def _lines(lines: Iterable[str]) -> None:
     for line in lines:
         click.echo(line)
-
-
-def _progress(total: int | None) -> AbstractContextManager[Any]:
-    """A bar on stderr, where that is a terminal."""
-    bar: AbstractContextManager[Any] = tqdm(
-        total=total, unit=" messages", unit_scale=True, disable=None, leave=False
-    )
-    return bar

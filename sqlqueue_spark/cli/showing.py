@@ -5,17 +5,29 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
+
+from tqdm import tqdm
 
 from sqlqueue_spark.admin import Inspection, Length
 from sqlqueue_spark.declaring import Options
 from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, parse_headers
+from sqlqueue_spark.outboxes import Report
 from sqlqueue_spark.tables import Message
 
 
 def as_json(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
+
+
+def progress(total: int | None, unit: str) -> AbstractContextManager[Any]:
+    """A bar on stderr, where that is a terminal."""
+    bar: AbstractContextManager[Any] = tqdm(
+        total=total, unit=unit, unit_scale=True, disable=None, leave=False
+    )
+    return bar
 
 
 def length_json(length: Length) -> dict[str, Any]:
@@ -101,6 +113,32 @@ def inspection_text(inspection: Inspection) -> Iterator[str]:
         yield from (f"  {line}" for line in finding.remedy_sql.splitlines())
     if not inspection.findings:
         yield "nothing found"
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    oldest, now = report.found.oldest_dispatched_at, report.found.now
+    return {
+        "outbox": report.outbox,
+        "rows": report.found.rows,
+        "undispatched": report.found.undispatched,
+        "oldestDispatchedAt": _iso(oldest),
+        "oldestSeconds": None if oldest is None else round((now - oldest).total_seconds(), 3),
+    }
+
+
+def report_text(report: Report) -> Iterator[str]:
+    found = report.found
+    yield _plain(report.outbox)
+    yield f"  rows          {found.rows:,}"
+    yield f"  undispatched  {found.undispatched:,}"
+    if found.oldest_dispatched_at is not None:
+        age = _age(max(found.now - found.oldest_dispatched_at, timedelta(0)))
+        yield f"  oldest        dispatched {found.oldest_dispatched_at:%Y-%m-%d %H:%M:%S} UTC, {age} ago"
+    if found.undispatched:
+        yield (
+            "finding: rows that are not dispatched hold messages that a .NET endpoint stored and has not sent; no cleanup "
+            "deletes them. If their number does not fall while the endpoint runs, see its logs."
+        )
 
 
 def options_text(options: type[Options]) -> Iterator[str]:

@@ -129,6 +129,7 @@ def test_demo_hands_over_to_the_demo(monkeypatch, tmp_path):
 
 
 SQLSERVER = """\
+SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
 DECLARE @queue nvarchar(max) = N'[sales].[o''r]]d{0}er?]', @got int;

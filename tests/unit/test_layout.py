@@ -34,7 +34,7 @@ RANKS = {
     "inserting": 4,
     **dict.fromkeys(("tables", "stage"), 5),
     **dict.fromkeys(("schema", "receive", "send"), 6),
-    **dict.fromkeys(("source", "sink", "admin", "functions"), 7),
+    **dict.fromkeys(("source", "sink", "admin", "outboxes", "functions"), 7),
     "pipeline": 8,
     **dict.fromkeys(("demo", "__init__"), 9),
     "cli": 10,

@@ -27,8 +27,11 @@ def test_the_option_table_is_the_one_the_command_prints():
 @pytest.mark.parametrize("line", COMMANDS, ids=shlex.join)
 def test_every_command_line_can_be_typed_as_it_is_printed(line, monkeypatch):
     monkeypatch.setenv("SQLQUEUE_URL", "postgresql://nobody@127.0.0.1:1/shop")
-    _, name, *arguments = line
-    command = main.commands[name]
+    command: click.Command = main
+    name, arguments = "sqlqueue", line[1:]
+    while isinstance(command, click.Group):
+        name, *arguments = arguments
+        command = command.commands[name]
     with click.Context(main, info_name="sqlqueue") as group, command.make_context(name, arguments, parent=group) as context:  # fmt: skip
         assert context.args == []
 

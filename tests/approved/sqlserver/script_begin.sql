@@ -1,3 +1,4 @@
+SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
 DECLARE @queue nvarchar(max) = ?, @got int;

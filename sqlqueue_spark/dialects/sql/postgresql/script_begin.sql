@@ -1,4 +1,4 @@
--- script_begin.sql · PostgreSQL · how a script that creates one queue table begins; create.sql follows
+-- script_begin.sql · PostgreSQL · how a script that creates one table begins; create.sql or outbox_create.sql follows
 -- in: the table's full name, quoted
 -- One transaction a table, under the lock of create_lock.sql.
 BEGIN;

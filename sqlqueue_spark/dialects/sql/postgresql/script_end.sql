@@ -1,3 +1,3 @@
--- script_end.sql · PostgreSQL · how a script that creates one queue table ends
+-- script_end.sql · PostgreSQL · how a script that creates one table ends
 ;
 COMMIT;

@@ -1,0 +1,75 @@
+"""``sqlqueue outbox``: each command a page of one-liners over :mod:`sqlqueue_spark.outboxes`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from sqlqueue_spark import outboxes
+from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.dialects import OUTBOX_DATABASES
+from sqlqueue_spark.options import ConnectionOptions
+
+
+@click.group()
+def outbox() -> None:
+    """Look after outbox tables, which remember what was sent or processed.
+
+    An ENDPOINT is the name of a .NET endpoint or of a pipeline; the table of Shop.Sales is Shop_Sales_OutboxData.
+    """
+
+
+@outbox.command()
+@asking.endpoint
+@asking.connected_to_outbox
+def create(options: ConnectionOptions, endpoint: str) -> None:
+    """Create an outbox table that is not there yet."""
+    made = outboxes.create(options, endpoint)
+    click.echo(f"created {made.outbox}" if made.new else f"{made.outbox} was there already")
+
+
+@outbox.command()
+@asking.endpoint
+@asking.schema
+@asking.debug
+@click.option(
+    "--engine",
+    required=True,
+    type=click.Choice(sorted(OUTBOX_DATABASES)),
+    help="The engine to write the script for.",
+)
+def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
+    """Write the script that creates an outbox table, for a database administrator. Needs no connection."""
+    click.echo(outboxes.script(engine, endpoint, default_schema=default_schema), nl=False)
+
+
+@outbox.command()
+@asking.endpoint
+@asking.connected_to_outbox
+@click.option(
+    "--keep",
+    type=asking.time_span,
+    default="7d",
+    show_default=True,
+    metavar="DURATION",
+    help="How long a message id is remembered. Repeats that come later are not recognised.",
+)
+def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta) -> None:
+    """Forget old message ids. Nobody is blocked; what is not dispatched stays."""
+    with showing.progress(None, " ids") as bar:
+        deleted = outboxes.cleanup(options, endpoint, keep, progress=bar.update)
+    click.echo(f"forgot {deleted:,} message ids of {endpoint}")
+
+
+@outbox.command()
+@asking.endpoint
+@asking.connected_to_outbox
+@click.option("--json", "json_", is_flag=True, help="One JSON object.")
+@click.pass_context
+def report(ctx: click.Context, options: ConnectionOptions, endpoint: str, json_: bool) -> None:
+    """Show how many message ids are remembered, and what is not dispatched; exit code 1 when something is."""
+    found = outboxes.report(options, endpoint)
+    for line in [showing.as_json(showing.report_json(found))] if json_ else showing.report_text(found):
+        click.echo(line)
+    ctx.exit(1 if found.found.undispatched else 0)
