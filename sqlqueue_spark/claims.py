@@ -10,7 +10,7 @@ import base64
 import zlib
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Self
 
@@ -165,6 +165,21 @@ def balanced(sizes: Iterable[int], pieces: int) -> list[int]:
                 piece += 1
     if start < len(totals):
         counts.append(len(totals) - start)
+    return counts
+
+
+def bounded(sizes: Sequence[int], most_rows: int, most_bytes: int) -> list[int]:
+    """Cut a sequence of row sizes (bytes) into parts of at most so many rows and bytes, or of one larger row.
+
+    :returns: the number of rows of each part.
+    """
+    totals = array("q", accumulate(sizes))
+    counts, start, before = [], 0, 0
+    while start < len(totals):
+        fit = bisect_right(totals, before + most_bytes, start, min(len(totals), start + most_rows))
+        end = max(fit, start + 1)
+        counts.append(end - start)
+        start, before = end, totals[end - 1]
     return counts
 
 

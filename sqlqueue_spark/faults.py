@@ -17,9 +17,12 @@ HALF_READ = "batch half read"
 COMMIT_LOGGED = "commit logged"
 DELETED = "deleted but not committed"
 COMMITTED = "committed"
+ROWS_TAKEN = "rows taken but not yielded"
 
 #: In the order in which a micro-batch passes them.
 STEPS = (ROWS_LOCKED, OFFSET_LOGGED, HALF_READ, COMMIT_LOGGED, DELETED, COMMITTED)
+#: And in transaction mode ``none``.
+TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
 
 
 def step(name: str) -> None:

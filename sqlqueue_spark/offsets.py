@@ -12,29 +12,43 @@ from typing import Any, Self
 
 from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
 
 VERSION = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Offset:
-    """The rows of one micro-batch. ``live`` are emitted and deleted, ``expired`` are only deleted."""
+    """The rows of one micro-batch. ``live`` are emitted and deleted, ``expired`` are only deleted.
+
+    In mode ``none`` they are what a look saw: rows that others held were neither emitted nor deleted, and may stand in
+    a later batch again. ``serial`` then tells apart two batches of the same rows.
+    """
 
     queue: str
     identity: str
     live: Runs
     expired: Runs
     witnesses: Mapping[int, str] = field(default_factory=dict)
+    mode: str = RECEIVE_ONLY
+    serial: int = 0
 
     @property
     def claimed(self) -> int:
         """How many rows, expired ones among them."""
         return len(self.live) + len(self.expired)
 
+    @property
+    def taken(self) -> bool:
+        """Whether the rows left the table when workers read them, so that none is deleted for the batch's sake."""
+        return self.mode == NO_TRANSACTION
+
     def to_json(self) -> dict[str, Any]:
         """For Spark. Equal offsets give equal texts."""
+        own = {"mode": self.mode, "serial": self.serial} if self.mode != RECEIVE_ONLY else {}
         return {
             "version": VERSION,
+            **own,
             "queue": self.queue,
             "table": self.identity,
             "rows": len(self.live),
@@ -62,6 +76,8 @@ class Offset:
             live=Runs.decode(given["live"]),
             expired=Runs.decode(given["expired"]) if given["expired"] else Runs(),
             witnesses={int(row_version): row_id for row_version, row_id in given["witnesses"].items()},
+            mode=given.get("mode", RECEIVE_ONLY),
+            serial=given.get("serial", 0),
         )
 
 

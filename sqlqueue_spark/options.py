@@ -102,6 +102,10 @@ class SourceOptions(ConnectionOptions):
     claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True, shown="`true`")  # fmt: skip
     stop_file: str | None = option("While this file exists on the driver, no new rows are claimed: the gentle way to stop.", parse=text, default=None)  # fmt: skip
 
+    def slices(self, rows: int) -> int:
+        """Into how many slices a batch of so many rows is cut at most."""
+        return max(1, min(self.max_concurrency, rows // self.min_messages_per_partition))
+
     def check(self) -> None:
         _check_stream(self.transaction_mode, self.stream)
 

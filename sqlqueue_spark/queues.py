@@ -108,7 +108,7 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
 
 
 def read_statement(dialect: Dialect, table: QueueTable, name: str = "read") -> str:
-    """The statement that reads a range of rows in all columns of the stream."""
+    """The statement that reads (or takes) a range of rows in all columns of the stream."""
     present = {column.lower() for column in table.columns}
     optional = {name: dialect.quote(name) if name.lower() in present else "NULL" for name in OPTIONAL_COLUMNS}
     return dialect.render(name, queue=dialect.table(table.table), **optional)
@@ -125,6 +125,10 @@ class Queue:
     def claim(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Lock the next rows above ``after``, stepping over rows that others hold; None when there are none."""
         return self.connection.dialect.claimed(self._execute("claim", (after, up_to, limit), "claiming from"))
+
+    def look(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
+        """See the next rows above ``after`` without locking them; expired ones are not told apart."""
+        return self.connection.dialect.claimed(self._execute("look", (after, up_to, limit), "looking at"))
 
     def lock(self, runs: Runs) -> Iterator[tuple[int, int]]:
         """Lock what is left of these rows, waiting for others; RowVersion and bytes of each.

@@ -34,9 +34,9 @@ from sqlqueue_spark.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages import COLUMNS
 from sqlqueue_spark.offsets import INITIAL
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.queues import Queue
-from sqlqueue_spark.receive import Receiver, Slice, SliceReader
+from sqlqueue_spark.receive import Receiver, Slice, SliceReader, Taker, TakingSlice
 from sqlqueue_spark.receive.peeking import plan_peek
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,8 @@ class SqlQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _log_to_stderr()
         _leave_ctrl_c_to_the_program()
         self._options = options
-        self._receiver = Receiver(options, on_first_open=_log_findings)
+        kind = Taker if options.transaction_mode == NO_TRANSACTION else Receiver
+        self._receiver: Receiver | Taker = kind(options, on_first_open=_log_findings)
 
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)
@@ -108,7 +109,8 @@ class SqlQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
-        return SliceReader(Target.of(self._options)).read(partition.part)
+        reader, part = SliceReader(Target.of(self._options)), partition.part
+        return reader.take(part) if isinstance(part, TakingSlice) else reader.read(part)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._receiver.settle(end)

@@ -1,6 +1,7 @@
 """Receiving: a claim held in one open transaction until Spark proves the batch is done."""
 
 from sqlqueue_spark.receive.receiver import Receiver
-from sqlqueue_spark.receive.slices import Slice, SliceReader
+from sqlqueue_spark.receive.slices import Slice, SliceReader, TakingSlice
+from sqlqueue_spark.receive.taking import Taker
 
-__all__ = ["Receiver", "Slice", "SliceReader"]
+__all__ = ["Receiver", "Slice", "SliceReader", "Taker", "TakingSlice"]

@@ -6,6 +6,7 @@ import heapq
 import itertools
 import operator
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqlqueue_spark.claims import LOWEST, Runs
@@ -47,10 +48,25 @@ def claim(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
     A statement locks at most the dialect's chunk, and no more than the mean size so far lets fit. Rows that
     turn out too large stay locked without being claimed until the transaction ends; they are the next to go.
     """
+    return _gather(queue, queue.claim, after, up_to, limits)
+
+
+def look(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
+    """See the same rows, those that others hold among them, and lock none; expired ones count as live."""
+    return _gather(queue, queue.look, after, up_to, limits)
+
+
+def _gather(
+    queue: Queue,
+    next_rows: Callable[[int, int, int], ClaimedColumns | None],
+    after: int,
+    up_to: int,
+    limits: Limits,
+) -> Claimed:
     claimed = Claimed()
     chunk = min(_FIRST_CHUNK, queue.connection.dialect.chunk)
     while (want := min(chunk, limits.rows - claimed.rows)) > 0:
-        columns = queue.claim(after, up_to, want)
+        columns = next_rows(after, up_to, want)
         if columns is None or not _add(claimed, columns, limits.bytes, queue.table.name):
             return claimed
         row_versions = columns[0]
@@ -132,6 +148,10 @@ class Head:
             below = last
         self._ended_at = below
         self._unclaimed = self._fewer([*self._unclaimed, *ranges])
+
+    def passed(self, last: int) -> None:
+        """A look ended at this row and locked nothing: rows that it saw may stay, so late ones may stand anywhere."""
+        self._ended_at, self._unclaimed = last, [(LOWEST, last)]
 
     def look_from_start_next(self) -> None:
         """Rows may stand anywhere below: a claim was given up or lost."""

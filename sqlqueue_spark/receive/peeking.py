@@ -19,7 +19,7 @@ def plan_peek(options: SourceOptions) -> list[Slice]:
         if waiting is None or highest is None:
             return []
         width = waiting.rows
-        pieces = max(1, min(options.max_concurrency, width // options.min_messages_per_partition))
+        pieces = options.slices(width)
         sizes = [width // pieces] * (pieces - 1)
         ranges = Runs([(highest - width + 1, highest)]).cut([*sizes, width - sum(sizes)])
         statement = queues.read_statement(dialect, queue.table, "read_unexpired")

@@ -24,7 +24,7 @@ from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.claiming import Claimed
 from sqlqueue_spark.receive.held import Held, Json, hold
 from sqlqueue_spark.receive.pool import Pool
-from sqlqueue_spark.receive.relocking import check_belongs, delete, relock
+from sqlqueue_spark.receive.relocking import check_belongs, delete, relock, say_not_taken_again
 from sqlqueue_spark.receive.seeking import Seeker
 from sqlqueue_spark.receive.slices import Slice, plan
 
@@ -67,11 +67,9 @@ class Receiver:
         held = self._held
         assert held is not None, "a batch that is planned is held"
         faults.step(faults.OFFSET_LOGGED)
-        pieces = min(
-            self._options.max_concurrency, len(held.rows.live) // self._options.min_messages_per_partition
-        )
+        pieces = self._options.slices(len(held.rows.live))
         statement = queues.read_statement(held.queue.connection.dialect, held.queue.table)
-        return plan(statement, held.queue.table.name, held.rows, max(1, pieces))
+        return plan(statement, held.queue.table.name, held.rows, pieces)
 
     def settle(self, end: Json) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
@@ -163,8 +161,11 @@ class Receiver:
         except BaseException:
             queue.connection.close()
             raise
-        log.warning("replaying queue=%s rows=%d taken_by_others=%d", queue.table.name, len(rows.live),
-                    len(offset.live) - len(rows.live))  # fmt: skip
+        if offset.taken:
+            say_not_taken_again(offset)
+        else:
+            log.warning("replaying queue=%s rows=%d taken_by_others=%d", queue.table.name, len(rows.live),
+                        len(offset.live) - len(rows.live))  # fmt: skip
         self._held = Held(queue, start, end, offset, rows)
 
     def _release(self) -> None:

@@ -31,8 +31,12 @@ def check_belongs(offset: Offset, queue: Queue) -> None:
 def relock(queue: Queue, offset: Offset) -> Claimed | None:
     """Lock what is left of a claim, waiting for rows that others hold. None: these are not the claim's rows.
 
+    Nor are any where the rows were never claimed: what workers did not take was not emitted either.
+
     :raises RowsHeld: another session held a row for longer than ``lockTimeout``; the message says who.
     """
+    if offset.taken:
+        return None
     if queue.identity() != offset.identity:
         log.warning("not_the_same_table queue=%s rows=%d: dropped and created again since; nothing of the batch is "
                     "looked for", queue.table.name, offset.claimed)  # fmt: skip
@@ -61,6 +65,12 @@ def relock(queue: Queue, offset: Offset) -> Claimed | None:
                     queue.table.name, left.rows)  # fmt: skip
         return None
     return left if proven is None else _up_to(left, proven)
+
+
+def say_not_taken_again(offset: Offset) -> None:
+    """A batch of mode ``none`` that was not done is not taken up again, by whichever mode."""
+    log.warning("not_taken_again queue=%s rows=%d: the process that planned this batch has ended; what its workers took is "
+                "in the sink or lost, the rest comes in later batches", offset.queue, offset.claimed)  # fmt: skip
 
 
 def delete(queue: Queue, rows: Claimed) -> None:

@@ -1,18 +1,18 @@
-"""One slice of a claim: planned on the driver, read and counted on a worker."""
+"""One slice of a batch: planned on the driver, read and counted, or taken, on a worker."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlqueue_spark import faults
-from sqlqueue_spark.claims import Runs, balanced
-from sqlqueue_spark.connections import Reader, Target, open_reader
+from sqlqueue_spark.claims import Runs, balanced, bounded
+from sqlqueue_spark.connections import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
 from sqlqueue_spark.errors import ClaimLost, TryAgain
 from sqlqueue_spark.receive.claiming import Claimed
 
@@ -29,6 +29,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+_TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
+
 #: Rows further apart are read by statements of their own: a statement costs about as much as so many rows.
 _GAP = 200
 #: A worker keeps its connection so long for the next slice.
@@ -44,10 +46,29 @@ class Slice:
     rows: Runs
 
 
+@dataclass(frozen=True, kw_only=True)
+class TakingSlice(Slice):
+    """Rows that one task deletes, so many with each statement."""
+
+    counts: tuple[int, ...]
+
+
 def plan(statement: str, queue: str, claimed: Claimed, pieces: int) -> list[Slice]:
     """Cut a claim into at most ``pieces`` contiguous slices of similar bytes."""
     counts = balanced(claimed.sizes, pieces)
     return [Slice(statement=statement, queue=queue, rows=rows) for rows in claimed.live.cut(counts)]
+
+
+def plan_taking(statement: str, queue: str, rows: Claimed, pieces: int, most_rows: int) -> list[Slice]:
+    """Likewise for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
+    slices: list[Slice] = []
+    begin = 0
+    for part in plan(statement, queue, rows, pieces):
+        end = begin + len(part.rows)
+        counts = tuple(bounded(rows.sizes[begin:end], most_rows, BATCH_BYTES))
+        slices.append(TakingSlice(statement=statement, queue=queue, rows=part.rows, counts=counts))
+        begin = end
+    return slices
 
 
 class SliceReader:
@@ -71,6 +92,27 @@ class SliceReader:
                 f"A slice of {part.queue} has {seen} of the {len(part.rows)} rows that were claimed: the claim's transaction "
                 "was lost and another consumer took rows, so this batch fails; start the stream again to replay it."
             )
+
+    def take(self, part: TakingSlice) -> Generator[pa.RecordBatch, None, None]:
+        """What is free of a slice in RowVersion order, without what has expired; it is gone before it is yielded."""
+        reader = _KEPT.take(self._target) or open_reader(self._target)
+        try:
+            for rows in part.rows.cut(part.counts):
+                wanted = (rows.first, rows.last, len(rows))
+                try:
+                    taken = reader.take(part.statement, wanted, _TAKEN)
+                except (
+                    TryAgain
+                ):  # also where the commit's answer was lost: at most once is all that is promised
+                    reader.close()
+                    reader = open_reader(self._target)
+                    taken = reader.take(part.statement, wanted, _TAKEN)
+                faults.step(faults.ROWS_TAKEN)
+                yield from _unexpired(taken)
+        except BaseException:
+            reader.close()
+            raise
+        _KEPT.put(self._target, reader)
 
     def peek(self, part: Slice) -> Iterator[pa.RecordBatch]:
         """What is there of a range in RowVersion order; others may take rows meanwhile."""
@@ -111,6 +153,16 @@ def _only(batch: pa.RecordBatch, rows: Runs) -> pa.RecordBatch:
     numbers = batch.column("RowVersion")
     claimed = rows.between(numbers[0].as_py(), numbers[-1].as_py()).rows()
     return batch.filter(pc.is_in(numbers, value_set=pa.array(claimed, pa.int64())))
+
+
+def _unexpired(taken: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What was taken with one statement, as the stream has it: SQL Server promises no order of deleted rows."""
+    rows = pa.Table.from_batches(taken, _TAKEN)
+    rows = rows.filter(pc.invert(rows["expired"])).drop_columns("expired")
+    numbers = rows["RowVersion"].combine_chunks()
+    if not pc.all(pc.less(numbers[:-1], numbers[1:])).as_py():
+        rows = rows.sort_by("RowVersion")
+    yield from rows.to_batches(max_chunksize=BATCH_ROWS)
 
 
 class _Kept:

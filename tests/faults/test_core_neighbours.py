@@ -89,6 +89,8 @@ def test_no_statement_of_a_receiver_reads_more_than_its_rows(postgresql, statist
         "read": (100, 200),
         "highest": (),
         "waiting": (100,),
+        "look": (LOWEST, HIGHEST, 4000),
+        "take": (100, 200, 50),
     }
     plans = {}
     with connect(Target(url=postgresql.url)) as connection:

@@ -22,8 +22,8 @@ from uuid import UUID
 from sqlqueue_spark import connections, faults
 from sqlqueue_spark.connections import Connection, Target
 from sqlqueue_spark.offsets import INITIAL
-from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import Receiver, Slice, SliceReader
+from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.receive import Receiver, Slice, SliceReader, Taker, TakingSlice
 from tests.support import tampering
 from tests.support.engines import Engine, QueueTable
 from tests.support.waiting import eventually
@@ -87,14 +87,15 @@ class Stream:
         self.sink: dict[int, list[Message]] = {}
         self.crashes = 0
         self._commit = commit
-        self._receiver: Receiver | None = None
+        self._receiver: Receiver | Taker | None = None
         self._connections: list[Connection] = []
 
     @property
-    def receiver(self) -> Receiver:
+    def receiver(self) -> Receiver | Taker:
         """The reader of the process that runs now."""
         if self._receiver is None:
-            self._receiver = Receiver(self.options)
+            kind = Taker if self.options.transaction_mode == NO_TRANSACTION else Receiver
+            self._receiver = kind(self.options)
         return self._receiver
 
     def trigger(self) -> bool:
@@ -128,7 +129,8 @@ class Stream:
 
     def read(self, slices: list[Slice]) -> list[Message]:
         reader = SliceReader(Target.of(self.options))
-        return [message for each in slices for batch in reader.read(each) for message in batch.to_pylist()]
+        parts = (reader.take(each) if isinstance(each, TakingSlice) else reader.read(each) for each in slices)
+        return [message for part in parts for batch in part for message in batch.to_pylist()]
 
     def write(self, messages: list[Message]) -> None:
         """An idempotent sink: it knows a batch that it already has by its number."""

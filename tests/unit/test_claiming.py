@@ -86,3 +86,12 @@ def test_of_many_ranges_of_late_rows_those_that_lie_closest_become_one():
     assert (ranges[0], ranges[-1]) == ((LOWEST, -1), (5999, 6009))
     assert all(first[1] < second[0] + 1 for first, second in itertools.pairwise(ranges))
     assert {n for n in range(1, 1998, 2) if not any(after < n <= up_to for after, up_to in ranges)} == set()
+
+
+def test_a_look_that_locked_nothing_leaves_late_rows_anywhere_up_to_its_end():
+    head = Head()
+    head.looked_from_start(100.0, 0.5)
+    head.passed(7000)
+    head.passed(9000)
+    assert (head.next(109.9), head.late_rows(109.9)) == (9000, [])
+    assert (head.next(110.0), head.late_rows(110.0)) == (LOWEST, [(LOWEST, 9000)])

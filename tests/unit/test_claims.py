@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from sqlqueue_spark.claims import Runs, balanced
+from sqlqueue_spark.claims import Runs, balanced, bounded
 
 FULL = (1 << 63) - 1
 SETS = [
@@ -212,3 +212,19 @@ def test_no_rows_have_no_witness():
 )
 def test_rows_are_balanced_by_their_bytes(sizes, pieces, counts):
     assert balanced(sizes, pieces) == counts
+
+
+@pytest.mark.parametrize(
+    "sizes, most_rows, most_bytes, counts",
+    [
+        ([], 10, 10, []),
+        ([1, 1, 1], 10, 10, [3]),
+        ([1] * 7, 3, 100, [3, 3, 1]),
+        ([4, 4, 4, 4], 10, 8, [2, 2]),
+        ([4, 5, 4, 4], 10, 8, [1, 1, 2]),
+        ([50, 1, 1, 50, 50], 10, 8, [1, 2, 1, 1]),
+        ([0, 0, 0, 9], 2, 8, [2, 1, 1]),
+    ],
+)
+def test_rows_are_cut_where_the_next_one_would_be_too_many_or_too_large(sizes, most_rows, most_bytes, counts):
+    assert bounded(sizes, most_rows, most_bytes) == counts

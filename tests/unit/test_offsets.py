@@ -44,6 +44,21 @@ def test_an_offset_survives_the_log(expired):
     assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
+def test_an_offset_of_another_mode_says_so_and_survives_the_log():
+    offset = Offset(
+        queue=OFFSET.queue,
+        identity=OFFSET.identity,
+        live=OFFSET.live,
+        expired=Runs(),
+        mode="none",
+        serial=17,
+    )
+    written = offset.to_json()
+    assert (written["mode"], written["serial"], written["witnesses"]) == ("none", 17, {})
+    assert Offset.from_json(json.loads(json.dumps(written))) == offset
+    assert (offset.taken, OFFSET.taken) == (True, False)
+
+
 def test_equal_offsets_have_equal_texts():
     again = Offset.from_json(OFFSET.to_json())
     assert again is not None

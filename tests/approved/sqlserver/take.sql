@@ -1,0 +1,25 @@
+DECLARE @first bigint = ?, @last bigint = ?, @rows bigint = ?;
+WITH batch AS (
+    SELECT TOP (@rows)
+           Id,
+           CAST(NULL AS nvarchar(255)) AS CorrelationId,
+           CAST(NULL AS nvarchar(255)) AS ReplyToAddress,
+           CAST([Recoverable] AS bit) AS Recoverable,
+           Expires,
+           Headers,
+           Body,
+           RowVersion
+    FROM [dbo].[orders] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    WHERE RowVersion BETWEEN @first AND @last AND COALESCE(DATALENGTH(Headers), 0) >= 0
+    ORDER BY RowVersion
+)
+DELETE FROM batch
+OUTPUT LOWER(CONVERT(char(36), deleted.Id)) AS Id,
+       deleted.CorrelationId,
+       deleted.ReplyToAddress,
+       deleted.Recoverable,
+       deleted.Expires,
+       CAST(deleted.Headers AS nvarchar(max)) AS Headers,
+       deleted.Body,
+       deleted.RowVersion,
+       CAST(CASE WHEN deleted.Expires <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS bit) AS expired
