@@ -116,10 +116,11 @@ def _create(connection: Connection, outbox: OutboxTable, table: Table) -> bool:
     tables.lock_creation(connection, table)
     if outbox.exists():
         return False
-    outbox.create()
-    if not outbox.exists():
+    try:
+        outbox.create()
+    except QueueError as error:
         raise QueueError(
             f"Something else than a table is called {outbox.name} (a view, say), so the outbox table was not created; "
             "choose another endpoint."
-        )
+        ) from error
     return True

@@ -11,20 +11,24 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.embedded import GUARDED_ROLE, EmbeddedServer
-from tests.support import versions
+from tests.support import mariadb, versions
 from tests.support.engines import Engine, QueueTable
+from tests.support.outboxes import OutboxDatabase
 from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.sparks import start_spark
 from tests.support.sqlserver import SqlServerEngine
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
 
 ENGINES = ("postgresql", "sqlserver")
+#: Those that keep outbox tables.
+OUTBOX_ENGINES = (*ENGINES, "mysql", "oracle")
 GUARDED_PASSWORD = "open sesame"
 _numbers = itertools.count(1)
 
@@ -74,6 +78,52 @@ def sqlserver() -> Iterator[SqlServerEngine]:
         yield SqlServerEngine(url)
 
 
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[dict[str, Any]]:
+    """One MariaDB server for all tests that need one."""
+    with mariadb.running_server() as where:
+        yield where
+
+
+@pytest.fixture
+def mysql(mysql_server: dict[str, Any]) -> Iterator[OutboxDatabase]:
+    """For tests of what only MySQL has: a new database."""
+    import pymysql
+
+    where = {**mysql_server, "database": f"test_{os.getpid()}_{next(_numbers)}"}
+    server = OutboxDatabase("mysql", lambda: pymysql.connect(**mysql_server))
+    server.execute(f"CREATE DATABASE {where['database']}")
+    yield OutboxDatabase("mysql", lambda: pymysql.connect(**where))
+    server.execute(f"DROP DATABASE {where['database']}")
+
+
+@pytest.fixture
+def oracle() -> Iterator[OutboxDatabase]:
+    """For tests of what only Oracle has: the schema of the given login, emptied afterwards."""
+    import oracledb
+
+    login = os.environ[versions.ORACLE_VARIABLE]
+    database = OutboxDatabase("oracle", lambda: oracledb.connect(login))
+    yield database
+    for (table,) in database.fetch("SELECT table_name FROM user_tables"):
+        database.execute(f'DROP TABLE "{table}" PURGE')
+
+
+@pytest.fixture(params=OUTBOX_ENGINES)
+def outbox_database(request: pytest.FixtureRequest) -> OutboxDatabase:
+    """A new database of each engine that keeps outbox tables, over the driver that its users take."""
+    if request.param in ("mysql", "oracle"):
+        found = request.getfixturevalue(request.param)
+        assert isinstance(found, OutboxDatabase)
+        return found
+    engine = request.getfixturevalue(request.param)
+    if request.param == "postgresql":
+        return OutboxDatabase("postgresql", lambda: psycopg.connect(engine.url))
+    import pyodbc
+
+    return OutboxDatabase("sqlserver", lambda: pyodbc.connect(engine.url, autocommit=False))
+
+
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """A new database of each engine."""
@@ -111,10 +161,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    unknown = _required(config) - set(ENGINES)
+    unknown = _required(config) - set(OUTBOX_ENGINES)
     if unknown:
         raise pytest.UsageError(
-            f"--require names unknown engines {sorted(unknown)}; known are {list(ENGINES)}"
+            f"--require names unknown engines {sorted(unknown)}; known are {list(OUTBOX_ENGINES)}"
         )
 
 
@@ -157,7 +207,8 @@ def _required(config: pytest.Config) -> set[str]:
 def _concerns(item: pytest.Item, engine: str) -> bool:
     if not isinstance(item, pytest.Function):
         return False
-    if hasattr(item, "callspec") and item.callspec.params.get("engine") is not None:
-        return bool(item.callspec.params["engine"] == engine)
-    needs = {"postgresql": {"server", "postgresql"}, "sqlserver": {"sqlserver"}}[engine]
+    for runs_once_each in ("engine", "outbox_database"):
+        if hasattr(item, "callspec") and item.callspec.params.get(runs_once_each) is not None:
+            return bool(item.callspec.params[runs_once_each] == engine)
+    needs = {"postgresql": {"server", "postgresql"}}.get(engine, {engine})
     return not needs.isdisjoint(item.fixturenames)

@@ -8,7 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.support import mariadb
+
 SQLSERVER_VARIABLE = "SQLQUEUE_TEST_SQLSERVER"
+ORACLE_VARIABLE = "SQLQUEUE_TEST_ORACLE"
 
 
 def missing_engines() -> dict[str, str]:
@@ -18,16 +21,22 @@ def missing_engines() -> dict[str, str]:
         missing["postgresql"] = "run: make setup"
     if not os.environ.get(SQLSERVER_VARIABLE):
         missing["sqlserver"] = f"set {SQLSERVER_VARIABLE} to a connection string"
+    if mariadb.program("mariadbd") is None or mariadb.program("mariadb-install-db") is None:
+        missing["mysql"] = "install MariaDB's server (Debian: apt-get install mariadb-server)"
+    if not os.environ.get(ORACLE_VARIABLE) or find_spec("oracledb") is None:
+        missing["oracle"] = f"set {ORACLE_VARIABLE} to user/password@host/service and install oracledb"
     return missing
 
 
 def lines() -> list[str]:
-    drivers = ", ".join(_package(name) for name in ("psycopg", "adbc-driver-postgresql", "pyodbc"))
+    drivers = ", ".join(_package(name) for name in ("psycopg", "adbc-driver-postgresql", "pyodbc", "pymysql"))
     return [
         f"python {sys.version.split()[0]}, java {_java()}, {_package('pyspark')}, {_package('delta-spark')}",
         f"drivers: {drivers}",
         f"postgresql: {_postgresql()}",
         f"sqlserver: {_sqlserver()}",
+        f"mysql: {_mysql()}",
+        f"oracle: {'MISSING' if 'oracle' in missing_engines() else 'given'}",
     ]
 
 
@@ -65,3 +74,10 @@ def _sqlserver() -> str:
 
     found = SqlServerEngine(os.environ[SQLSERVER_VARIABLE]).fetch("SELECT @@VERSION")
     return str(found[0][0]).splitlines()[0]
+
+
+def _mysql() -> str:
+    server = mariadb.program("mariadbd")
+    if "mysql" in missing_engines() or server is None:
+        return "MISSING"
+    return subprocess.run([server, "--version"], check=True, capture_output=True, text=True).stdout.strip()

@@ -1,0 +1,23 @@
+SET QUOTED_IDENTIFIER ON;
+SET XACT_ABORT ON;
+BEGIN TRANSACTION;
+DECLARE @queue nvarchar(max) = N'[dbo].[Shop_Sales_OutboxData]', @got int;
+DECLARE @resource nvarchar(255) = LEFT(@queue, 255);
+EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
+IF @got < 0
+BEGIN;
+    THROW 51000, N'Another session is creating this table; run the script again.', 1;
+END;
+IF OBJECT_ID(@queue, N'U') IS NULL
+BEGIN
+CREATE TABLE [dbo].[Shop_Sales_OutboxData] (
+    MessageId nvarchar(200) NOT NULL PRIMARY KEY NONCLUSTERED,
+    Dispatched bit NOT NULL DEFAULT 0,
+    DispatchedAt datetime NULL,
+    PersistenceVersion varchar(23) NOT NULL,
+    Operations nvarchar(max) NOT NULL
+);
+CREATE NONCLUSTERED INDEX Index_DispatchedAt ON [dbo].[Shop_Sales_OutboxData] (DispatchedAt) WHERE Dispatched = 1
+END;
+COMMIT TRANSACTION;
+GO

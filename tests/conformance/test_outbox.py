@@ -1,0 +1,234 @@
+"""The outbox table: an id is added once, whoever else adds it at the same time, and forgotten only when it may be."""
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from sqlqueue_spark import outboxes
+from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, RowsHeld, TryAgain
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.outbox import OutboxTable
+from tests.support.outboxes import OutboxRows
+from tests.support.waiting import eventually
+
+WEEK = timedelta(days=7)
+
+
+@pytest.fixture
+def rows(engine):
+    """The outbox table of the endpoint Sales, empty."""
+    outboxes.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
+    return OutboxRows(engine)
+
+
+@contextlib.contextmanager
+def opened(engine, **more):
+    """The outbox table on a connection of its own."""
+    options = ConnectionOptions.parse({"url": engine.url, **more})
+    with connect(Target.of(options)) as connection:
+        yield connection, OutboxTable(connection, "Sales")
+
+
+def test_an_added_id_is_seen_with_its_time_and_its_writer(engine, rows):
+    rows.insert("theirs")
+    with opened(engine) as (connection, outbox):
+        with connection.transaction():
+            assert outbox.seen(["a", "b", "theirs"]) == {"theirs"}
+            outbox.add(["b", "a"])
+        with connection.transaction():
+            assert outbox.seen(["a", "b", "c", "theirs"]) == {"a", "b", "theirs"}
+    (_, dispatched, version, age, operations) = rows.rows()[0]
+    assert (dispatched, version, operations) == (True, "sqlqueue 0.1.0", "[]")
+    assert 0 <= age < 60
+
+
+def test_nothing_is_asked_and_nothing_is_added_for_no_ids(engine, rows):
+    with opened(engine) as (connection, outbox), connection.transaction():
+        outbox.add([])
+        assert (outbox.seen([]), outbox.add_new([]), rows.ids()) == (set(), set(), set())
+
+
+@pytest.mark.parametrize(
+    "odd", ["a,b", '{"', "\\", "'; --", "NULL", " ", "größe", "注文", "\N{GRINNING FACE}", "x" * 200]
+)
+def test_an_odd_id_is_just_an_id(engine, rows, odd):
+    with opened(engine) as (connection, outbox), connection.transaction():
+        assert outbox.add_new([odd, "other"]) == {odd, "other"}
+        assert outbox.seen([odd, "another"]) == {odd}
+        assert outbox.add_new([odd]) == set()
+
+
+def test_more_ids_than_a_statement_takes_are_added_once(engine, rows):
+    ids = [f"order {number}" for number in range(9_001)]
+    with opened(engine) as (connection, outbox), connection.transaction():
+        outbox.add(ids[:5_000])
+        assert outbox.seen(ids) == set(ids[:5_000])
+        assert outbox.add_new(ids) == set(ids[5_000:])
+    assert rows.ids() == set(ids)
+
+
+def test_an_id_that_was_rolled_back_is_new_again(engine, rows):
+    with opened(engine) as (connection, outbox):
+        assert outbox.add_new(["a"]) == {"a"}
+        connection.rollback()
+        with connection.transaction():
+            assert outbox.add_new(["a", "a"]) == {"a"}
+    assert rows.ids() == {"a"}
+
+
+def test_a_pessimistic_twin_waits_and_then_finds_the_ids_taken(engine, rows):
+    with (
+        opened(engine) as (connection, outbox),
+        opened(engine) as (other, twin),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert outbox.add_new(["b", "c"]) == {"b", "c"}
+        waiting = pool.submit(twin.add_new, ["a", "b", "c", "d"])
+        eventually(rows.blocked)
+        assert not waiting.done()
+        connection.commit()
+        assert waiting.result(30) == {"a", "d"}
+        other.commit()
+    assert rows.ids() == {"a", "b", "c", "d"}
+
+
+def test_a_pessimistic_twin_waits_and_takes_over_when_the_first_rolls_back(engine, rows):
+    with (
+        opened(engine) as (connection, outbox),
+        opened(engine) as (other, twin),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        outbox.add_new(["a"])
+        waiting = pool.submit(twin.add_new, ["a"])
+        eventually(rows.blocked)
+        connection.rollback()
+        assert waiting.result(30) == {"a"}
+        other.commit()
+    assert rows.ids() == {"a"}
+
+
+def test_an_optimistic_twin_is_told_that_somebody_was_first(engine, rows):
+    with (
+        opened(engine) as (connection, outbox),
+        opened(engine) as (other, twin),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        assert (outbox.seen(["a"]), twin.seen(["a"])) == (set(), set())
+        outbox.add(["a"])
+        waiting = pool.submit(twin.add, ["a", "b"])
+        eventually(rows.blocked)
+        connection.commit()
+        with pytest.raises(Duplicate, match="somebody else was first; try again") as caught:
+            waiting.result(30)
+        assert isinstance(caught.value, TryAgain)
+        other.rollback()
+        assert twin.seen(["a", "b"]) == {"a"}
+
+
+def test_a_twin_that_waits_for_too_long_is_told_so(engine, rows):
+    with opened(engine) as (_, outbox), opened(engine, lockTimeout="200ms") as (_, twin):
+        outbox.add_new(["a"])
+        with pytest.raises(RowsHeld):
+            twin.add_new(["a"])
+
+
+def test_eight_who_add_the_same_ids_share_them_without_a_deadlock(engine, rows):
+    ids = [f"order {number}" for number in range(2_000)]
+
+    def add(number):
+        with opened(engine) as (connection, outbox), connection.transaction():
+            return outbox.add_new(ids[number:] + ids[:number])
+
+    with ThreadPoolExecutor(8) as pool:
+        added = [each for found in pool.map(add, range(0, 2_000, 250)) for each in found]
+    assert sorted(added) == sorted(ids)
+    assert rows.ids() == set(ids)
+
+
+def test_cleaning_forgets_what_is_old_and_dispatched_and_nothing_else(engine, rows):
+    rows.insert("old", age=WEEK + timedelta(minutes=1))
+    rows.insert("new", age=WEEK - timedelta(minutes=1))
+    rows.insert("orphan", dispatched=False)
+    with opened(engine) as (connection, outbox):
+        with connection.transaction():
+            assert outbox.clean(WEEK) == 1
+        assert rows.ids() == {"new", "orphan"}
+        with connection.transaction():
+            assert outbox.clean(timedelta(0)) == 1
+    assert rows.ids() == {"orphan"}
+
+
+def test_cleaning_steps_over_rows_that_others_hold(engine, rows):
+    for name in ("held", "free"):
+        rows.insert(name, age=2 * WEEK)
+    with opened(engine, lockTimeout="200ms") as (connection, outbox), rows.locked("held"):
+        with connection.transaction():
+            assert outbox.clean(WEEK) == 1
+        assert rows.ids() == {"held"}
+
+
+def test_two_who_clean_at_once_do_not_wait_for_each_other(engine, rows):
+    with opened(engine) as (connection, outbox), opened(engine, lockTimeout="200ms") as (other, twin):
+        with connection.transaction():
+            outbox.add(f"order {number}" for number in range(4_500))
+        rows.age(2 * WEEK)
+        assert outbox.clean(WEEK) == 4_000
+        assert twin.clean(WEEK) == 500
+        other.commit()
+        connection.commit()
+    assert rows.ids() == set()
+
+
+def test_senders_go_on_while_somebody_cleans(engine, rows):
+    with opened(engine) as (connection, outbox), opened(engine, lockTimeout="200ms") as (other, sender):
+        with connection.transaction():
+            outbox.add(f"order {number}" for number in range(4_000))
+        rows.age(2 * WEEK)
+        assert outbox.clean(WEEK) == 4_000
+        with other.transaction():
+            assert sender.add_new([f"next {number}" for number in range(4_000)]) != set()
+        connection.commit()
+    assert len(rows.ids()) == 4_000
+
+
+def test_a_missing_table_is_named_with_its_remedy(engine):
+    with opened(engine) as (connection, outbox):
+        with connection.transaction():
+            assert not outbox.exists()
+        for call in (outbox.seen, outbox.add, outbox.add_new):
+            with pytest.raises(QueueError) as caught:
+                call(["a"])
+            assert str(caught.value).startswith(f"The outbox table {outbox.name} cannot be used (")
+            assert str(caught.value).endswith(
+                "); if it is not there, create it with: sqlqueue outbox create 'Sales'."
+            )
+            connection.rollback()
+
+
+def test_an_id_that_does_not_fit_is_refused_by_its_value(engine, rows):
+    with opened(engine) as (connection, outbox):
+        for call in (outbox.seen, outbox.add, outbox.add_new):
+            with pytest.raises(
+                ConfigurationError, match="The message id '' is no text of 1 to 200 characters"
+            ):
+                call(["a", ""])
+        connection.rollback()
+    assert rows.ids() == set()
+
+
+@pytest.mark.parametrize("name", ["seen", "add_new", "clean"])
+def test_ids_are_looked_up_in_an_index_however_many_there_are(postgresql, name):
+    outboxes.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
+    postgresql.execute(
+        "INSERT INTO \"Sales_OutboxData\" SELECT i, true, now() - interval '8 days', 'x', '[]' FROM generate_series(1, 50000) AS i"
+    )
+    with opened(postgresql) as (connection, outbox), connection.transaction():
+        ids = connection.dialect.bind_texts([str(number) for number in range(4_000)])
+        parameters = {"seen": (ids,), "add_new": ("x", ids), "clean": (WEEK.total_seconds(),)}[name]
+        plan = connection.execute(f"EXPLAIN {outbox._render(name)}", parameters)
+    said = "\n".join(row[0] for row in plan)
+    index = {"seen": "Index Cond", "add_new": "Arbiter Indexes", "clean": "OutboxData_DispatchedAt"}[name]
+    assert (index in said, "Seq Scan" in said) == (True, False)

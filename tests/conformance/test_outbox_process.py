@@ -1,0 +1,143 @@
+"""``Outbox.process`` in a transaction of the user's own: each id is processed once, together with what is done for it."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row, scalar_row
+
+from sqlqueue_spark import outboxes
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.outbox import Outbox
+from tests.support.waiting import eventually
+
+OUTBOX = Outbox("Sales")
+
+
+@pytest.fixture
+def database(outbox_database):
+    """With an outbox table, and a business table that takes what it is given, repeats too."""
+    outbox_database.run_script(outboxes.script(outbox_database.name, "Sales"))
+    outbox_database.execute("CREATE TABLE stock (id varchar(200), pieces integer)")
+    return outbox_database
+
+
+def write(connection, ids, outbox=OUTBOX):
+    """What a foreachBatch function does for the ids, without its commit."""
+    new = outbox.process(connection, ids)
+    cursor = connection.cursor()
+    for each in new:
+        cursor.execute(f"INSERT INTO stock (id, pieces) VALUES ('{each}', 1)")
+    return new
+
+
+def stock(database):
+    return sorted(row[0] for row in database.fetch("SELECT id FROM stock"))
+
+
+def test_the_script_may_be_run_again(database):
+    database.run_script(outboxes.script(database.name, "Sales"))
+    with database.connected() as connection:
+        assert OUTBOX.process(connection, ["a"]) == ["a"]
+
+
+def test_ids_come_back_in_their_order_each_once(database):
+    with database.connected() as connection:
+        assert write(connection, ["b", "a", "b", "c"]) == ["b", "a", "c"]
+        connection.commit()
+    assert stock(database) == ["a", "b", "c"]
+
+
+def test_a_repeated_batch_writes_only_what_is_missing(database):
+    for ids, new in ((["a", "b"], ["a", "b"]), (["a", "b"], []), (["b", "c", "a"], ["c"])):
+        with database.connected() as connection:
+            assert write(connection, ids) == new
+            connection.commit()
+    assert stock(database) == ["a", "b", "c"]
+
+
+def test_what_is_rolled_back_counts_as_never_processed(database):
+    with database.connected() as connection:
+        assert write(connection, ["a"]) == ["a"]
+        connection.rollback()
+        assert write(connection, ["a", "b"]) == ["a", "b"]
+        connection.commit()
+    assert stock(database) == ["a", "b"]
+
+
+def test_it_never_commits(database):
+    with database.connected() as connection:
+        write(connection, ["a"])
+    assert stock(database) == []
+    with database.connected() as connection:
+        assert OUTBOX.process(connection, ["a"]) == ["a"]
+
+
+def test_an_id_is_new_once_in_a_transaction_too(database):
+    with database.connected() as connection:
+        assert OUTBOX.process(connection, ["a"]) == ["a"]
+        assert OUTBOX.process(connection, ["a", "b"]) == ["b"]
+
+
+def test_a_twin_waits_for_what_another_is_processing(database):
+    with database.connected() as connection, database.connected() as other, ThreadPoolExecutor(1) as pool:
+        assert write(connection, ["a", "b"]) == ["a", "b"]
+        waiting = pool.submit(write, other, ["b", "c"])
+        eventually(database.blocked)
+        assert not waiting.done()
+        connection.commit()
+        assert waiting.result(30) == ["c"]
+        other.commit()
+    assert stock(database) == ["a", "b", "c"]
+
+
+def test_a_large_batch_takes_several_statements(database):
+    ids = [f"order {number}" for number in range(9_000)]
+    with database.connected() as connection:
+        assert OUTBOX.process(connection, ids[::2]) == ids[::2]
+        assert OUTBOX.process(connection, ids) == ids[1::2]
+
+
+@pytest.mark.parametrize("odd", ["a,b", '{"', "\\", "'; --", "50%", "?", "größe", "注文", "x" * 200])
+def test_an_odd_id_is_just_an_id(database, odd):
+    with database.connected() as connection:
+        assert OUTBOX.process(connection, [odd, "other"]) == [odd, "other"]
+        assert OUTBOX.process(connection, [odd]) == []
+
+
+def test_the_drivers_own_error_passes_through(outbox_database):
+    with outbox_database.connected() as connection:
+        with pytest.raises(Exception, match=r"(?i)OutboxData|SALES_OD") as caught:
+            OUTBOX.process(connection, ["a"])
+        assert not type(caught.value).__module__.startswith("sqlqueue_spark")
+
+
+def test_an_autocommit_connection_is_refused(postgresql):
+    with (
+        psycopg.connect(postgresql.url, autocommit=True) as connection,
+        pytest.raises(ConfigurationError, match="exactly once would be lost; turn autocommit off"),
+    ):
+        OUTBOX.process(connection, ["a"])
+
+
+def test_the_rows_that_a_connection_makes_for_its_owner_do_not_matter(postgresql):
+    outboxes_script = outboxes.script("postgresql", "Sales")
+    postgresql.execute(outboxes_script)
+    for factory in (dict_row, scalar_row):
+        with psycopg.connect(postgresql.url, row_factory=factory) as connection:
+            assert OUTBOX.process(connection, ["abc"]) == ["abc"]
+            connection.rollback()
+
+
+def test_mysql_says_what_it_cannot_keep_instead_of_storing_something_else(mysql):
+    mysql.run_script(outboxes.script("mysql", "Sales"))
+    with mysql.connected() as connection, pytest.raises(Exception, match="Incorrect string value"):
+        OUTBOX.process(connection, ["\N{GRINNING FACE}"])
+
+
+def test_mysql_takes_ids_for_the_same_that_differ_only_in_case(mysql):
+    mysql.run_script(outboxes.script("mysql", "Sales"))
+    with mysql.connected() as connection:
+        assert OUTBOX.process(connection, ["a", "A"]) == ["a", "A"]
+        connection.commit()
+        assert OUTBOX.process(connection, ["A", "b"]) == ["b"]

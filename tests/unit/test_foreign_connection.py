@@ -1,0 +1,179 @@
+"""A connection of somebody else: its driver is recognised, and what it is told is written in the driver's way."""
+
+import pickle
+import sys
+from types import ModuleType
+
+import psycopg
+import pytest
+
+from sqlqueue_spark.connections.foreign import ForeignConnection
+from sqlqueue_spark.dialects import OUTBOX_DATABASES
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.outbox import Outbox
+
+
+class Cursor:
+    """Answers every statement with the same rows, and remembers what it was told."""
+
+    description = (("id",),)
+    rowcount = 1
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.sizes = None
+
+    def execute(self, statement, parameters):
+        self.connection.told.append((statement, parameters, self.sizes))
+
+    def fetchall(self):
+        return self.connection.rows
+
+    def nextset(self):
+        return None
+
+    def close(self):
+        self.connection.closed += 1
+
+
+class Connection:
+    def __init__(self, rows=()):
+        self.rows, self.told, self.closed = list(rows), [], 0
+
+    def cursor(self):
+        return Cursor(self)
+
+
+def of_driver(monkeypatch, module, paramstyle=None, base=Connection, **attributes):
+    """A connection as a driver's package makes it."""
+    package = ModuleType(module)
+    if paramstyle:
+        vars(package)["paramstyle"] = paramstyle
+    for name in (module.partition(".")[0], module):
+        monkeypatch.setitem(sys.modules, name, package if name == module else ModuleType(name))
+    return type("Connection", (base,), {"__module__": f"{module}.connections", **attributes})
+
+
+@pytest.mark.parametrize(
+    "module,paramstyle,dialect,placeholders",
+    [
+        ("pyodbc", "qmark", "sqlserver", "?"),
+        ("pymysql", "pyformat", "mysql", "%s"),
+        ("MySQLdb", "format", "mysql", "%s"),
+        ("mariadb", "qmark", "mysql", "?"),
+        ("mysql.connector", "pyformat", "mysql", "%s"),
+        ("oracledb", "named", "oracle", ":1"),
+    ],
+)
+def test_a_driver_tells_its_engine_and_its_placeholders(
+    monkeypatch, module, paramstyle, dialect, placeholders
+):
+    connection = of_driver(monkeypatch, module, paramstyle)()
+    adopted = ForeignConnection(connection)
+    assert adopted.dialect is OUTBOX_DATABASES[dialect]
+    adopted.execute("SELECT ?", ("a",))
+    assert (connection.told, connection.closed) == ([(f"SELECT {placeholders}", ("a",), None)], 1)
+
+
+def test_psycopg_is_recognised(database_url):
+    with psycopg.connect(database_url) as connection:
+        assert ForeignConnection(connection).dialect is OUTBOX_DATABASES["postgresql"]
+
+
+def test_a_question_mark_or_a_percent_sign_in_a_name_is_no_placeholder():
+    database = OUTBOX_DATABASES["mysql"]
+    statement = "SELECT ? FROM `wh?at %s` WHERE a = ?"
+    assert database.placed(statement, "qmark") == statement
+    assert database.placed(statement, "pyformat") == "SELECT %s FROM `wh?at %%s` WHERE a = %s"
+    assert (
+        OUTBOX_DATABASES["oracle"].placed('SELECT ? FROM "wh?at" WHERE a = ?', "named")
+        == 'SELECT :1 FROM "wh?at" WHERE a = :2'
+    )
+
+
+def test_an_unknown_driver_is_refused_until_its_engine_is_named(monkeypatch):
+    connection = of_driver(monkeypatch, "newdb")()
+    with pytest.raises(ConfigurationError) as caught:
+        Outbox("Sales").process(connection, ["a"])
+    assert str(caught.value) == (
+        "A connection of the package 'newdb' does not tell what database it leads to; say it with engine=, one of "
+        "postgresql, sqlserver, mysql, oracle."
+    )
+    connection.rows = [("a",)]
+    assert Outbox("Sales", engine="postgresql").process(connection, ["a"]) == ["a"]
+    assert "%s" in connection.told[0][0]
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"autocommit": True}, {"get_autocommit": lambda _: True, "autocommit": lambda _, on: on}]
+)
+def test_a_connection_in_autocommit_mode_is_refused(monkeypatch, attributes):
+    connection = of_driver(monkeypatch, "pymysql", "pyformat", **attributes)()
+    with pytest.raises(ConfigurationError, match="The connection is in autocommit mode"):
+        Outbox("Sales").process(connection, ["a"])
+    assert connection.told == []
+
+
+def test_a_connection_that_merely_could_commit_by_itself_is_not(monkeypatch):
+    attributes = {"get_autocommit": lambda _: False, "autocommit": lambda _, on: on}
+    connection = of_driver(monkeypatch, "pymysql", "pyformat", **attributes)()
+    assert Outbox("Sales").process(connection, ["a"]) == []
+
+
+def test_rows_may_come_as_dictionaries(monkeypatch):
+    connection = of_driver(monkeypatch, "pymysql", "pyformat")([{"id": "a"}])
+    assert Outbox("Sales").process(connection, ["b", "a"]) == ["a"]
+
+
+class OracleCursor(Cursor):
+    def setinputsizes(self, *sizes):
+        self.sizes = sizes
+
+
+class OracleConnection(Connection):
+    def cursor(self):
+        return OracleCursor(self)
+
+
+def test_on_oracle_long_parameters_are_clobs(monkeypatch):
+    made = of_driver(monkeypatch, "oracledb", "named", base=OracleConnection)
+    vars(sys.modules["oracledb"])["DB_TYPE_CLOB"] = "clob"
+    connection = made()
+    Outbox("Sales").process(connection, [f"order {number}" for number in range(200)])
+    (added, parameters, sizes), (_, _, other_sizes) = connection.told
+    assert added.startswith('INSERT /*+ IGNORE_ROW_ON_DUPKEY_INDEX(o (MessageId)) */ INTO "SALES_OD" o')
+    assert (len(parameters[0]), sizes, other_sizes) == (23, (None, "clob"), ("clob", None))
+
+
+def test_ids_that_come_back_mangled_are_not_taken_for_others(monkeypatch):
+    connection = of_driver(monkeypatch, "pymysql", "pyformat")([("??",)])
+    with pytest.raises(ConfigurationError, match="answered with '\\?\\?', which was not among them"):
+        Outbox("Sales").process(connection, ["注文"])
+
+
+@pytest.mark.parametrize("wrong", ["", "x" * 201, "\N{GRINNING FACE}" * 101, None, 7])
+def test_an_id_that_does_not_fit_is_refused_before_anything_is_said(monkeypatch, wrong):
+    connection = of_driver(monkeypatch, "pyodbc", "qmark")()
+    with pytest.raises(ConfigurationError) as caught:
+        Outbox("Sales").process(connection, ["a", wrong])
+    assert str(caught.value).startswith(f"The message id {wrong!r} is no text of 1 to 200 characters")
+    assert connection.told == []
+
+
+@pytest.mark.parametrize("fits", ["x" * 200, "\N{GRINNING FACE}" * 100])
+def test_an_id_of_200_characters_fits(monkeypatch, fits):
+    connection = of_driver(monkeypatch, "pyodbc", "qmark")([(fits,)])
+    assert Outbox("Sales").process(connection, [fits]) == [fits]
+
+
+def test_at_most_4000_ids_go_with_a_statement_in_the_order_of_everybody(monkeypatch):
+    connection = of_driver(monkeypatch, "psycopg2", "pyformat")()
+    ids = [f"{number:05}" for number in range(9_000)]
+    assert Outbox("Sales").process(connection, reversed(ids)) == []
+    said = [parameters[1].strip("{}").replace('"', "").split(",") for _, parameters, _ in connection.told]
+    assert said == [ids[:4_000], ids[4_000:8_000], ids[8_000:]]
+
+
+def test_an_outbox_goes_to_workers_and_back():
+    outbox = Outbox("Sales", engine="mysql", schema="shop")
+    assert pickle.loads(pickle.dumps(outbox)) == outbox  # noqa: S301 -- as Spark sends it
