@@ -152,13 +152,14 @@ def test_cleaning_forgets_what_is_old_and_dispatched_and_nothing_else(engine, ro
     rows.insert("old", age=WEEK + timedelta(minutes=1))
     rows.insert("new", age=WEEK - timedelta(minutes=1))
     rows.insert("orphan", dispatched=False)
+    rows.insert("old orphan", dispatched=False, age=2 * WEEK)
     with opened(engine) as (connection, outbox):
         with connection.transaction():
             assert outbox.clean(WEEK) == 1
-        assert rows.ids() == {"new", "orphan"}
+        assert rows.ids() == {"new", "orphan", "old orphan"}
         with connection.transaction():
             assert outbox.clean(timedelta(0)) == 1
-    assert rows.ids() == {"orphan"}
+    assert rows.ids() == {"orphan", "old orphan"}
 
 
 def test_cleaning_steps_over_rows_that_others_hold(engine, rows):

@@ -1,14 +1,16 @@
 """``Outbox.process`` in a transaction of the user's own: each id is processed once, together with what is done for it."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import psycopg
 import pytest
 from psycopg.rows import dict_row, scalar_row
 
 from sqlqueue_spark import outboxes
+from sqlqueue_spark.connections.foreign import ForeignConnection
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.outbox import Outbox
+from sqlqueue_spark.outbox import Outbox, OutboxTable
 from tests.support.waiting import eventually
 
 OUTBOX = Outbox("Sales")
@@ -110,6 +112,36 @@ def test_the_drivers_own_error_passes_through(outbox_database):
         with pytest.raises(Exception, match=r"(?i)OutboxData|SALES_OD") as caught:
             OUTBOX.process(connection, ["a"])
         assert not type(caught.value).__module__.startswith("sqlqueue_spark")
+
+
+def test_every_other_statement_runs_too_on_every_engine(database):
+    with database.connected() as connection:
+        table = OutboxTable(ForeignConnection(connection), "Sales")
+        assert table.exists()
+        table.add(["a", "b", "größe"])
+        assert table.seen(["größe", "a", "c"]) == {"a", "größe"}
+        report = table.report()
+        assert (report.rows, report.undispatched) == (3, 0)
+        assert report.oldest_dispatched_at is not None
+        assert abs(report.now - report.oldest_dispatched_at) < timedelta(minutes=1)
+        assert (table.clean(timedelta(minutes=1)), table.clean(timedelta(days=-1))) == (0, 3)
+        connection.commit()
+        table.add(["a"])
+        with pytest.raises(Exception, match=r"(?i)duplicate|ORA-00001"):
+            table.add(["b", "a"])
+
+
+def test_on_mysql_cleaning_steps_over_rows_that_others_hold(mysql):
+    mysql.run_script(outboxes.script("mysql", "Sales"))
+    with mysql.connected() as connection, mysql.connected() as other:
+        table = OutboxTable(ForeignConnection(connection), "Sales")
+        table.add(["held", "free"])
+        connection.commit()
+        other.cursor().execute("SELECT 1 FROM Sales_OutboxData WHERE MessageId = 'held' FOR UPDATE")
+        connection.cursor().execute("SET innodb_lock_wait_timeout = 1")
+        assert table.clean(timedelta(days=-1)) == 1
+        connection.commit()
+        assert mysql.fetch("SELECT MessageId FROM Sales_OutboxData") == [("held",)]
 
 
 def test_an_autocommit_connection_is_refused(postgresql):

@@ -33,9 +33,9 @@ class OutboxRows:
         return f'"public"."{name}"' if self.engine.name == "postgresql" else f"[dbo].[{name}]"
 
     def insert(self, id: str, *, dispatched: bool = True, age: timedelta = timedelta(0)) -> None:
-        """A row as a .NET endpoint leaves it."""
+        """A row as a .NET endpoint leaves it; one that is not dispatched has a time only if it has an age."""
         columns = self._quoted("MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations")
-        when = self._ago(age) if dispatched else "NULL"
+        when = self._ago(age) if dispatched or age else "NULL"
         truth = {"postgresql": str(dispatched), "sqlserver": str(int(dispatched))}[self.engine.name]
         self.engine.execute(
             f"INSERT INTO {self.table} ({columns}) VALUES ('{id}', {truth}, {when}, '7.0.0.0', '[]')"
