@@ -133,7 +133,8 @@ class OutboxTable:
 
     def _answer(self, statement: str, parameters: Sequence[object], asked: Sequence[str]) -> set[str]:
         """Some of the ids that were asked for. Ids that came back mangled would be taken for others, and be lost."""
-        found = {each for (each,) in self._execute(statement, parameters, "looking up ids in")}
+        doing = "adding ids to" if statement == "add_new" else "looking up ids in"
+        found = {each for (each,) in self._execute(statement, parameters, doing)}
         if strange := found.difference(asked):
             raise ConfigurationError(
                 f"The outbox table {self.name} was asked for some message ids and answered with {min(strange)!r}, which "

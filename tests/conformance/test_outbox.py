@@ -1,6 +1,7 @@
 """The outbox table: an id is added once, whoever else adds it at the same time, and forgotten only when it may be."""
 
 import contextlib
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -135,15 +136,18 @@ def test_a_twin_that_waits_for_too_long_is_told_so(engine, rows):
             twin.add_new(["a"])
 
 
-def test_eight_who_add_the_same_ids_share_them_without_a_deadlock(engine, rows):
-    ids = [f"order {number}" for number in range(2_000)]
+def test_eight_who_add_the_same_ids_at_once_share_them_without_a_deadlock(engine, rows):
+    ids = [f"order {number}" for number in range(4_000)]
+    ready = threading.Barrier(8, timeout=60)
 
     def add(number):
-        with opened(engine) as (connection, outbox), connection.transaction():
-            return outbox.add_new(ids[number:] + ids[:number])
+        with opened(engine) as (connection, outbox):
+            ready.wait()
+            with connection.transaction():
+                return outbox.add_new(ids[number:] + ids[:number])
 
     with ThreadPoolExecutor(8) as pool:
-        added = [each for found in pool.map(add, range(0, 2_000, 250)) for each in found]
+        added = [each for found in pool.map(add, range(0, 4_000, 500)) for each in found]
     assert sorted(added) == sorted(ids)
     assert rows.ids() == set(ids)
 

@@ -5,14 +5,13 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
-import psycopg
 import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark import outboxes
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.outbox import OutboxTable
 from tests.support.outboxes import OutboxRows
@@ -97,19 +96,17 @@ def test_eight_who_create_the_same_tables_at_once_all_succeed_and_each_is_made_o
     assert [each.count(True) for each in zip(*made, strict=True)] == [1] * 10
 
 
-def test_who_is_overtaken_by_somebody_without_our_lock_is_content(postgresql, monkeypatch):
+@pytest.mark.parametrize("error", [SqlQueueError, Duplicate])
+def test_who_is_overtaken_by_somebody_without_our_lock_is_content(postgresql, monkeypatch, error):
     create = OutboxTable.create
 
     def overtaken(self):
-        psql = outboxes.script("postgresql", "Sales").replace("SELECT pg_advisory_xact_lock", "SELECT abs")
-        psql = re.sub(r"hashtextextended\(.*?, 0\)", "1", psql).replace("IF NOT EXISTS", "")
-        with psycopg.connect(postgresql.url, autocommit=True) as other:
-            other.execute(psql.encode())
-        self._connection.execute('CREATE TABLE "Sales_OutboxData" (a int)')
+        with connect(Target.of(options(postgresql))) as other, other.transaction():
+            create(OutboxTable(other, "Sales"))
+        raise error("It is there already.")
 
     monkeypatch.setattr(OutboxTable, "create", overtaken)
     assert not outboxes.create(options(postgresql), "Sales").new
-    monkeypatch.setattr(OutboxTable, "create", create)
     assert shape(postgresql) == (COLUMNS["postgresql"], INDEXES["postgresql"][1])
 
 
