@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from sqlqueue_spark.outbox import Outbox
+    from sqlqueue_spark.sink import SqlQueueSink
+
 __version__ = "0.1.0"
-__all__ = ["register"]
+__all__ = ["Outbox", "SqlQueueSink", "register"]
+
+_HOMES = {"Outbox": "sqlqueue_spark.outbox", "SqlQueueSink": "sqlqueue_spark.sink"}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is public when it is first asked for: the command line needs no Spark."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register(spark: SparkSession) -> None:
     """Make ``format("sqlqueue")`` known to a session by hand, for Spark Connect and ``--py-files``."""
-    from sqlqueue_spark.source import SqlQueueDataSource
+    from sqlqueue_spark.datasource import SqlQueueDataSource
 
     spark.dataSource.register(SqlQueueDataSource)

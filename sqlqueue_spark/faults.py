@@ -19,6 +19,13 @@ DELETED = "deleted but not committed"
 COMMITTED = "committed"
 ROWS_TAKEN = "rows taken but not yielded"
 
+IDS_CHECKED = "ids checked"
+ROWS_INSERTED = "rows inserted"
+IDS_INSERTED = "ids inserted"
+CHUNK_SENT = "chunk sent"
+ROWS_STAGED = "rows staged"
+STAGE_SEALED = "stage sealed"
+
 #: In the order in which a micro-batch passes them.
 STEPS = (ROWS_LOCKED, OFFSET_LOGGED, HALF_READ, COMMIT_LOGGED, DELETED, COMMITTED)
 #: And in transaction mode ``none``.

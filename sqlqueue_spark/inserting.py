@@ -64,9 +64,9 @@ def fitted(
 
 
 def present_columns(columns: Iterable[Column]) -> list[str]:
-    """Those of a message's columns that a table has."""
-    types = {column.name.lower() for column in columns}
-    return [name for name in _INSERTED if name.lower() in types]
+    """Those of a message's columns that a table has, as it spells them."""
+    own = {column.name.lower(): column.name for column in columns}
+    return [own[name.lower()] for name in _INSERTED if name.lower() in own]
 
 
 def columns_of(connection: Connection, table: QueueTable) -> list[Column]:

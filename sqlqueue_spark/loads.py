@@ -20,6 +20,7 @@ from sqlqueue_spark.outgoing import (
     REPLY_TO_ADDRESS,
     Outgoing,
     new_ids,
+    uuid_text,
 )
 
 _REPLY_TO = "Shop.Web"
@@ -44,8 +45,8 @@ def batch(first: int, count: int, size: int, *, now: datetime, ttl_ms: int | Non
     messages = []
     for number in range(first, first + count):
         kind = _KINDS[number % len(_KINDS)]
-        message_id = next(ids)
-        headers = kind.headers % (message_id, next(ids), message_id, sent)
+        message_id = uuid_text(next(ids))
+        headers = kind.headers % (message_id, uuid_text(next(ids)), message_id, sent)
         body = kind.body % (
             number,
             number % 9973,

@@ -6,6 +6,7 @@ no headers; anything else is poison, which is passed on as it is and never an er
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -29,6 +30,7 @@ COLUMNS = {
 }
 
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_STRING = {str}
 _TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 
 
@@ -40,16 +42,22 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
         headers = json.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return None
-    if not isinstance(headers, dict) or not all(isinstance(value, str) for value in headers.values()):
+    if not isinstance(headers, dict) or not set(map(type, headers.values())) <= _STRING:
         return None
     return headers
 
 
 def format_headers(headers: Mapping[str, str]) -> str:
     """Headers as the .NET senders write them: compact, a slash escaped, and astral characters too."""
-    text = ",".join([f"{_quoted(name)}:{_quoted(value)}" for name, value in headers.items()])
+    text = ",".join([_begun(name) + _quoted(value) for name, value in headers.items()])
     text = "{" + text.replace("/", "\\/") + "}"
     return text if text.isascii() else _ASTRAL.sub(lambda astral: json.dumps(astral[0])[1:-1], text)
+
+
+@functools.lru_cache(maxsize=1000)
+def _begun(name: str) -> str:
+    """A member up to its value; names repeat from message to message."""
+    return _quoted(name) + ":"
 
 
 def format_time(moment: datetime) -> str:

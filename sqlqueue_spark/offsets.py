@@ -32,6 +32,8 @@ class Offset:
     witnesses: Mapping[int, str] = field(default_factory=dict)
     mode: str = RECEIVE_ONLY
     serial: int = 0
+    #: In mode ``sendsAtomicWithReceive`` the table on which the batch's own messages wait until it is settled.
+    stage: str = ""
 
     @property
     def claimed(self) -> int:
@@ -46,6 +48,8 @@ class Offset:
     def to_json(self) -> dict[str, Any]:
         """For Spark. Equal offsets give equal texts."""
         own = {"mode": self.mode, "serial": self.serial} if self.mode != RECEIVE_ONLY else {}
+        if self.stage:
+            own["stage"] = self.stage
         return {
             "version": VERSION,
             **own,
@@ -78,6 +82,7 @@ class Offset:
             witnesses={int(row_version): row_id for row_version, row_id in given["witnesses"].items()},
             mode=given.get("mode", RECEIVE_ONLY),
             serial=given.get("serial", 0),
+            stage=given.get("stage", ""),
         )
 
 

@@ -31,6 +31,9 @@ ORIGINATING_MACHINE = "NServiceBus.OriginatingMachine"
 REPLY_TO_ADDRESS = "NServiceBus.ReplyToAddress"
 TIME_TO_BE_RECEIVED = "NServiceBus.TimeToBeReceived"
 
+_VERSION_4 = bytes(each & 0x0F | 0x40 for each in range(256))
+_VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
+
 #: What fits into the columns CorrelationId and ReplyToAddress; a longer value stands in its header only.
 _COLUMN_CHARACTERS = 255
 
@@ -42,11 +45,12 @@ _LONGEST_DAYS = 365_000
 
 
 class Outgoing(NamedTuple):
-    """One row to insert; ``headers`` is JSON. ``ttl_ms`` counts from now by the database's clock, and then ``expires``
-    (in UTC) is not given but reckoned.
+    """One row to insert; ``id`` are a UUID's 16 bytes, ``headers`` is JSON.
+
+    ``ttl_ms`` counts from now by the database's clock, and then ``expires`` (in UTC) is not given but reckoned.
     """
 
-    id: str
+    id: bytes
     headers: str
     body: bytes | None
     ttl_ms: int | None = None
@@ -55,14 +59,20 @@ class Outgoing(NamedTuple):
     expires: datetime | None = None
 
 
-def new_ids(count: int) -> Iterator[str]:
+def new_ids(count: int) -> Iterator[bytes]:
     """Random UUIDs (version 4), from one look at the source of randomness."""
-    digits = os.urandom(16 * count).hex()
-    for at in range(0, 32 * count, 32):
-        yield (
-            f"{digits[at : at + 8]}-{digits[at + 8 : at + 12]}-4{digits[at + 13 : at + 16]}"
-            f"-a{digits[at + 17 : at + 20]}-{digits[at + 20 : at + 32]}"
-        )
+    random = bytearray(os.urandom(16 * count))
+    random[6::16] = random[6::16].translate(_VERSION_4)
+    random[8::16] = random[8::16].translate(_VARIANT)
+    whole = bytes(random)
+    for at in range(0, 16 * count, 16):
+        yield whole[at : at + 16]
+
+
+def uuid_text(uuid: bytes) -> str:
+    """A UUID as people write it."""
+    digits = uuid.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def expiring(messages: Sequence[Outgoing], now: datetime) -> list[Outgoing]:
@@ -80,18 +90,18 @@ def outgoing(
     body: bytes | None,
     ttl: timedelta | None = None,
     *,
-    id: str | None = None,  # noqa: A002 -- the column's name
+    id: bytes | None = None,  # noqa: A002 -- the column's name
     expires: datetime | None = None,
 ) -> Outgoing:
     """A row with these headers, under a new Id (never the message id, which is a header) unless one is given."""
     return Outgoing(
-        id=id or str(uuid.uuid4()),
-        headers=format_headers(headers),
-        body=body,
-        ttl_ms=None if ttl is None else ttl // timedelta(milliseconds=1),
-        correlation_id=_fitting(headers.get(CORRELATION_ID)),
-        reply_to=_fitting(headers.get(REPLY_TO_ADDRESS)),
-        expires=expires,
+        id or uuid.uuid4().bytes,
+        format_headers(headers),
+        body,
+        None if ttl is None else ttl // timedelta(milliseconds=1),
+        _fitting(headers.get(CORRELATION_ID)),
+        _fitting(headers.get(REPLY_TO_ADDRESS)),
+        expires,
     )
 
 

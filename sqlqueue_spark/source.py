@@ -1,4 +1,4 @@
-"""``format("sqlqueue")``: translates between Spark's reader interfaces and the receiver; decides nothing."""
+"""The readers of ``format("sqlqueue")``: translate between Spark and the receiver; decide nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -50,25 +50,6 @@ _TYPES: dict[str, DataType] = {
 }
 _READER_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
 SCHEMA = StructType([StructField(name, _TYPES[type_]) for name, type_ in COLUMNS.items()])
-
-
-class SqlQueueDataSource(DataSource):
-    """Reads SQL queue tables: ``spark.readStream`` receives, ``spark.read`` peeks."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "sqlqueue"
-
-    def schema(self) -> StructType:
-        return SCHEMA
-
-    def streamReader(self, schema: StructType) -> SqlQueueStreamReader:
-        _check(schema)
-        return SqlQueueStreamReader(SourceOptions.parse(self.options))
-
-    def reader(self, schema: StructType) -> SqlQueuePeekReader:
-        _check(schema)
-        return SqlQueuePeekReader(SourceOptions.parse(self.options))
 
 
 @dataclass
@@ -140,7 +121,7 @@ class SqlQueuePeekReader(DataSourceReader):
         return SliceReader(Target.of(self._options)).peek(partition.part)
 
 
-def _check(schema: StructType) -> None:
+def check_schema(schema: StructType) -> None:
     """Refuse a user's schema that differs: Spark would pass it through unchecked."""
     if schema != SCHEMA:
         raise ConfigurationError(

@@ -71,7 +71,8 @@ class Stage:
 
     def create(self) -> None:
         """Create the table; the caller holds the lock of its creation and has looked."""
-        self._connection.execute(self._render("stage_create"), doing=f"creating {self._table}")
+        for statement in ("stage_create", "stage_index"):
+            self._connection.execute(self._render(statement), doing=f"creating {self._table}")
 
     def open(self, claim: str) -> None:
         """Empty the stage for a claim. What tasks of other attempts still put there never counts."""

@@ -116,7 +116,7 @@ def _copied(rows: Iterable[tuple[bytes, Outgoing]]) -> bytes:
         stream += (
             begin,
             _SIXTEEN_BYTES,
-            bytes.fromhex(message.id.replace("-", "")),
+            message.id,
             _NULL if message.expires is None else _timestamp(message.expires),
             len(headers).to_bytes(4),
             headers,

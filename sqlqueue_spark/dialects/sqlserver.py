@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.dialects.base import Dialect, DriverError, Kind
-from sqlqueue_spark.outgoing import Outgoing
+from sqlqueue_spark.outgoing import Outgoing, uuid_text
 
 # https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
 _NUMBERS = {
@@ -109,7 +109,7 @@ class SqlServer(Dialect):
 def _row(number: int, message: Outgoing) -> tuple[object, ...]:
     return (
         number,
-        message.id,
+        uuid_text(message.id),
         None if message.expires is None else _iso(message.expires),
         message.headers,
         None if message.body is None else base64.b64encode(message.body).decode("ascii"),

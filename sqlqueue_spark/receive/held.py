@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlqueue_spark import faults
 from sqlqueue_spark.errors import ClaimLost
 from sqlqueue_spark.offsets import Offset
+from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.claiming import Claimed, Head, Limits, claim
 from sqlqueue_spark.receive.relocking import delete, relock
@@ -68,10 +70,11 @@ class Held:
             raise
         self.deleted = True
 
-    def settle(self) -> None:
-        """Delete the rows and commit. Errors as :meth:`delete`."""
+    def settle(self, send: Callable[[], None]) -> None:
+        """Delete the rows, send what goes with them, and commit. Errors as :meth:`delete`, and as ``send``."""
         faults.step(faults.COMMIT_LOGGED)
         self.delete()
+        send()
         faults.step(faults.DELETED)
         self.queue.connection.commit()
         faults.step(faults.COMMITTED)
@@ -91,10 +94,14 @@ class Held:
         self.queue.connection.close()
 
 
-def hold(queue: Queue, start: Json, after: int, up_to: int, limits: Limits) -> Held | None:
+def hold(
+    queue: Queue, start: Json, after: int, up_to: int, limits: Limits, *, stage: str = ""
+) -> Held | None:
     """Claim the next rows; None when there are none, and then no transaction is left open.
 
     Rows that have all expired are deleted here and now, without a batch.
+
+    :param stage: where the batch's own messages are to wait until it is settled.
     """
     while True:
         claimed = claim(queue, after, up_to, limits)
@@ -112,6 +119,8 @@ def hold(queue: Queue, start: Json, after: int, up_to: int, limits: Limits) -> H
         live=claimed.live,
         expired=claimed.expired,
         witnesses=queue.ids(claimed.live.spread(_WITNESSES)),
+        mode=ATOMIC if stage else RECEIVE_ONLY,
+        stage=stage,
     )
     log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", queue.table.name, len(claimed.live),
              len(claimed.expired), claimed.bytes, claimed.live.first, claimed.live.last)  # fmt: skip

@@ -12,12 +12,13 @@ Spark may call twice, late or never; every method here is harmless when repeated
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable
 
 from sqlqueue_spark import faults, queues
-from sqlqueue_spark.errors import TryAgain
+from sqlqueue_spark.errors import SqlQueueError, TryAgain
 from sqlqueue_spark.offsets import INITIAL, Offset
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.queues import Queue
@@ -27,6 +28,7 @@ from sqlqueue_spark.receive.pool import Pool
 from sqlqueue_spark.receive.relocking import check_belongs, delete, relock, say_not_taken_again
 from sqlqueue_spark.receive.seeking import Seeker
 from sqlqueue_spark.receive.slices import Slice, plan
+from sqlqueue_spark.receive.staging import Staging, stage_of
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +46,10 @@ class Receiver:
     ) -> None:
         self._options = options
         self._pool = Pool(options, on_first_open)
-        self._seeker = Seeker(options, self._pool, hold, clock, sleep)
+        self._staging = Staging(options, self._pool)
+        stage = stage_of(options)
+        find = hold if stage is None else functools.partial(hold, stage=str(stage))
+        self._seeker = Seeker(options, self._pool, find, clock, sleep)
         self._held: Held | None = None
         self._settled: Json = INITIAL
 
@@ -67,6 +72,7 @@ class Receiver:
         held = self._held
         assert held is not None, "a batch that is planned is held"
         faults.step(faults.OFFSET_LOGGED)
+        self._pool.retried(lambda: self._staging.open(held.offset, end))
         pieces = self._options.slices(len(held.rows.live))
         statement = queues.read_statement(held.queue.connection.dialect, held.queue.table)
         return plan(statement, held.queue.table.name, held.rows, pieces)
@@ -121,16 +127,20 @@ class Receiver:
         assert held is not None, "only what is held is settled"
         if not held.lost:
             try:
-                held.settle()
+                held.settle(lambda: self._staging.send(held.queue, held.offset, held.end))
                 self._pool.give_back(held.queue)
             except TryAgain as error:
                 log.warning("claim_lost queue=%s rows=%d: %s", held.queue.table.name, held.rows.rows, error)
                 held.release()
                 self._pool.close()  # the others have most likely died too
+            except SqlQueueError:
+                held.release()
+                raise
         if held.lost:
             self._seeker.look_from_start_next()
             with self._pool.transaction() as queue:
                 held.settle_again(queue)
+                self._staging.send(queue, held.offset, held.end)
         self._held, self._settled = None, held.end
 
     def _recover(self, start: Json) -> None:
@@ -144,6 +154,7 @@ class Receiver:
                     delete(queue, left)
                     log.warning("recovered queue=%s deleted=%d: rows of the last logged batch that a stopped process "
                                 "had processed but not deleted", queue.table.name, left.rows)  # fmt: skip
+                self._staging.send(queue, offset, start)
         self._settled = start
 
     def _replay(self, start: Json, end: Json) -> None:
@@ -171,6 +182,7 @@ class Receiver:
     def _release(self) -> None:
         """Give back to everybody what is held, and what was claimed ahead."""
         self._seeker.give_up_ahead()
+        self._staging.forget()
         if self._held is not None:
             self._held.release()
             self._held = None

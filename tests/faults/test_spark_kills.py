@@ -73,6 +73,37 @@ def test_the_delta_sink_gets_each_message_once_whatever_step_everything_dies_at(
     assert files_that_tell(tmp_path, "sesame") == []
 
 
+def test_without_a_transaction_a_death_loses_what_its_batch_had_taken_and_doubles_nothing(
+    spark, postgresql, tmp_path
+):
+    """A chain as above. In each batch two workers take fifty rows each, with one statement."""
+    queue = postgresql.create_queue()
+    child = Drain(url=postgresql.url, queue=queue.address, folder=tmp_path, sink="delta", mode="none")
+    deaths = [
+        # step, nth time, who; then: the run's end, rows in the queue, offsets logged, commits logged
+        (faults.OFFSET_LOGGED, 2, "everything", KILLED, (200, 2, 1)),
+        (faults.ROWS_TAKEN, 1, "this process", ENDED, (0, 5, 5)),
+    ]
+    assert tuple(step for step, *_ in deaths) == faults.TAKING_STEPS
+    queue.insert(300)
+    for number, (step, nth, who, end, left) in enumerate(deaths):
+        code = child.run(death.orders(tmp_path / f"steps-{number}", step, nth, who))
+        assert (step, code, state(queue, child)) == (step, end, left)
+    # Rows 101 to 200 were planned when everything died, and none was taken; then a worker died with a slice of them.
+    lost = sorted(set(sent(300)) - set(arrived(spark, tmp_path)))
+    assert len(arrived(spark, tmp_path)) == 250
+    assert lost in (sent(300)[100:150], sent(300)[150:200])
+
+    queue.insert(100, start=300)
+    code = child.run(death.orders(tmp_path / "steps-last", faults.ROWS_TAKEN, 1))
+    taken = 100 - queue.count()
+    assert (code, child.logged("commits")) == (KILLED, child.logged("offsets")[:-1])
+    assert taken in (50, 100)
+    assert (child.run(), queue.count()) == (ENDED, 0)
+    ids = arrived(spark, tmp_path)
+    assert (len(ids), len(set(ids))) == (350 - taken, 350 - taken)
+
+
 def test_a_batch_that_was_written_in_part_or_whole_before_its_commit_is_written_once(
     spark, postgresql, tmp_path
 ):

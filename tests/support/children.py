@@ -34,6 +34,7 @@ class Drain:
     queue: str
     folder: Path
     sink: str
+    mode: str = "receiveOnly"
 
     def run(self, orders: Mapping[str, str] = NONE, *, limit: int = 100, within: timedelta = PATIENCE) -> int:
         """Run it to its end; its return code, ``-SIGKILL`` if it was killed. None of its processes is left.
@@ -44,7 +45,7 @@ class Drain:
         with said.open("wb") as out:
             child = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.drivers.drain", "--url", self.url, "--queue", self.queue,
-                 "--folder", str(self.folder), "--sink", self.sink, "--limit", str(limit)],
+                 "--folder", str(self.folder), "--sink", self.sink, "--limit", str(limit), "--mode", self.mode],
                 cwd=_ROOT,
                 env=os.environ | _QUICK | {"PYTHONPATH": str(_ROOT)} | dict(orders),
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,

@@ -31,7 +31,6 @@ UNREADABLE = {
     ("postgresql", "isolation_snapshot"),
     ("sqlserver", "isolation_snapshot"),
     ("postgresql", "stage_insert"),  # COPY
-    ("postgresql", "stage_seal"),  # its ? is taken for the beginning of a quoted text
     ("postgresql", "remedy_numbers"),
     ("postgresql", "remedy_space"),
     ("sqlserver", "create_lock"),

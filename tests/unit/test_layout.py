@@ -35,7 +35,7 @@ RANKS = {
     **dict.fromkeys(("tables", "stage"), 5),
     **dict.fromkeys(("schema", "receive", "send"), 6),
     **dict.fromkeys(("source", "sink", "admin", "outboxes", "functions"), 7),
-    "pipeline": 8,
+    **dict.fromkeys(("datasource", "pipeline"), 8),
     **dict.fromkeys(("demo", "__init__"), 9),
     "cli": 10,
 }

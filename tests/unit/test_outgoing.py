@@ -53,8 +53,8 @@ def test_a_message_id_that_is_given_is_the_correlation_id_too():
 def test_columns_carry_what_fits_into_them():
     headers = {"NServiceBus.CorrelationId": "c" * 255, "NServiceBus.ReplyToAddress": "r" * 256}
     row = outgoing(headers, b"x", timedelta(seconds=1.5))
-    assert row._replace(id="") == Outgoing(
-        id="",
+    assert row._replace(id=b"") == Outgoing(
+        id=b"",
         headers=json.dumps(headers, separators=(",", ":")),
         body=b"x",
         ttl_ms=1500,
@@ -69,7 +69,7 @@ def test_json_without_a_letter_beyond_ascii_means_the_same():
     assert json.loads(ascii_json(text)) == json.loads(text)
 
 
-IDS = [f"0000000{n}-0000-4000-8000-00000000000{n}" for n in range(1, 4)]
+IDS = [uuid.UUID(f"0000000{n}-0000-4000-8000-00000000000{n}").bytes for n in range(1, 4)]
 ROWS = [
     Outgoing(IDS[0], '{"a":"\\/ \\" ü"}', b"\xff\x00", None, 'c"', "r", NOW),
     Outgoing(IDS[1], "NULL", None),
@@ -85,7 +85,7 @@ def test_times_to_be_received_count_from_the_database_s_clock():
 def test_postgresql_gets_the_binary_stream_of_copy():
     """https://www.postgresql.org/docs/current/sql-copy.html, Binary Format."""
     null, fields = b"\xff\xff\xff\xff", b"\x00\x04"
-    ids = [b"\x00\x00\x00\x10" + uuid.UUID(each).bytes for each in IDS]
+    ids = [b"\x00\x00\x00\x10" + each for each in IDS]
     microseconds = round((NOW - datetime(2000, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
     headers = '{"a":"\\/ \\" ü"}'.encode()
     assert POSTGRESQL.bind_messages(ROWS) == (
@@ -103,15 +103,15 @@ def test_sql_server_gets_json():
     assert json.loads(str(text)) == [
         [
             0,
-            IDS[0],
+            "00000001-0000-4000-8000-000000000001",
             "2025-11-20T08:15:30.123",
             '{"a":"\\/ \\" ü"}',
             base64.b64encode(b"\xff\x00").decode(),
             'c"',
             "r",
         ],
-        [1, IDS[1], None, "NULL", None, None, None],
-        [2, IDS[2], None, "", "", None, None],
+        [1, "00000002-0000-4000-8000-000000000002", None, "NULL", None, None, None],
+        [2, "00000003-0000-4000-8000-000000000003", None, "", "", None, None],
     ]
 
 
@@ -137,8 +137,9 @@ def test_messages_of_a_load_have_the_asked_size_once_their_headers_fit():
                 headers["NServiceBus.MessageId"] == headers["NServiceBus.CorrelationId"] == row.correlation_id
             )
             assert json.loads(row.body or b"")["orderId"].startswith("O-")
-            assert {uuid.UUID(row.id).version, uuid.UUID(headers["NServiceBus.ConversationId"]).version} == {
-                4
-            }
+            assert {
+                uuid.UUID(bytes=row.id).version,
+                uuid.UUID(headers["NServiceBus.ConversationId"]).version,
+            } == {4}
             assert (row.ttl_ms, row.reply_to) == (3, "Shop.Web")
     assert len({row.id for row in loads.batch(0, 1000, 1, now=NOW)}) == 1000

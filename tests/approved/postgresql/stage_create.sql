@@ -6,5 +6,4 @@ CREATE TABLE "public"."billing.Outgoing" (
     headers text NOT NULL,
     body bytea,
     seq bigserial NOT NULL
-);
-CREATE UNIQUE INDEX ON "public"."billing.Outgoing" (task) WHERE task = ''
+)

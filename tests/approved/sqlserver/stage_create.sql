@@ -10,5 +10,4 @@ CREATE TABLE [dbo].[billing.Outgoing] (
     Body varbinary(max) NULL,
     RowVersion bigint IDENTITY(1,1) NOT NULL
 );
-CREATE CLUSTERED INDEX Index_RowVersion ON [dbo].[billing.Outgoing] (RowVersion);
-CREATE UNIQUE NONCLUSTERED INDEX Index_Mark ON [dbo].[billing.Outgoing] (Task) WHERE Task = '';
+CREATE CLUSTERED INDEX Index_RowVersion ON [dbo].[billing.Outgoing] (RowVersion)

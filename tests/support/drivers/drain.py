@@ -17,12 +17,17 @@ HALF_WRITTEN = "batch half written"
 WRITTEN = "batch written"
 
 
-def main(url: str, queue: str, folder: Path, sink: str, limit: int) -> None:
+def main(url: str, queue: str, folder: Path, sink: str, limit: int, mode: str) -> None:
     spark = start_spark(folder, master="local[2,4]")  # a task is tried four times
     rows = (
         spark.readStream.format("sqlqueue")
         .options(
-            url=url, queue=queue, maxMessagesPerTrigger=limit, minMessagesPerPartition=40, lockTimeout="20s"
+            url=url,
+            queue=queue,
+            maxMessagesPerTrigger=limit,
+            minMessagesPerPartition=40,
+            lockTimeout="20s",
+            transactionMode=mode,
         )
         .load()
     )
@@ -49,4 +54,5 @@ if __name__ == "__main__":
     parser.add_argument("--folder", required=True, type=Path)
     parser.add_argument("--limit", required=True, type=int)
     parser.add_argument("--sink", required=True, choices=("delta", "foreach_batch"))
+    parser.add_argument("--mode", required=True)
     main(**vars(parser.parse_args()))

@@ -1,6 +1,6 @@
 -- stage_create.sql · PostgreSQL · creates the table in which an atomic pipeline puts what it sends, until the batch is settled
 -- The caller has looked, under the lock, that it is not there. One row, the mark, has no task: its headers say which
--- claim the stage belongs to and whose rows count. It is found by an index that the other rows are not in.
+-- claim the stage belongs to and whose rows count.
 CREATE TABLE {stage} (
     task text NOT NULL,
     destination text NOT NULL,
@@ -9,5 +9,4 @@ CREATE TABLE {stage} (
     headers text NOT NULL,
     body bytea,
     seq bigserial NOT NULL
-);
-CREATE UNIQUE INDEX ON {stage} (task) WHERE task = ''
+)

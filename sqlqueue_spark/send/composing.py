@@ -1,0 +1,166 @@
+"""Rows of a frame become messages: headers read, completed and written as the .NET senders write them.
+
+Formats: the headers of NServiceBus. A header that is there is never overwritten.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, NoReturn
+
+import pyarrow as pa
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, format_time, parse_headers
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.outgoing import (
+    CONTENT_TYPE,
+    CONVERSATION_ID,
+    CORRELATION_ID,
+    MESSAGE_INTENT,
+    ORIGINATING_ENDPOINT,
+    ORIGINATING_MACHINE,
+    REPLY_TO_ADDRESS,
+    TIME_TO_BE_RECEIVED,
+    Outgoing,
+    content_type,
+    format_time_span,
+    new_ids,
+    outgoing,
+    parse_time_span,
+    uuid_text,
+)
+from sqlqueue_spark.send.columns import Columns
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_SHOWN = 80
+_READ = (
+    "Body",
+    "Headers",
+    "MessageId",
+    "Destination",
+    "Id",
+    "CorrelationId",
+    "ReplyToAddress",
+    "TimeToBeReceived",
+    "Expires",
+)
+
+
+class Composed(NamedTuple):
+    """A message, where it goes, and the id by which it is sent only once."""
+
+    message_id: str
+    destination: str
+    row: Outgoing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Composer:
+    """Turns record batches into messages; opens nothing.
+
+    One loop with few calls: at 60,000 messages a second a core has 15 µs for each, the database's part included.
+    """
+
+    columns: Columns
+    options: SinkOptions
+
+    def compose(self, batch: pa.RecordBatch) -> Iterator[Composed]:
+        """The messages of a batch, in its order.
+
+        :raises ConfigurationError: a row cannot be sent as it is; the message says which and why.
+        """
+        standard = self._standard()
+        ids = new_ids(3 * batch.num_rows)
+        rows = zip(*(self._values(batch, name) for name in _READ), strict=False)
+        for body, given, own, destination, row_id, correlation, reply_to, span, expires in rows:
+            ttl: timedelta | None = span
+            text = body.encode() if isinstance(body, str) else body
+            known = _headers(given)
+            message_id = self._message_id(own, known) or uuid_text(next(ids))
+            headers = {
+                **standard,
+                MESSAGE_ID: message_id,
+                CORRELATION_ID: correlation or message_id,
+                **known,
+            }
+            if CONVERSATION_ID not in known:
+                headers[CONVERSATION_ID] = uuid_text(next(ids))
+            if CONTENT_TYPE not in known:
+                headers[CONTENT_TYPE] = content_type(text)
+            if reply_to:
+                headers.setdefault(REPLY_TO_ADDRESS, reply_to)
+            if ttl is not None:
+                headers.setdefault(TIME_TO_BE_RECEIVED, format_time_span(ttl))
+            elif TIME_TO_BE_RECEIVED in known and "Expires" not in self.columns.names:
+                ttl = parse_time_span(known[TIME_TO_BE_RECEIVED])
+            yield Composed(
+                message_id,
+                destination or self.options.queue or _nowhere(),
+                outgoing(headers, text, ttl, id=_row_id(row_id) if row_id else next(ids), expires=expires),
+            )
+
+    def _standard(self) -> dict[str, str]:
+        """The headers that all messages of a batch share, where they have none of their own."""
+        standard = {
+            MESSAGE_INTENT: "Send",
+            ORIGINATING_MACHINE: socket.gethostname(),
+            ORIGINATING_ENDPOINT: self.options.sender or "sqlqueue",
+            TIME_SENT: format_time(datetime.now(UTC)),
+        }
+        if self.options.message_type is not None:
+            standard[ENCLOSED_MESSAGE_TYPES] = self.options.message_type
+        return standard
+
+    def _values(self, batch: pa.RecordBatch, name: str) -> Iterable[Any]:
+        own = self.columns.names.get(name)
+        values: Iterable[Any] = itertools.repeat(None) if own is None else batch.column(own).to_pylist()
+        return values
+
+    def _message_id(self, own: str | None, headers: Mapping[str, str]) -> str | None:
+        header = headers.get(MESSAGE_ID)
+        if own and header and own != header:
+            raise ConfigurationError(
+                f"A row has the MessageId {own!r} and the header {MESSAGE_ID} {header!r}, and its outbox can only know it "
+                "by one of them; drop the column, or take the header out of Headers where this is a new message."
+            )
+        if not own and not header and self.options.uses_outbox:
+            raise ConfigurationError(
+                f"A row has no message id, neither in the column MessageId nor in the header {MESSAGE_ID}, so an outbox "
+                "cannot tell whether it was sent; make ids of key columns with functions.deterministic_id('order', 'line'), "
+                "or set outbox to none."
+            )
+        return own or header
+
+
+def _headers(given: Any) -> dict[str, str]:
+    """The headers of a row, whichever way they are given."""
+    if isinstance(given, list):  # a map, in Arrow's form
+        return {name: value for name, value in given if value is not None}
+    headers = parse_headers(given)
+    if headers is None:
+        raise ConfigurationError(
+            f"The headers of a row are not a JSON object of strings: {str(given)[:_SHOWN]!r}; filter such rows (functions."
+            "headers_map() is NULL for them), or give them headers of their own."
+        )
+    return headers
+
+
+def _row_id(given: str) -> bytes:
+    if not _UUID.fullmatch(given):
+        raise ConfigurationError(
+            f"The Id {given!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids of "
+            "your own into MessageId."
+        )
+    return bytes.fromhex(given.replace("-", ""))
+
+
+def _nowhere() -> NoReturn:
+    raise ConfigurationError(
+        "A row's Destination is NULL and there is no option queue; give one, or filter such rows."
+    )

@@ -1,0 +1,69 @@
+"""Where messages go: an address becomes a table in one of the databases that the options name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from sqlqueue_spark import queues
+from sqlqueue_spark.addresses import Address, Table, of_endpoint
+from sqlqueue_spark.connections import Connection, Target
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.inserting import Column, columns_of
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.queues import QueueTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """A queue table that was found, and the database it is in."""
+
+    target: Target
+    table: QueueTable
+    columns: tuple[Column, ...]
+
+
+@dataclass
+class Destinations:
+    """Finds each destination once. What was found travels to the workers, so that they need not look."""
+
+    options: SinkOptions
+    _found: dict[str, Destination] = field(default_factory=dict)
+
+    def where(self, address: str) -> tuple[Target, Table]:
+        """The database and the table that an address means.
+
+        :raises ConfigurationError: the text is no address.
+        """
+        own = Target.of(self.options)
+        named = Address.parse(
+            address, legacy=self.options.legacy_addresses, quoted=own.dialect.quoted_addresses
+        )
+        url = of_endpoint(self.options.endpoint_urls, named.table)
+        # Another database has its own logins, so its url holds them.
+        target = own if url is None else replace(own, url=url, user=None, password=None, access_token=None)
+        return target, self.options.naming(target.dialect).table(address)
+
+    def find(self, address: str, connected: Callable[[Target], Connection]) -> Destination:
+        """The table at an address; needs no right to read it.
+
+        :param connected: gives a connection with no open transaction.
+        :raises QueueError: there is no such table.
+        """
+        found = self._found.get(address)
+        if found is None:
+            target, table = self.where(address)
+            with connected(target).transaction() as connection:
+                queue = queues.find(connection, table)
+                if queue is None:
+                    raise QueueError(
+                        f"There is no queue table {table} to send to; create it with: sqlqueue create {address!r}, or "
+                        "correct the destination or its schema. Nothing of this batch was sent."
+                    )
+                found = Destination(target=target, table=queue, columns=tuple(columns_of(connection, queue)))
+            self._found[address] = found
+        return found
+
+    def forget(self) -> None:
+        """Look again: a table may have been created, or altered."""
+        self._found.clear()

@@ -1,0 +1,47 @@
+"""What is checked on the driver before anything is sent: every destination, and the outbox beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+
+from sqlqueue_spark.connections import Connection, Target, connect
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.outbox import OutboxTable
+from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.staging import check_one_database
+
+
+def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
+    """Find the tables that these addresses mean, and the outbox in each of their databases.
+
+    :raises QueueError: a queue table or an outbox table is missing; the message says which.
+    :raises ConfigurationError: an address or a name cannot be.
+    """
+    addresses = list(addresses)
+    if options.transaction_mode == ATOMIC:
+        check_one_database(options, destinations, addresses)
+    with ExitStack() as stack:
+        opened: dict[Target, Connection] = {}
+
+        def connected(target: Target) -> Connection:
+            if target not in opened:
+                opened[target] = stack.enter_context(connect(target))
+                if options.uses_outbox:
+                    _check_outbox(options, opened[target])
+            return opened[target]
+
+        for address in addresses:
+            destinations.find(address, connected)
+
+
+def _check_outbox(options: SinkOptions, connection: Connection) -> None:
+    endpoint = options.sender or ""
+    with connection.transaction():
+        outbox = OutboxTable(connection, endpoint, options.default_schema)
+        if not outbox.exists():
+            raise QueueError(
+                f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create {endpoint!r}, or set "
+                "outbox to none. Nothing was sent."
+            )

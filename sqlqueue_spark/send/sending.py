@@ -1,0 +1,166 @@
+"""Sends messages, chunk by chunk: one transaction a chunk and database, all or nothing, each message id once.
+
+Protocol of a chunk with an outbox: find which ids were not sent before, insert those rows and those ids, commit.
+Optimistic: the ids come last, and a unique violation means that a twin won: roll back and look again. Pessimistic: the
+ids come first, so that a twin waits. A retry of any kind sends only what is missing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import stamina
+
+from sqlqueue_spark import faults
+from sqlqueue_spark.connections import Connection, Target, connect
+from sqlqueue_spark.errors import ConnectionLost, Duplicate, TryAgain
+from sqlqueue_spark.inserting import Inserter
+from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
+from sqlqueue_spark.outbox import OutboxTable
+from sqlqueue_spark.send.chunking import chunks
+from sqlqueue_spark.send.composing import Composed
+from sqlqueue_spark.send.destinations import Destination, Destinations
+
+log = logging.getLogger(__name__)
+
+#: A chunk is tried again as often before its task fails, which Spark then tries again.
+_ATTEMPTS = 8
+
+
+@dataclass(kw_only=True)
+class Sent:
+    """How many messages went out, and how many had been sent before."""
+
+    sent: int = 0
+    repeated: int = 0
+
+
+class Sender:
+    """Sends over connections of its own, one a database."""
+
+    def __init__(self, options: SinkOptions, destinations: Destinations) -> None:
+        self._options = options
+        self._destinations = destinations
+        self._connections: dict[Target, Connection] = {}
+        self._committing = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def send(self, messages: Iterable[Composed]) -> Sent:
+        """Send messages in their order.
+
+        :raises QueueError: a destination or the outbox table is missing.
+        :raises TryAgain: the database gave way too often. What was sent is in the outbox: sending all again is safe.
+        """
+        done = Sent()
+        for chunk in chunks(messages):
+            placed = [(self._find(message.destination), message) for message in chunk]
+            for target in dict.fromkeys(destination.target for destination, _ in placed):
+                ours = [each for each in placed if each[0].target == target]
+                sent = self._retried(target, lambda ours=ours, target=target: self._send(target, ours))  # type: ignore[misc] # mypy cannot see the defaults
+                done.sent += sent
+                done.repeated += len(ours) - sent
+        return done
+
+    def _find(self, address: str) -> Destination:
+        return self._destinations.find(address, self._connected)
+
+    def _send(self, target: Target, placed: Sequence[tuple[Destination, Composed]]) -> int:
+        """One transaction; how many messages went out."""
+        self._committing = False
+        connection = self._connected(target)
+        if not self._options.uses_outbox:
+            with connection.transaction():
+                self._insert(connection, placed)
+                self._committing = True
+            return len(placed)
+        outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
+        ids = list(dict.fromkeys(message.message_id for _, message in placed))
+        with connection.transaction():
+            if self._options.outbox == OPTIMISTIC:
+                seen = outbox.seen(ids)
+                faults.step(faults.IDS_CHECKED)
+                new = [each for each in ids if each not in seen]
+                missing = _missing(placed, set(new))
+                self._insert(connection, missing)
+                faults.step(faults.ROWS_INSERTED)
+                outbox.add(new)
+                faults.step(faults.IDS_INSERTED)
+            else:
+                missing = _missing(placed, outbox.add_new(ids))
+                faults.step(faults.IDS_INSERTED)
+                self._insert(connection, missing)
+                faults.step(faults.ROWS_INSERTED)
+        faults.step(faults.CHUNK_SENT)
+        return len(missing)
+
+    def _insert(self, connection: Connection, placed: Iterable[tuple[Destination, Composed]]) -> None:
+        rows: dict[str, list[Composed]] = {}
+        tables: dict[str, Destination] = {}
+        for destination, message in placed:
+            tables[destination.table.name] = destination
+            rows.setdefault(destination.table.name, []).append(message)
+        for name in sorted(
+            rows
+        ):  # in the same order as others do, so that nobody waits for another in a circle
+            table = tables[name]
+            Inserter(connection, table.table, table.columns).insert([message.row for message in rows[name]])
+
+    def _connected(self, target: Target) -> Connection:
+        if target not in self._connections:
+            connection = connect(target)
+            level = _snake(self._options.isolation_level)
+            with connection.transaction():
+                connection.execute(connection.dialect.statement(f"isolation_{level}"))
+            self._connections[target] = connection
+        return self._connections[target]
+
+    def _retried(self, target: Target, action: Callable[[], int]) -> int:
+        """Run a transaction, again when the database gave way; after a lost commit only where an outbox knows its fate."""
+
+        def worth_it(error: Exception) -> bool:
+            return isinstance(error, TryAgain) and (self._options.uses_outbox or not self._committing)
+
+        for attempt in stamina.retry_context(
+            on=worth_it, attempts=_ATTEMPTS, timeout=None, wait_initial=0.05, wait_max=2.0
+        ):
+            with attempt:
+                try:
+                    return action()
+                except ConnectionLost:
+                    lost = self._connections.pop(target, None)
+                    if lost is not None:
+                        lost.close()
+                    raise
+                except Duplicate as error:
+                    log.info("twin_won attempt=%d: %s", attempt.num, error)
+                    raise
+        raise AssertionError("unreachable: retry_context ends by return or raise")
+
+
+def _missing(
+    placed: Iterable[tuple[Destination, Composed]], new: set[str]
+) -> list[tuple[Destination, Composed]]:
+    """Those whose ids are new, each once a table."""
+    first = {
+        (message.message_id, destination.table.name): (destination, message)
+        for destination, message in reversed(list(placed))
+        if message.message_id in new
+    }
+    return list(reversed(first.values()))
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{each.lower()}" if each.isupper() else each for each in name).lstrip("_")

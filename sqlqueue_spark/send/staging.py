@@ -1,0 +1,97 @@
+"""Puts messages on the stage of an atomic pipeline, from which they go out when their batch is settled."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlqueue_spark import faults
+from sqlqueue_spark.addresses import Table
+from sqlqueue_spark.connections import Connection, Target, connect
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.inserting import fitted
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.outgoing import Outgoing
+from sqlqueue_spark.send.chunking import chunks
+from sqlqueue_spark.send.composing import Composed
+from sqlqueue_spark.send.destinations import Destination, Destinations
+from sqlqueue_spark.stage import Stage, table_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Staged:
+    """What one task has put on the stage: it counts once the sink has sealed the stage with the task's name."""
+
+    task: str
+    destinations: tuple[str, ...]
+    rows: int
+
+
+def stage_table(options: SinkOptions) -> Table:
+    """The stage of the sink's stream."""
+    assert options.stream is not None, "the options were checked"
+    target = Target.of(options)
+    return table_of(options.stream, options.default_schema or target.dialect.default_schema)
+
+
+def stage(options: SinkOptions, destinations: Destinations, messages: Iterable[Composed]) -> Staged:
+    """Stage messages in their order, under a task's name that nothing else has.
+
+    Chunks are committed one by one: a task that fails leaves rows that never count and go when the stage is next emptied.
+    """
+    task = str(uuid.uuid4())
+    used: dict[str, None] = {}
+    rows = 0
+    with connect(Target.of(options)) as connection:
+        found = Stage(connection, stage_table(options))
+        for chunk in chunks(messages):
+            placed = [(destinations.find(each.destination, lambda _: connection), each.row) for each in chunk]
+            with connection.transaction():
+                found.add(task, _fitted(connection, placed))
+                faults.step(faults.ROWS_STAGED)
+            used |= dict.fromkeys(destination.table.name for destination, _ in placed)
+            rows += len(chunk)
+    return Staged(task=task, destinations=tuple(used), rows=rows)
+
+
+def seal(options: SinkOptions, staged: Iterable[Staged]) -> None:
+    """Say which tasks' rows count: those that Spark has accepted.
+
+    :raises ConfigurationError: no source has opened the stage.
+    """
+    done = list(staged)
+    with connect(Target.of(options)) as connection, connection.transaction():
+        Stage(connection, stage_table(options)).seal(
+            [each.task for each in done],
+            list(dict.fromkeys(name for each in done for name in each.destinations)),
+        )
+    faults.step(faults.STAGE_SEALED)
+
+
+def check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
+    """Refuse a destination in another database: one transaction cannot reach it.
+
+    :raises ConfigurationError: the message names the destination.
+    """
+    own = Target.of(options)
+    for address in addresses:
+        target, _ = destinations.where(address)
+        if target != own:
+            raise ConfigurationError(
+                f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive cannot "
+                "reach in one transaction; send to it with receiveOnly and an outbox."
+            )
+
+
+def _fitted(connection: Connection, placed: list[tuple[Destination, Outgoing]]) -> list[tuple[str, Outgoing]]:
+    """The rows as their destinations can take them, in their order."""
+    if len({destination.table.name for destination, _ in placed}) == 1:
+        first = placed[0][0]
+        return [
+            (first.table.name, row) for row in fitted(connection, first.columns, [row for _, row in placed])
+        ]
+    return [
+        (destination.table.name, fitted(connection, destination.columns, [row])[0])
+        for destination, row in placed
+    ]

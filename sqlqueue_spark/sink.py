@@ -1,0 +1,158 @@
+"""``SqlQueueSink`` and the writers of ``format("sqlqueue")``: translate between Spark and the sender; decide nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.send import (
+    Columns,
+    Composed,
+    Composer,
+    Destinations,
+    Sender,
+    Sent,
+    Staged,
+    prepare,
+    seal,
+    stage,
+)
+
+log = logging.getLogger(__name__)
+
+_SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64())])
+_STAGED = pa.schema([("task", pa.string()), ("destinations", pa.list_(pa.string())), ("rows", pa.int64())])
+
+
+class SqlQueueSink:
+    """Sends the rows of each micro-batch to queue tables: ``df.writeStream.foreachBatch(SqlQueueSink(…)).start()``.
+
+    Its arguments are the options by their names, and ``options`` takes those with dots::
+
+        SqlQueueSink(url="postgresql://…", queue="Billing", endpoint="Sales.Spark", outbox="pessimistic",
+                     options={"endpoint.Shipping*.url": "postgresql://…"})
+
+    With an outbox a batch that is tried again sends only what is missing. Columns: ``Body`` (binary or string), and as
+    wanted ``Headers`` (JSON or map), ``MessageId``, ``Destination``, ``Id``, ``CorrelationId``, ``ReplyToAddress``,
+    ``TimeToBeReceived`` (interval) or ``Expires``.
+
+    :raises ConfigurationError: an option is unknown, missing or malformed; when called, a column is.
+    """
+
+    def __init__(self, *, options: Mapping[str, str] | None = None, **named: object) -> None:
+        given = {name: _text(value) for name, value in named.items() if value is not None}
+        self._options = SinkOptions.parse({**(options or {}), **given})
+        self._destinations = Destinations(self._options)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Send a batch; Spark calls this. Nothing is sent before columns, destinations and the outbox were checked."""
+        columns = Columns.of(df.dtypes, self._options)
+        rows = df.persist() if "Destination" in columns.names else df
+        try:
+            prepare(self._options, self._destinations, _addresses(rows, columns, self._options))
+            task = _Task(Composer(columns=columns, options=self._options), self._destinations)
+            if self._options.transaction_mode == ATOMIC:
+                self._stage(rows, task, batch_id)
+            else:
+                self._send(rows, task, batch_id)
+        except BaseException:
+            self._destinations.forget()
+            raise
+        finally:
+            if rows is not df:
+                rows.unpersist()
+
+    def _send(self, rows: DataFrame, task: _Task, batch_id: int) -> None:
+        done = rows.mapInArrow(task.send, "sent long, repeated long").collect()
+        sent, repeated = sum(each.sent for each in done), sum(each.repeated for each in done)
+        log.info("sent batch=%s sent=%d repeated=%d", batch_id, sent, repeated)
+
+    def _stage(self, rows: DataFrame, task: _Task, batch_id: int) -> None:
+        done = rows.mapInArrow(task.stage, "task string, destinations array<string>, rows long").collect()
+        seal(self._options, [Staged(task=t, destinations=tuple(d), rows=n) for t, d, n in done])
+        log.info("staged batch=%s staged=%d", batch_id, sum(each.rows for each in done))
+
+    def __repr__(self) -> str:
+        return f"SqlQueueSink({self._options!r})"
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a worker does with its part of a batch."""
+
+    composer: Composer
+    destinations: Destinations
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([asdict(self.sent(batches))], _SENT)
+
+    def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
+        with Sender(self.composer.options, self.destinations) as sender:
+            return sender.send(self._composed(batches))
+
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        staged = stage(self.composer.options, self.destinations, self._composed(batches))
+        yield pa.RecordBatch.from_pylist([asdict(staged)], _STAGED)
+
+    def _composed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Composed]:
+        return (message for batch in batches for message in self.composer.compose(batch))
+
+
+@dataclass
+class _Committed(WriterCommitMessage):
+    sent: Sent
+
+
+class SqlQueueWriter(DataSourceArrowWriter):
+    """``df.write.format("sqlqueue").mode("append")``: as the sink, for a batch job."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigurationError(
+                "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it with: "
+                "sqlqueue purge QUEUE."
+            )
+        parsed = SinkOptions.parse(options)
+        if parsed.transaction_mode == ATOMIC:
+            raise ConfigurationError(
+                "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave it out of a batch "
+                "job, where an outbox keeps a repeated write from sending twice."
+            )
+        columns = Columns.of([(each.name, each.dataType.simpleString()) for each in schema], parsed)
+        destinations = Destinations(parsed)
+        prepare(parsed, destinations, () if parsed.queue is None else (parsed.queue,))
+        self._task = _Task(Composer(columns=columns, options=parsed), destinations)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _Committed(self._task.sent(iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        sent = [each.sent for each in messages if isinstance(each, _Committed)]
+        log.info(
+            "sent sent=%d repeated=%d", sum(each.sent for each in sent), sum(each.repeated for each in sent)
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing: an outbox knows what was sent, and writing again sends the rest."""
+
+
+def _addresses(rows: DataFrame, columns: Columns, options: SinkOptions) -> list[str]:
+    """The destinations that a batch names."""
+    own = [] if options.queue is None else [options.queue]
+    column = columns.names.get("Destination")
+    if column is None:
+        return own
+    named = [row[0] for row in rows.select(column).distinct().collect()]
+    return [each for each in named if each] + (own if None in named or "" in named else [])
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,1 @@
+CREATE UNIQUE INDEX ON "public"."billing.Outgoing" (task) WHERE task = ''
