@@ -31,6 +31,7 @@ UNREADABLE = {
     ("postgresql", "isolation_snapshot"),
     ("sqlserver", "isolation_snapshot"),
     ("postgresql", "stage_insert"),  # COPY
+    ("postgresql", "stage_seal"),  # its $1 is taken for the beginning of a quoted text
     ("postgresql", "remedy_numbers"),
     ("postgresql", "remedy_space"),
     ("sqlserver", "create_lock"),
@@ -75,7 +76,7 @@ def readable(engine: str, name: str) -> bool:
         text = text.replace("?", "$1")  # `?::text` is an operator to sqlglot
     try:
         found = sqlglot.parse(text, read=GRAMMARS[engine], error_level=ErrorLevel.RAISE)
-    except sqlglot.ParseError:
+    except (sqlglot.ParseError, sqlglot.errors.TokenError):
         return False
     return not any(isinstance(statement, exp.Command) for statement in found)
 
