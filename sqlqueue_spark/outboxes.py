@@ -12,11 +12,12 @@ from datetime import timedelta
 
 from sqlqueue_spark import schema, tables
 from sqlqueue_spark.addresses import Table
+from sqlqueue_spark.cleaning import forget
 from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.dialects import OUTBOX_DATABASES
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.outbox import CHUNK, OutboxReport, OutboxTable, create_statements
+from sqlqueue_spark.outbox import OutboxReport, OutboxTable, create_statements
 
 
 def _untold(more: int) -> None:  # nobody asked to be told
@@ -79,15 +80,8 @@ def cleanup(
 
     Each batch is a transaction of its own. Rows that others hold stay, and so do those that are not dispatched.
     """
-    deleted = 0
     with _opened(options, endpoint) as (connection, outbox):
-        while True:
-            with connection.transaction():
-                batch = outbox.clean(keep)
-            deleted += batch
-            progress(batch)
-            if batch < CHUNK:
-                return deleted
+        return forget(connection, outbox, keep, progress)
 
 
 def report(options: ConnectionOptions, endpoint: str) -> Report:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from sqlqueue_spark.cleaning import Cleaner
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.send import (
@@ -27,6 +28,9 @@ from sqlqueue_spark.send import (
 )
 
 log = logging.getLogger(__name__)
+
+#: Longest wait for a cleanup at the end of a batch job; what is left is left to the next.
+_CLEANUP_SECONDS = 10.0
 
 _SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64())])
 _STAGED = pa.schema([("task", pa.string()), ("destinations", pa.list_(pa.string())), ("rows", pa.int64())])
@@ -51,6 +55,7 @@ class SqlQueueSink:
         given = {name: _text(value) for name, value in named.items() if value is not None}
         self._options = SinkOptions.parse({**(options or {}), **given})
         self._destinations = Destinations(self._options)
+        self._cleaner = Cleaner(self._options)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Send a batch; Spark calls this. Nothing is sent before columns, destinations and the outbox were checked."""
@@ -63,6 +68,7 @@ class SqlQueueSink:
                 self._stage(rows, task, batch_id)
             else:
                 self._send(rows, task, batch_id)
+                self._cleaner.clean_when_due(self._destinations.databases())
         except BaseException:
             self._destinations.forget()
             raise
@@ -79,6 +85,14 @@ class SqlQueueSink:
         done = rows.mapInArrow(task.stage, "task string, destinations array<string>, rows long").collect()
         seal(self._options, [Staged(task=t, destinations=tuple(d), rows=n) for t, d, n in done])
         log.info("staged batch=%s staged=%d", batch_id, sum(each.rows for each in done))
+
+    def __getstate__(self) -> SinkOptions:
+        return self._options
+
+    def __setstate__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._destinations = Destinations(options)
+        self._cleaner = Cleaner(options)
 
     def __repr__(self) -> str:
         return f"SqlQueueSink({self._options!r})"
@@ -129,16 +143,20 @@ class SqlQueueWriter(DataSourceArrowWriter):
         columns = Columns.of([(each.name, each.dataType.simpleString()) for each in schema], parsed)
         destinations = Destinations(parsed)
         prepare(parsed, destinations, () if parsed.queue is None else (parsed.queue,))
+        self._options = parsed
         self._task = _Task(Composer(columns=columns, options=parsed), destinations)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _Committed(self._task.sent(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        cleaner = Cleaner(self._options)
+        cleaner.clean_when_due(self._task.destinations.databases())
         sent = [each.sent for each in messages if isinstance(each, _Committed)]
         log.info(
             "sent sent=%d repeated=%d", sum(each.sent for each in sent), sum(each.repeated for each in sent)
         )
+        cleaner.wait(_CLEANUP_SECONDS)  # its process ends with the job
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: an outbox knows what was sent, and writing again sends the rest."""

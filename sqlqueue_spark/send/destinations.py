@@ -64,6 +64,10 @@ class Destinations:
             self._found[address] = found
         return found
 
+    def databases(self) -> list[Target]:
+        """The databases of what was found."""
+        return list(dict.fromkeys(found.target for found in self._found.values()))
+
     def forget(self) -> None:
         """Look again: a table may have been created, or altered."""
         self._found.clear()

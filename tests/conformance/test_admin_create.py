@@ -9,7 +9,7 @@ from sqlqueue_spark import admin
 from sqlqueue_spark.admin import Created
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.tables import Column
+from sqlqueue_spark.inserting import Column
 from tests.conftest import GUARDED_PASSWORD
 
 HOSTILE = [

@@ -31,7 +31,7 @@ RANKS = {
     "dialects": 1,
     "connections": 2,
     **dict.fromkeys(("queues", "outbox"), 3),
-    "inserting": 4,
+    **dict.fromkeys(("inserting", "cleaning"), 4),
     **dict.fromkeys(("tables", "stage"), 5),
     **dict.fromkeys(("schema", "receive", "send"), 6),
     **dict.fromkeys(("source", "sink", "admin", "outboxes", "functions"), 7),
