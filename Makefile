@@ -47,6 +47,10 @@ format: $(VENV)/.dev ## bring the code into style
 bench-drain: java $(VENV)/.dev ## measure draining against Spark's JDBC source, one DELETE and one-row receivers
 	$(BIN)/python benchmarks/drain.py
 
+.PHONY: bench-send
+bench-send: java $(VENV)/.dev ## measure sending against Spark's JDBC append, a raw COPY and one-row senders
+	$(BIN)/python benchmarks/send.py
+
 .PHONY: constraints
 constraints: $(VENV)/.dev ## write constraints.txt anew from the newest versions that fit together
 	rm -rf $(VENV)/fresh && $(BIN)/python -m venv $(VENV)/fresh

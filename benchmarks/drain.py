@@ -9,21 +9,17 @@ is the tables of benchmarks/README.md.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
-import shutil
 import statistics
 import sys
-import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-import pyspark
+from machine import checkpoint, database, drained, rate_of, run_by, session, stream
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 from queue_under_test import (
     QUEUE,
     came_and_went,
@@ -35,15 +31,10 @@ from queue_under_test import (
 )
 
 from sqlqueue_spark.connections import Target
-from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, SliceReader
 
-os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
-JDBC_DRIVER = "org.postgresql:postgresql:42.7.7"
 #: What README recommends for bulk work on two cores.
 BULK = {"maxConcurrency": "2", "maxMessagesPerTrigger": "500000"}
 
@@ -54,9 +45,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["compare", "flat", "small"], help="one part")
     chosen = parser.parse_args()
-    print(
-        f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, Spark {pyspark.__version__}"
-    )
+    print(run_by())
     with database() as url:
         spark = session()
         if chosen.only in (None, "compare"):
@@ -96,21 +85,8 @@ def compare(spark: SparkSession, url: str, count: int, rounds: int) -> None:
 
 
 def ours(spark: SparkSession, url: str, **options: str) -> float:
-    """Messages a second of a steady stream: claim, read, delete, commit. The first batch starts the workers."""
-    query = drained(spark, url, **options)
-    steady = [each for each in query.recentProgress if each.numInputRows][1:]
-    return sum(each.numInputRows for each in steady) / sum(
-        each.durationMs["triggerExecution"] / 1000 for each in steady
-    )
-
-
-def drained(spark: SparkSession, url: str, **options: str) -> StreamingQuery:
-    with checkpoint() as folder:
-        messages = spark.readStream.format("sqlqueue").options(url=url, queue=QUEUE, **options).load()
-        writer = messages.writeStream.format("noop").option("checkpointLocation", folder)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-    return query
+    """Messages a second of a steady stream: claim, read, delete, commit."""
+    return rate_of(drained(stream(spark, url, **options).writeStream.format("noop")))
 
 
 def jdbc(spark: SparkSession, url: str, count: int) -> float:
@@ -176,7 +152,8 @@ def footprint(spark: SparkSession, url: str) -> None:
         if name != "contiguous":
             take_half(url, at_random="random" in name)
         with watched_reader() as peak:
-            query = drained(spark, url, maxMessagesPerTrigger="1000000", maxBytesPerTrigger="10g")
+            rows = stream(spark, url, maxMessagesPerTrigger="1000000", maxBytesPerTrigger="10g")
+            query = drained(rows.writeStream.format("noop"))
         batch = next(each for each in query.recentProgress if each.numInputRows)
         assert batch.numInputRows == 1_000_000
         print(f"| {name} | {peak()} | {len(batch.sources[0].endOffset) / 1_000_000:.4f} |")
@@ -187,8 +164,7 @@ def idle(spark: SparkSession, url: str) -> None:
     seconds = 30
     fill(url, 0)
     with checkpoint() as folder:
-        messages = spark.readStream.format("sqlqueue").options(url=url, queue=QUEUE).load()
-        query = messages.writeStream.format("noop").option("checkpointLocation", folder).start()
+        query = stream(spark, url).writeStream.format("noop").option("checkpointLocation", folder).start()
         time.sleep(10)  # until the pauses have grown to pollInterval
         reader = reader_process()
         scans_before, cpu_before = scans(url), sum(reader.cpu_times()[:2])
@@ -204,8 +180,6 @@ def idle(spark: SparkSession, url: str) -> None:
 @contextmanager
 def watched_reader() -> Iterator[Callable[[], int]]:
     """Yields what tells, after the block, the peak memory in MB of the reader that ran in it."""
-    import threading
-
     peaks, over = [0], threading.Event()
 
     def watch() -> None:
@@ -233,38 +207,6 @@ def reader_process() -> psutil.Process:
         for each in psutil.Process().children(recursive=True)
         if any("python_streaming_source_runner" in part for part in each.cmdline())
     )
-
-
-@contextmanager
-def checkpoint() -> Iterator[str]:
-    folder = tempfile.mkdtemp(prefix="sqlqueue-bench-")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def database() -> Iterator[str]:
-    with checkpoint() as folder:
-        Path(folder).chmod(0o755)
-        settings = {"max_wal_size": "4GB", "shared_buffers": "512MB"}
-        with EmbeddedServer(Path(folder) / "data", settings=settings) as server:
-            yield server.url()
-
-
-def session() -> SparkSession:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.jars.packages", JDBC_DRIVER)
-        .config("spark.driver.memory", "2g")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 if __name__ == "__main__":

