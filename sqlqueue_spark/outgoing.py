@@ -98,7 +98,7 @@ def outgoing(
         id or uuid.uuid4().bytes,
         format_headers(headers),
         body,
-        None if ttl is None else ttl // timedelta(milliseconds=1),
+        None if ttl is None or ttl.days > _LONGEST_DAYS else ttl // timedelta(milliseconds=1),
         _fitting(headers.get(CORRELATION_ID)),
         _fitting(headers.get(REPLY_TO_ADDRESS)),
         expires,

@@ -1,0 +1,351 @@
+"""Rows become messages: headers byte for byte as the .NET senders write them, and none that is there is overwritten."""
+
+import json
+import socket
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages import parse_time
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.outgoing import Outgoing, format_time_span, parse_time_span
+from sqlqueue_spark.send import Columns, Composer
+from tests.support import messages as sent
+
+N = "NServiceBus."
+MAP = pa.map_(pa.string(), pa.string())
+TYPES = {
+    "Body": pa.binary(),
+    "Headers": pa.string(),
+    "Expires": pa.timestamp("us", tz="America/New_York"),
+    "TimeToBeReceived": pa.duration("us"),
+}
+
+
+def compose(*rows, types=None, **more):
+    """What becomes of rows, given as dictionaries with the same columns."""
+    given = {"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing", **more}
+    options = SinkOptions.parse({name: value for name, value in given.items() if value is not None})
+    schema = pa.schema([(name, {**TYPES, **(types or {})}.get(name, pa.string())) for name in rows[0]])
+    batch = pa.RecordBatch.from_pylist(list(rows), schema)
+    return list(
+        Composer(columns=Columns(names={each: each for each in rows[0]}), options=options).compose(batch)
+    )
+
+
+def headers_of(*rows, **more):
+    return [json.loads(each.row.headers) for each in compose(*rows, **more)]
+
+
+def refusal(*rows, **more):
+    with pytest.raises(ConfigurationError) as caught:
+        compose(*rows, **more)
+    return str(caught.value)
+
+
+# -- headers --------------------------------------------------------------------------------------
+
+
+def test_a_bare_body_gets_what_a_well_behaved_sender_writes():
+    before = datetime.now(UTC)
+    (message,) = compose({"Body": b'{"a":1}'}, outbox="none", messageType="Sales.OrderPlaced, Sales")
+    after = datetime.now(UTC)
+    headers = json.loads(message.row.headers)
+    time_sent = headers.pop(N + "TimeSent")
+    assert len(time_sent) == 28
+    assert before <= parse_time(time_sent) <= after
+    conversation = uuid.UUID(headers.pop(N + "ConversationId"))
+    new = uuid.UUID(message.message_id)
+    assert {conversation.version, new.version, uuid.UUID(bytes=message.row.id).version} == {4}
+    assert len({conversation, new, uuid.UUID(bytes=message.row.id)}) == 3
+    assert headers == {
+        N + "MessageId": str(new),
+        N + "MessageIntent": "Send",
+        N + "CorrelationId": str(new),
+        N + "OriginatingMachine": socket.gethostname(),
+        N + "OriginatingEndpoint": "Sales",
+        N + "ContentType": "application/json",
+        N + "EnclosedMessageTypes": "Sales.OrderPlaced, Sales",
+    }
+    assert message.destination == "Billing"
+    assert message.row._replace(id=b"", headers="") == Outgoing(
+        id=b"", headers="", body=b'{"a":1}', correlation_id=str(new)
+    )
+
+
+def test_each_row_has_ids_of_its_own():
+    made = compose(*[{"Body": b"x"}] * 100, outbox="none")
+    conversations = {json.loads(each.row.headers)[N + "ConversationId"] for each in made}
+    ids = {each.message_id for each in made} | {str(uuid.UUID(bytes=each.row.id)) for each in made}
+    assert len(ids | conversations) == 300
+
+
+@pytest.mark.parametrize("as_map", [True, False], ids=["map", "JSON"])
+def test_no_header_that_is_there_is_overwritten(as_map):
+    text = sent.headers(7)
+    given = list(json.loads(text).items()) if as_map else text
+    row = {
+        "Body": b"<a/>",
+        "Headers": given,
+        "CorrelationId": "other",
+        "ReplyToAddress": "Other",
+        "TimeToBeReceived": timedelta(minutes=1),
+    }
+    (message,) = compose(row, messageType="Another, Type", types={"Headers": MAP} if as_map else None)
+    assert json.loads(message.row.headers) == json.loads(text) | {N + "TimeToBeReceived": "00:01:00"}
+    assert message.message_id == sent.message_id(7)
+    assert message.row._replace(id=b"", headers="") == Outgoing(
+        id=b"",
+        headers="",
+        body=b"<a/>",
+        ttl_ms=60_000,
+        correlation_id=sent.message_id(7),
+        reply_to="Shop.Web@[dbo]@[shop]",
+    )
+
+
+#: Each member as it must stand, byte for byte: the slash and what lies beyond the BMP escaped, everything else raw.
+MEMBERS = {
+    N + "MessageId": '"NServiceBus.MessageId":"m"',
+    N + "MessageIntent": '"NServiceBus.MessageIntent":"Publish"',
+    N + "ConversationId": '"NServiceBus.ConversationId":"c"',
+    N + "CorrelationId": '"NServiceBus.CorrelationId":"k"',
+    N + "OriginatingMachine": '"NServiceBus.OriginatingMachine":"WEB-07"',
+    N + "OriginatingEndpoint": '"NServiceBus.OriginatingEndpoint":"größe"',
+    N + "ContentType": '"NServiceBus.ContentType":"application\\/json"',
+    N + "TimeSent": '"NServiceBus.TimeSent":"2025-11-20 08:15:30:123456 Z"',
+    "注文/é": '"注文\\/é":"\\ud83d\\ude00 \\u0001\\t\\"\\\\ \u200b\u007f\uffee"',
+    "": '"":""',
+}
+VALUES = {
+    name: json.loads("{" + member + "}")[name] for name, member in MEMBERS.items()
+}  # read by Python's own parser, which unescapes
+
+
+@pytest.mark.parametrize("form", ["map", "JSON", "spaced JSON", "ASCII JSON"])
+def test_headers_are_written_byte_for_byte_whichever_way_they_are_given(form):
+    given = {
+        "map": list(VALUES.items()),
+        "JSON": "{" + ",".join(MEMBERS.values()) + "}",
+        "spaced JSON": "\ufeff { " + " , ".join(MEMBERS.values()).replace('":"', '" : "') + " } ",
+        "ASCII JSON": json.dumps(VALUES),
+    }[form]
+    (message,) = compose({"Body": b"", "Headers": given}, types={"Headers": MAP} if form == "map" else None)
+    text = message.row.headers
+    assert text == "{" + ",".join(MEMBERS[name] for name in json.loads(text)) + "}"
+    assert json.loads(text) == VALUES
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        (None, "application/json"),
+        (b"\xef\xbb\xbf{}", "application/json"),
+        (b"<a/>", "text/xml"),
+        (b"\xff", "application/octet-stream"),
+    ],
+)
+def test_the_content_type_is_what_the_body_looks_like_and_the_body_stays_as_it_is(body, said):
+    (message,) = compose({"Body": body, "MessageId": "m"})
+    assert (json.loads(message.row.headers)[N + "ContentType"], message.row.body) == (said, body)
+
+
+def test_a_body_of_text_goes_out_in_utf_8():
+    made = compose(
+        {"Body": "größe 😀", "MessageId": "a"}, {"Body": None, "MessageId": "b"}, types={"Body": pa.string()}
+    )
+    assert [each.row.body for each in made] == ["größe 😀".encode(), None]
+
+
+def test_headers_that_are_null_or_empty_are_no_headers():
+    rows = [{"Body": b"x", "MessageId": "m", "Headers": given} for given in (None, "", " ", "{}")]
+    names = {frozenset(headers) for headers in headers_of(*rows)}
+    ours = ("MessageId", "MessageIntent", "CorrelationId", "ConversationId", "OriginatingMachine",
+            "OriginatingEndpoint", "ContentType", "TimeSent")  # fmt: skip
+    assert names == {frozenset(N + each for each in ours)}
+    of_map = headers_of({"Body": b"x", "MessageId": "m", "Headers": None}, types={"Headers": MAP})
+    assert {frozenset(headers) for headers in of_map} == names
+
+
+def test_a_header_of_a_map_that_is_null_is_not_there():
+    row = {"Body": b"x", "MessageId": "m", "Headers": [("a", None), (N + "MessageIntent", None), ("b", "")]}
+    (headers,) = headers_of(row, types={"Headers": MAP})
+    assert (headers.get("a"), headers[N + "MessageIntent"], headers["b"]) == (None, "Send", "")
+
+
+@pytest.mark.parametrize("poison", ["not JSON", "[]", '{"a":1}', '{"a":null}', "null"])
+def test_poison_headers_are_refused_with_the_remedy(poison):
+    assert refusal({"Body": b"x", "MessageId": "m", "Headers": poison}) == (
+        f"The headers of a row are not a JSON object of strings: {poison!r}; filter such rows (functions.headers_map() "
+        "is NULL for them), or give them headers of their own."
+    )
+
+
+def test_poison_headers_are_shown_in_part():
+    assert f"{'x' * 80!r}; filter" in refusal({"Body": b"x", "MessageId": "m", "Headers": "x" * 5_000})
+
+
+# -- ids, addresses -------------------------------------------------------------------------------
+
+
+def test_a_message_id_is_the_column_or_the_header():
+    own = json.dumps({N + "MessageId": "h"})
+    rows = [
+        {"Body": b"x", "MessageId": "c", "Headers": None},
+        {"Body": b"x", "MessageId": None, "Headers": own},
+        {"Body": b"x", "MessageId": "", "Headers": own},
+        {"Body": b"x", "MessageId": "h", "Headers": own},
+    ]
+    made = compose(*rows)
+    assert [each.message_id for each in made] == ["c", "h", "h", "h"]
+    assert [json.loads(each.row.headers)[N + "MessageId"] for each in made] == ["c", "h", "h", "h"]
+    assert [json.loads(each.row.headers)[N + "CorrelationId"] for each in made] == ["c", "h", "h", "h"]
+
+
+@pytest.mark.parametrize("outbox", ["optimistic", "none"])
+def test_a_column_and_a_header_that_name_two_ids_are_refused(outbox):
+    row = {"Body": b"x", "MessageId": "c", "Headers": json.dumps({N + "MessageId": "h"})}
+    assert refusal(row, outbox=outbox) == (
+        "A row has the MessageId 'c' and the header NServiceBus.MessageId 'h', and its outbox can only know it by one of "
+        "them; drop the column, or take the header out of Headers where this is a new message."
+    )
+
+
+@pytest.mark.parametrize(
+    "row", [{"MessageId": None}, {"MessageId": ""}, {"Headers": None}, {"Headers": "{}"}]
+)
+def test_an_outbox_refuses_a_row_without_a_message_id(row):
+    assert refusal({"Body": b"x", **row}) == (
+        "A row has no message id, neither in the column MessageId nor in the header NServiceBus.MessageId, so an outbox "
+        "cannot tell whether it was sent; make ids of key columns with functions.deterministic_id('order', 'line'), or set "
+        "outbox to none."
+    )
+
+
+def test_the_columns_correlation_id_and_reply_to_address_become_headers_and_columns():
+    row = {"Body": b"x", "MessageId": "m", "CorrelationId": "k", "ReplyToAddress": "Sales@[s]"}
+    (message,) = compose(row)
+    headers = json.loads(message.row.headers)
+    assert (headers[N + "CorrelationId"], headers[N + "ReplyToAddress"]) == ("k", "Sales@[s]")
+    assert (message.row.correlation_id, message.row.reply_to) == ("k", "Sales@[s]")
+
+
+def test_the_headers_correlation_id_and_reply_to_address_become_columns():
+    given = json.dumps({N + "CorrelationId": "k", N + "ReplyToAddress": "r" * 256})
+    (message,) = compose({"Body": b"x", "MessageId": "m", "Headers": given})
+    assert (message.row.correlation_id, message.row.reply_to) == ("k", None)
+    assert json.loads(message.row.headers)[N + "ReplyToAddress"] == "r" * 256
+
+
+def test_the_id_of_a_row_is_the_column_where_it_is_given():
+    text = "0A000000-0000-4000-8000-00000000000f"
+    made = compose({"Body": b"x", "MessageId": "a", "Id": text}, {"Body": b"x", "MessageId": "b", "Id": None})
+    assert made[0].row.id == uuid.UUID(text).bytes
+    assert uuid.UUID(bytes=made[1].row.id).version == 4
+
+
+@pytest.mark.parametrize("odd", ["7", "{0a000000-0000-4000-8000-00000000000f}", "x" * 36])
+def test_an_id_that_is_no_uuid_is_refused(odd):
+    assert refusal({"Body": b"x", "MessageId": "m", "Id": odd}) == (
+        f"The Id {odd!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids of your own "
+        "into MessageId."
+    )
+
+
+def test_a_destination_wins_over_the_option_queue():
+    rows = [{"Body": b"x", "MessageId": "m", "Destination": each} for each in ("Shipping", None, "")]
+    assert [each.destination for each in compose(*rows)] == ["Shipping", "Billing", "Billing"]
+
+
+@pytest.mark.parametrize("nowhere", [None, ""])
+def test_a_row_that_goes_nowhere_is_refused(nowhere):
+    assert refusal({"Body": b"x", "MessageId": "m", "Destination": nowhere}, queue=None) == (
+        "A row's Destination is NULL and there is no option queue; give one, or filter such rows."
+    )
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+def test_a_time_to_be_received_becomes_header_and_end():
+    rows = [
+        {"Body": b"x", "MessageId": "m", "TimeToBeReceived": each}
+        for each in (timedelta(days=1, milliseconds=1), None)
+    ]
+    made = compose(*rows)
+    assert [json.loads(each.row.headers).get(N + "TimeToBeReceived") for each in made] == [
+        "1.00:00:00.0010000",
+        None,
+    ]
+    assert [(each.row.ttl_ms, each.row.expires) for each in made] == [(86_400_001, None), (None, None)]
+
+
+def test_a_time_beyond_all_dates_means_never():
+    row = {"Body": b"x", "MessageId": "m", "TimeToBeReceived": timedelta(days=10_675_199)}
+    (message,) = compose(row)
+    assert (message.row.ttl_ms, json.loads(message.row.headers)[N + "TimeToBeReceived"]) == (
+        None,
+        "10675199.00:00:00",
+    )
+
+
+@pytest.mark.parametrize(
+    "text, ttl_ms",
+    [("00:10:00", 600_000), ("10675199.02:48:05.4775807", None), ("soon", None), ("", None)],
+)
+def test_a_header_alone_sets_the_end_where_it_is_a_time(text, ttl_ms):
+    given = json.dumps({N + "TimeToBeReceived": text})
+    (message,) = compose({"Body": b"x", "MessageId": "m", "Headers": given})
+    assert (message.row.ttl_ms, json.loads(message.row.headers)[N + "TimeToBeReceived"]) == (ttl_ms, text)
+
+
+def test_the_column_wins_over_the_header_and_the_header_stays():
+    given = json.dumps({N + "TimeToBeReceived": "00:10:00"})
+    row = {"Body": b"x", "MessageId": "m", "Headers": given, "TimeToBeReceived": timedelta(seconds=1)}
+    (message,) = compose(row)
+    assert (message.row.ttl_ms, json.loads(message.row.headers)[N + "TimeToBeReceived"]) == (
+        1_000,
+        "00:10:00",
+    )
+
+
+def test_an_end_is_the_column_and_a_null_there_means_never():
+    moment = datetime(2026, 7, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+    given = json.dumps({N + "TimeToBeReceived": "00:10:00"})
+    rows = [{"Body": b"x", "MessageId": "m", "Headers": given, "Expires": each} for each in (moment, None)]
+    assert [(each.row.ttl_ms, each.row.expires) for each in compose(*rows)] == [(None, moment), (None, None)]
+
+
+@pytest.mark.parametrize(
+    "span, text",
+    [
+        (timedelta(0), "00:00:00"),
+        (timedelta(seconds=1), "00:00:01"),
+        (timedelta(hours=23, minutes=59, seconds=59), "23:59:59"),
+        (timedelta(days=1), "1.00:00:00"),
+        (timedelta(days=365, microseconds=1), "365.00:00:00.0000010"),
+        (timedelta(milliseconds=1500), "00:00:01.5000000"),
+    ],
+)
+def test_a_length_of_time_is_written_as_dotnet_writes_it_and_read_again(span, text):
+    assert format_time_span(span) == text
+    assert parse_time_span(text) == span
+
+
+@pytest.mark.parametrize(
+    "text, span",
+    [("00:00:01.5", timedelta(seconds=1.5)), ("1.00:00:00.0000019", timedelta(days=1, microseconds=1))],
+)
+def test_a_length_of_time_may_have_fewer_or_more_digits_than_ours(text, span):
+    assert parse_time_span(text) == span
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "1", "1:00:00", "-00:00:01", "00:00:01.", "00:00:01.12345678", "365001.00:00:00"],
+)
+def test_what_is_no_length_of_time_is_none(text):
+    assert parse_time_span(text) is None
