@@ -133,6 +133,19 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 
 @pytest.fixture
+def elsewhere(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Engine]:
+    """A second new database of the same engine."""
+    name = f"sqlqueue_elsewhere_{os.getpid()}_{next(_numbers)}"
+    if engine.name == "sqlserver":
+        with fresh_sqlserver_database(os.environ[versions.SQLSERVER_VARIABLE], name) as url:
+            yield SqlServerEngine(url)
+    else:
+        running = request.getfixturevalue("server")
+        with fresh_database(running.url(), name):
+            yield PostgresEngine(running.url(name))
+
+
+@pytest.fixture
 def queue(engine: Engine) -> QueueTable:
     """An empty classic queue table called orders."""
     return engine.create_queue()

@@ -56,7 +56,9 @@ def test_a_bare_body_gets_what_a_well_behaved_sender_writes():
     headers = json.loads(message.row.headers)
     time_sent = headers.pop(N + "TimeSent")
     assert len(time_sent) == 28
-    assert before <= parse_time(time_sent) <= after
+    sent_at = parse_time(time_sent)
+    assert sent_at is not None
+    assert before <= sent_at <= after
     conversation = uuid.UUID(headers.pop(N + "ConversationId"))
     new = uuid.UUID(message.message_id)
     assert {conversation.version, new.version, uuid.UUID(bytes=message.row.id).version} == {4}

@@ -1,0 +1,86 @@
+"""Messages on their way out without Spark: the batches that it would hand to a task, and what arrived."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from sqlqueue_spark.connections import Connection, Target
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send import Columns, Composed, Composer, Destinations, Sender, Sent
+from tests.support import driver
+from tests.support.engines import Engine, QueueTable
+from tests.support.messages import body, message_id
+
+_TYPES = {"Body": pa.binary(), "Expires": pa.timestamp("us", tz="UTC"), "TimeToBeReceived": pa.duration("us")}
+
+
+def batch(numbers: Iterable[int], **columns: Any) -> pa.RecordBatch:
+    """The messages of these numbers; a further column is a list, or one value for all."""
+    numbers = list(numbers)
+    values: dict[str, list[Any]] = {
+        "Body": [body(number) for number in numbers],
+        "MessageId": [message_id(number) for number in numbers],
+    }
+    for name, given in columns.items():
+        values[name] = given if isinstance(given, list) else [given] * len(numbers)
+    schema = pa.schema([(name, _TYPES.get(name, pa.string())) for name in values])
+    return pa.RecordBatch.from_pydict(values, schema)
+
+
+def options(engine: Engine, **more: str) -> SinkOptions:
+    """A sink of the endpoint Sales into the queue orders."""
+    return SinkOptions.parse({"url": engine.url, "endpoint": "Sales", "queue": "orders", **more})
+
+
+def composed(given: SinkOptions, *batches: pa.RecordBatch) -> list[Composed]:
+    return [
+        message
+        for each in batches
+        for message in Composer(
+            columns=Columns(names={name: name for name in each.schema.names}), options=given
+        ).compose(each)
+    ]
+
+
+def send(given: SinkOptions, *batches: pa.RecordBatch) -> tuple[int, int]:
+    """Send as one task does; how many messages went out, and how many had been sent before."""
+    with Sender(given, Destinations(given)) as sender:
+        done: Sent = sender.send(composed(given, *batches))
+    return done.sent, done.repeated
+
+
+def ids_in(queue: QueueTable) -> list[str]:
+    """The message ids in a queue, in the order of its rows; one that is there twice comes twice."""
+    return [json.loads(row.headers)["NServiceBus.MessageId"] for row in queue.rows()]
+
+
+@dataclass
+class Watched:
+    """The connections that were opened, with their targets."""
+
+    opened: list[tuple[Target, Connection]]
+
+    @property
+    def last(self) -> Connection:
+        return self.opened[-1][1]
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[Watched]:
+    """Within the block :func:`tests.support.driver.at_step` works, and connections are remembered."""
+    seen = Watched([])
+    with driver.watched_connections(lambda target, connection: seen.opened.append((target, connection))):
+        yield seen
+
+
+@contextlib.contextmanager
+def steps() -> Iterator[None]:
+    """Within the block :func:`tests.support.driver.at_step` works."""
+    with mock.patch.dict(os.environ, SQLQUEUE_AT_STEP=f"{driver.__name__}:{driver.reached.__name__}"):
+        yield
