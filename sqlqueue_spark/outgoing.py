@@ -85,24 +85,21 @@ def expiring(messages: Sequence[Outgoing], now: datetime) -> list[Outgoing]:
     ]
 
 
-def outgoing(
-    headers: Mapping[str, str],
-    body: bytes | None,
-    ttl: timedelta | None = None,
-    *,
-    id: bytes | None = None,  # noqa: A002 -- the column's name
-    expires: datetime | None = None,
-) -> Outgoing:
-    """A row with these headers, under a new Id (never the message id, which is a header) unless one is given."""
+def outgoing(headers: Mapping[str, str], body: bytes | None, ttl: timedelta | None = None) -> Outgoing:
+    """A row with these headers, under a new Id (never the message id, which is a header)."""
     return Outgoing(
-        id or uuid.uuid4().bytes,
-        format_headers(headers),
-        body,
-        None if ttl is None or ttl.days > _LONGEST_DAYS else ttl // timedelta(milliseconds=1),
-        _fitting(headers.get(CORRELATION_ID)),
-        _fitting(headers.get(REPLY_TO_ADDRESS)),
-        expires,
+        id=uuid.uuid4().bytes,
+        headers=format_headers(headers),
+        body=body,
+        ttl_ms=None if ttl is None else milliseconds(ttl),
+        correlation_id=fitting(headers.get(CORRELATION_ID)),
+        reply_to=fitting(headers.get(REPLY_TO_ADDRESS)),
     )
+
+
+def milliseconds(ttl: timedelta) -> int | None:
+    """A time to be received; None where no database's dates go so far."""
+    return None if ttl.days > _LONGEST_DAYS else ttl // timedelta(milliseconds=1)
 
 
 def fill_in(
@@ -179,5 +176,6 @@ def ascii_json(text: str) -> str:
     return text if text.isascii() else re.sub(r"[^\x00-\x7f]", lambda c: json.dumps(c[0])[1:-1], text)
 
 
-def _fitting(value: str | None) -> str | None:
+def fitting(value: str | None) -> str | None:
+    """What the columns CorrelationId and ReplyToAddress can take of their headers' values."""
     return value if value is not None and len(value) <= _COLUMN_CHARACTERS else None

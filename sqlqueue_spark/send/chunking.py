@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator
 
 from sqlqueue_spark.inserting import CHUNK
@@ -19,14 +18,19 @@ def chunks(messages: Iterable[Composed]) -> Iterator[list[Composed]]:
     one transaction, however many they are.
     """
     chunk: list[Composed] = []
-    size = 0
-    for _, copies in itertools.groupby(messages, lambda message: message.message_id):
-        together = list(copies)
-        more = sum(len(each.row.headers) + len(each.row.body or b"") for each in together)
-        if chunk and (len(chunk) + len(together) > CHUNK or size + more > _CHUNK_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk += together
-        size += more
+    size, copies_begin = 0, 0
+    for message in messages:
+        if chunk and message.message_id != chunk[-1].message_id:
+            copies_begin = len(chunk)
+        row = message.row
+        size += len(row.headers) + (len(row.body) if row.body else 0)
+        chunk.append(message)
+        if (len(chunk) > CHUNK or size > _CHUNK_BYTES) and copies_begin:
+            yield chunk[:copies_begin]
+            chunk, size, copies_begin = chunk[copies_begin:], _size(chunk[copies_begin:]), 0
     if chunk:
         yield chunk
+
+
+def _size(messages: Iterable[Composed]) -> int:
+    return sum(len(each.row.headers) + len(each.row.body or b"") for each in messages)

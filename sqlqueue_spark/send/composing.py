@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, NoReturn
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 import pyarrow as pa
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, format_time, parse_headers
+from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, format_time
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.outgoing import (
     CONTENT_TYPE,
@@ -29,16 +29,17 @@ from sqlqueue_spark.outgoing import (
     TIME_TO_BE_RECEIVED,
     Outgoing,
     content_type,
+    fitting,
     format_time_span,
+    milliseconds,
     new_ids,
-    outgoing,
     parse_time_span,
     uuid_text,
 )
 from sqlqueue_spark.send.columns import Columns
+from sqlqueue_spark.send.headers import Headers, headers_of
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
-_SHOWN = 80
 _READ = (
     "Body",
     "Headers",
@@ -78,31 +79,35 @@ class Composer:
         standard = self._standard()
         ids = new_ids(3 * batch.num_rows)
         rows = zip(*(self._values(batch, name) for name in _READ), strict=False)
+        expires_given = "Expires" in self.columns.names
         for body, given, own, destination, row_id, correlation, reply_to, span, expires in rows:
-            ttl: timedelta | None = span
+            headers = headers_of(given)
+            message_id = self._message_id(own, headers) or uuid_text(next(ids))
+            missing = {**standard, MESSAGE_ID: message_id, CORRELATION_ID: correlation or message_id}
+            if CONVERSATION_ID not in headers:
+                missing[CONVERSATION_ID] = uuid_text(next(ids))
             text = body.encode() if isinstance(body, str) else body
-            known = _headers(given)
-            message_id = self._message_id(own, known) or uuid_text(next(ids))
-            headers = {
-                **standard,
-                MESSAGE_ID: message_id,
-                CORRELATION_ID: correlation or message_id,
-                **known,
-            }
-            if CONVERSATION_ID not in known:
-                headers[CONVERSATION_ID] = uuid_text(next(ids))
-            if CONTENT_TYPE not in known:
-                headers[CONTENT_TYPE] = content_type(text)
+            if CONTENT_TYPE not in headers:
+                missing[CONTENT_TYPE] = content_type(text)
             if reply_to:
-                headers.setdefault(REPLY_TO_ADDRESS, reply_to)
+                missing[REPLY_TO_ADDRESS] = reply_to
+            ttl: timedelta | None = span
             if ttl is not None:
-                headers.setdefault(TIME_TO_BE_RECEIVED, format_time_span(ttl))
-            elif TIME_TO_BE_RECEIVED in known and "Expires" not in self.columns.names:
-                ttl = parse_time_span(known[TIME_TO_BE_RECEIVED])
+                missing[TIME_TO_BE_RECEIVED] = format_time_span(ttl)
+            elif not expires_given and TIME_TO_BE_RECEIVED in headers:
+                ttl = parse_time_span(headers.get(TIME_TO_BE_RECEIVED))
             yield Composed(
                 message_id,
                 destination or self.options.queue or _nowhere(),
-                outgoing(headers, text, ttl, id=_row_id(row_id) if row_id else next(ids), expires=expires),
+                Outgoing(
+                    _row_id(row_id) if row_id else next(ids),
+                    headers.completed(missing),
+                    text,
+                    None if ttl is None else milliseconds(ttl),
+                    fitting(headers.get(CORRELATION_ID) or correlation or message_id),
+                    fitting(headers.get(REPLY_TO_ADDRESS) or reply_to),
+                    expires,
+                ),
             )
 
     def _standard(self) -> dict[str, str]:
@@ -122,7 +127,7 @@ class Composer:
         values: Iterable[Any] = itertools.repeat(None) if own is None else batch.column(own).to_pylist()
         return values
 
-    def _message_id(self, own: str | None, headers: Mapping[str, str]) -> str | None:
+    def _message_id(self, own: str | None, headers: Headers) -> str | None:
         header = headers.get(MESSAGE_ID)
         if own and header and own != header:
             raise ConfigurationError(
@@ -136,19 +141,6 @@ class Composer:
                 "or set outbox to none."
             )
         return own or header
-
-
-def _headers(given: Any) -> dict[str, str]:
-    """The headers of a row, whichever way they are given."""
-    if isinstance(given, list):  # a map, in Arrow's form
-        return {name: value for name, value in given if value is not None}
-    headers = parse_headers(given)
-    if headers is None:
-        raise ConfigurationError(
-            f"The headers of a row are not a JSON object of strings: {str(given)[:_SHOWN]!r}; filter such rows (functions."
-            "headers_map() is NULL for them), or give them headers of their own."
-        )
-    return headers
 
 
 def _row_id(given: str) -> bytes:

@@ -154,6 +154,8 @@ def _missing(
     placed: Iterable[tuple[Destination, Composed]], new: set[str]
 ) -> list[tuple[Destination, Composed]]:
     """Those whose ids are new, each once a table."""
+    if not new:
+        return []
     first = {
         (message.message_id, destination.table.name): (destination, message)
         for destination, message in reversed(list(placed))
