@@ -416,6 +416,22 @@ def test_an_unfinished_batch_of_none_is_empty_to_a_stream_that_claims(engine, qu
     assert "not_taken_again queue=orders@" in caplog.text
 
 
+@pytest.mark.parametrize("done", [True, False], ids=["done", "unfinished"])
+def test_rows_of_none_that_others_hold_on_keep_no_stream_that_claims_waiting(engine, queue, done):
+    queue.insert(10)
+    with taking(engine, queue, lockTimeout="1ms") as stream, queue.session() as other:
+        other.lock(3, 4)
+        assert stream.construct()
+        if done:
+            stream.run()
+        stream.crash()
+        switch(stream, "receiveOnly")
+        assert stream.trigger() is (not done)
+        other.rollback()
+        stream.drain()
+        assert (sorted(stream.ids()), queue.count()) == (row_ids(range(10)), 0)
+
+
 def test_what_a_stream_that_claims_had_done_is_deleted_before_rows_are_taken(engine, queue):
     queue.insert(10)
     with streaming(engine, queue, maxMessagesPerTrigger="6") as stream:
