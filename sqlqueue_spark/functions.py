@@ -1,21 +1,28 @@
-"""Columns of a message that are hidden in its headers or body, as Spark expressions that run in the JVM.
+"""Columns of a message that are hidden in its headers or body, and ids of key columns, as expressions that run in the JVM.
 
-All of them work on the columns ``Id``, ``Headers`` and ``Body`` of the stream. Headers that are not a JSON object
-give NULL, never an error: a poison row must not stop a stream. A value that is no string comes as its JSON text.
-The columns come with names, such as ``MessageId``.
+All but :func:`deterministic_id` work on the columns ``Id``, ``Headers`` and ``Body`` of the stream. Headers that are not
+a JSON object give NULL, never an error: a poison row must not stop a stream. A value that is no string comes as its JSON
+text. The columns come with names, such as ``MessageId``.
 """
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT
+
+#: The namespace of :func:`deterministic_id`; it never changes, or every message would be new to every outbox.
+NAMESPACE = UUID("6e0d3b5c-9a5f-4f0b-8f57-0c1d7a2e94b3")
 
 
 def headers_map() -> Column:
     """All headers, as ``map<string,string>``; NULL where they are poison or missing."""
-    return F.from_json(F.col("Headers"), "map<string,string>", {"allowSingleQuotes": "false"})
+    text = F.ltrim(F.col("Headers"), F.lit("\ufeff"))
+    return F.from_json(text, "map<string,string>", {"allowSingleQuotes": "false"})
 
 
 def header(name: str) -> Column:
@@ -26,6 +33,43 @@ def header(name: str) -> Column:
 def message_id() -> Column:
     """The id that follows a message through its retries and hops: the header, else the row's ``Id``."""
     return F.coalesce(F.nullif(header(MESSAGE_ID), F.lit("")), F.col("Id")).alias("MessageId")
+
+
+def deterministic_id(*columns: Column | str) -> Column:
+    r"""An id made of key columns: the same key gives the same id for ever, on every machine and in every version.
+
+    So a message that is made again of the same order line is known to the outbox as the same message::
+
+        lines.select(deterministic_id("order", "line"), to_json(struct("*")).alias("Body"))
+
+    It is the UUID of version 5 (RFC 9562) of the columns as text in a JSON array: in Python ``uuid.uuid5(NAMESPACE,
+    '["4711","3"]')``. The array tells ``("a,b", "c")`` from ``("a", "b,c")`` and NULL from ``""``. (It is compact; letters
+    beyond ASCII stand as they are; control characters are escaped with capital digits, ``\u001F``.)
+
+    Columns become text by Spark's cast, so a type that is changed gives other ids: the integer 1 is ``1``, the double
+    ``1.0``, the decimal(9,2) ``1.00``. Large doubles are rounded before they come here, and 0.0 differs from -0.0: take
+    decimals or integers for keys. A timestamp is written in the session's time zone, and would give other ids in another
+    one: take ``unix_micros("placedAt")``. Binary columns are read as UTF-8, where different bytes may look the same: take
+    ``hex("hash")``.
+
+    :raises ConfigurationError: there is no column.
+    """
+    if not columns:
+        raise ConfigurationError(
+            "An id needs at least one key column, such as functions.deterministic_id('order', 'line')."
+        )
+    texts = [(F.col(each) if isinstance(each, str) else each).cast("string") for each in columns]
+    name = F.to_json(F.array(*texts)).cast("binary")
+    digest = F.sha1(F.concat(F.lit(NAMESPACE.bytes), name))
+    variant = F.translate(F.substring(digest, 17, 1), "0123456789abcdef", "89ab" * 4)
+    parts = (
+        F.substring(digest, 1, 8),
+        F.substring(digest, 9, 4),
+        F.concat(F.lit("5"), F.substring(digest, 14, 3)),
+        F.concat(variant, F.substring(digest, 18, 3)),
+        F.substring(digest, 21, 12),
+    )
+    return F.concat_ws("-", *parts).alias("MessageId")
 
 
 def message_type() -> Column:

@@ -1,6 +1,7 @@
 """Columns out of headers and bodies: what is there comes out, what is poison is NULL, and nothing is ever an error."""
 
 import json
+import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from sqlqueue_spark import functions
+from sqlqueue_spark.errors import ConfigurationError
 from tests.support.messages import HEADERS, MESSAGE_TYPE
 
 ROW = StructType(
@@ -138,6 +140,62 @@ def test_values_that_are_no_text_do_not_hide_the_headers_beside_them(rows, expec
     expect(frame, functions.header("after"), StringType(), ["a"] * len(values))
     ids = [*found[:3], "row-3", *found[4:6], "row-6"]
     expect(frame, functions.message_id(), StringType(), ids)
+
+
+def test_headers_behind_a_byte_order_mark_are_read_as_the_sink_reads_them(rows, expect):
+    expect(rows(("\ufeff" + headers_of(id="x"), None)), functions.message_id(), StringType(), ["x"])
+
+
+#: Two key columns, and the name of which their id is made.
+KEYS = {
+    ("4711", "3"): '["4711","3"]',
+    ("a,b", "c"): '["a,b","c"]',
+    ("a", "b,c"): '["a","b,c"]',
+    ('a","b', "c"): '["a\\",\\"b","c"]',
+    ("a\\", "c/d"): '["a\\\\","c/d"]',
+    (None, ""): '[null,""]',
+    ("", None): '["",null]',
+    ("null", ""): '["null",""]',
+    (None, None): "[null,null]",
+    ("é漢😀", "\u2028\x7f\x85"): '["é漢😀","\u2028\x7f\x85"]',
+    ("\n\t\b", "\x00\x1f"): '["\\n\\t\\b","\\u0000\\u001F"]',
+    (" a", "a "): '[" a","a "]',
+}
+
+
+def test_an_id_of_key_columns_is_the_uuid_5_of_their_json_array(spark):
+    frame = spark.createDataFrame([*KEYS], "order string, line string")
+    by_name, by_column = functions.deterministic_id("order", "line"), functions.deterministic_id(F.col("order"), frame["line"])  # fmt: skip
+    found = frame.select("order", "line", by_name, by_column.alias("again"))
+    assert found.columns == ["order", "line", "MessageId", "again"]
+    expected = {key: str(uuid.uuid5(functions.NAMESPACE, name)) for key, name in KEYS.items()}
+    assert len(set(expected.values())) == len(KEYS)
+    assert [tuple(row) for row in found.collect()] == [(*key, own, own) for key, own in expected.items()]
+
+
+def test_the_id_of_a_key_is_this_one_for_ever(spark):
+    """Any other would make every message new to every outbox."""
+    assert str(functions.NAMESPACE) == "6e0d3b5c-9a5f-4f0b-8f57-0c1d7a2e94b3"
+    frame = spark.sql("SELECT 4711 AS `order`, 3 AS line")
+    assert (
+        frame.select(functions.deterministic_id("order", "line")).first()[0]
+        == "3ea70edb-3a19-566d-ba3b-bd0dc4612f02"
+    )
+
+
+def test_a_key_is_what_spark_casts_it_to(spark):
+    frame = spark.sql(
+        "SELECT 1 AS a, 1.0d AS b, 1e10d AS c, -0.0d AS d, 1.00 AS e, true AS f, DATE'2025-01-02' AS g, "
+        "TIMESTAMP'2025-01-02 03:04:05.120' AS h, array(1, null) AS i"
+    )
+    name = '["1","1.0","1.0E10","-0.0","1.00","true","2025-01-02","2025-01-02 03:04:05.12","[1, null]"]'
+    (found,) = frame.select(functions.deterministic_id(*frame.columns)).first()
+    assert found == str(uuid.uuid5(functions.NAMESPACE, name))
+
+
+def test_an_id_of_nothing_is_refused():
+    with pytest.raises(ConfigurationError, match=r"^An id needs at least one key column, such as "):
+        functions.deterministic_id()
 
 
 @pytest.mark.parametrize(
