@@ -96,18 +96,28 @@ class Stage:
 
         :raises ConfigurationError: no source has opened the stage.
         """
-        mark = self.mark()
-        if mark is None:
-            raise ConfigurationError(
-                f"The stage {self._table} belongs to no batch: nobody would send what is put there; give the source the "
-                "sink's stream and database, and transactionMode sendsAtomicWithReceive."
-            )
+        mark = self._opened(self.mark())
         sealed = replace(
             mark,
             tasks=(*mark.tasks, *tasks),
             destinations=tuple(dict.fromkeys((*mark.destinations, *destinations))),
         )
         self._connection.modify(self._render("stage_seal"), (sealed.to_json(),), doing=self._doing)
+
+    def check_opened(self) -> None:
+        """Refuse to stage what nobody would send.
+
+        :raises ConfigurationError: no source has opened the stage.
+        """
+        self._opened(self.mark() if self.exists() else None)
+
+    def _opened(self, mark: Mark | None) -> Mark:
+        if mark is None:
+            raise ConfigurationError(
+                f"The stage {self._table} belongs to no batch: nobody would send what is put there; give the source the "
+                "sink's stream and database, and transactionMode sendsAtomicWithReceive."
+            )
+        return mark
 
     def move(self, claim: str) -> int:
         """Send what a claim has staged, and empty the stage; how many messages. Nothing when the stage is not its own.

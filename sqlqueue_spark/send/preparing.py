@@ -10,14 +10,15 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.outbox import OutboxTable
 from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.staging import check_one_database
+from sqlqueue_spark.send.staging import check_one_database, stage_table
+from sqlqueue_spark.stage import Stage
 
 
 def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
     """Find the tables that these addresses mean, and the outbox in each of their databases.
 
     :raises QueueError: a queue table or an outbox table is missing; the message says which.
-    :raises ConfigurationError: an address or a name cannot be.
+    :raises ConfigurationError: an address or a name cannot be, or no source has opened the stage of an atomic pipeline.
     """
     addresses = list(addresses)
     if options.transaction_mode == ATOMIC:
@@ -32,6 +33,9 @@ def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterabl
                     _check_outbox(options, opened[target])
             return opened[target]
 
+        if options.transaction_mode == ATOMIC:
+            with connected(Target.of(options)).transaction() as connection:
+                Stage(connection, stage_table(options)).check_opened()
         for address in addresses:
             destinations.find(address, connected)
 

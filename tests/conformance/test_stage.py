@@ -1,0 +1,438 @@
+"""The stage of an atomic pipeline: what a batch sends goes out with its claim, all or nothing."""
+
+import contextlib
+import dataclasses
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from sqlqueue_spark import faults, outboxes
+from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.options import ATOMIC, ConnectionOptions, SourceOptions
+from sqlqueue_spark.outgoing import outgoing
+from sqlqueue_spark.receive import Receiver
+from sqlqueue_spark.send import Destinations, prepare, seal, stage
+from sqlqueue_spark.stage import Mark, Stage, table_of
+from tests.support import tampering
+from tests.support.driver import STEPS, at_step, crash
+from tests.support.forwarding import NAME, STAGE, forwarding, staged
+from tests.support.messages import message_id, message_ids
+from tests.support.postgresql import PostgresEngine
+from tests.support.proxy import proxied
+from tests.support.sending import batch, composed, ids_in, options, send
+from tests.support.waiting import eventually
+
+SMALL = {"maxMessagesPerTrigger": "70", "minMessagesPerPartition": "20", "maxConcurrency": "3"}
+
+
+@pytest.fixture
+def billing(engine):
+    """An empty queue called billing."""
+    return engine.create_queue("billing")
+
+
+@contextlib.contextmanager
+def opened(engine):
+    """A stage that was just created, and its connection."""
+    with connect(Target.of(ConnectionOptions.parse({"url": engine.url}))) as connection:
+        found = Stage(connection, table_of(NAME, engine.default_schema))
+        with connection.transaction():
+            if not found.exists():
+                found.create()
+        yield connection, found
+
+
+def numbered(engine, numbers, queue="billing"):
+    """Messages as they are staged: the canonical name of the destination, and the row."""
+    given = engine.queue(queue)
+    ask = {"postgresql": "SELECT current_database()", "sqlserver": "SELECT DB_NAME()"}[engine.name]
+    name = f"{given.address}@[{engine.fetch(ask)[0][0]}]"
+    return name, [(name, outgoing({"NServiceBus.MessageId": message_id(number)}, b"x")) for number in numbers]
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+def test_only_rows_of_sealed_tasks_go_out_in_their_order(engine, billing):
+    with opened(engine) as (connection, found):
+        name, _ = numbered(engine, [])
+        with connection.transaction():
+            found.open("claim")
+        for task, numbers in (("a", range(0, 10, 2)), ("lost", range(100, 110)), ("b", range(1, 10, 2))):
+            with connection.transaction():
+                found.add(task, numbered(engine, numbers)[1])
+        with connection.transaction():
+            found.seal(["a", "b"], [name])
+            assert found.mark() == Mark(claim="claim", tasks=("a", "b"), destinations=(name,))
+        assert (billing.count(), staged(engine)) == (0, 21)
+        with connection.transaction():
+            assert found.move("claim") == 10
+        assert ids_in(billing) == message_ids([*range(0, 10, 2), *range(1, 10, 2)])
+        assert staged(engine) == 0
+        with connection.transaction():
+            assert found.move("claim") == 0
+    assert billing.count() == 10
+
+
+def test_two_sinks_of_one_batch_seal_what_is_theirs(engine, billing):
+    shipping = engine.create_queue("shipping")
+    with opened(engine) as (connection, found), connection.transaction():
+        found.open("claim")
+        for task, queue in (("a", "billing"), ("b", "shipping"), ("c", "billing")):
+            name, rows = numbered(engine, range(3), queue)
+            found.add(task, rows)
+            found.seal([task], [name])
+        mark = found.mark()
+        assert (mark.tasks, len(mark.destinations)) == (("a", "b", "c"), 2)
+        assert found.move("claim") == 9
+    assert ids_in(billing) == message_ids([0, 1, 2, 0, 1, 2])
+    assert ids_in(shipping) == message_ids(range(3))
+
+
+def test_the_stage_of_another_claim_is_not_moved_and_stays(engine, billing):
+    with opened(engine) as (connection, found), connection.transaction():
+        name, rows = numbered(engine, range(3))
+        found.open("theirs")
+        found.add("a", rows)
+        found.seal(["a"], [name])
+        assert found.move("ours") == 0
+    assert (billing.count(), staged(engine)) == (0, 4)
+    with opened(engine) as (connection, found), connection.transaction():
+        assert found.move("theirs") == 3
+    assert ids_in(billing) == message_ids(range(3))
+
+
+def test_opening_empties_the_stage_and_late_rows_of_before_never_count(engine, billing):
+    with opened(engine) as (connection, found), connection.transaction():
+        name, rows = numbered(engine, range(3))
+        found.open("first")
+        found.add("a", rows)
+        found.seal(["a"], [name])
+        found.open("second")
+        found.add("a twin of before", rows)
+        found.add("b", numbered(engine, [7])[1])
+        found.seal(["b"], [name])
+        assert found.move("second") == 1
+    assert ids_in(billing) == message_ids([7])
+
+
+def test_what_was_moved_and_rolled_back_is_on_the_stage_again(engine, billing):
+    with opened(engine) as (connection, found):
+        name, rows = numbered(engine, range(3))
+        with connection.transaction():
+            found.open("claim")
+            found.add("a", rows)
+            found.seal(["a"], [name])
+        assert found.move("claim") == 3
+        connection.rollback()
+        assert (billing.count(), staged(engine)) == (0, 4)
+        with connection.transaction():
+            assert found.move("claim") == 3
+    assert billing.count() == 3
+
+
+def test_more_rows_than_a_statement_takes_go_out_once_in_their_order(engine, billing):
+    with opened(engine) as (connection, found), connection.transaction():
+        name, rows = numbered(engine, range(9_001))
+        found.open("claim")
+        for start in range(0, 9_001, 4_000):
+            found.add("a", rows[start : start + 4_000])
+        found.seal(["a"], [name])
+        assert found.move("claim") == 9_001
+    assert ids_in(billing) == message_ids(range(9_001))
+
+
+def test_a_destination_that_is_not_there_any_more_keeps_its_messages_on_the_stage(engine, billing):
+    with opened(engine) as (connection, found):
+        name, rows = numbered(engine, range(3))
+        with connection.transaction():
+            found.open("claim")
+            found.add("a", rows)
+            found.seal(["a"], [name])
+        tampering.drop(billing)
+        with pytest.raises(QueueError) as caught, connection.transaction():
+            found.move("claim")
+        assert str(caught.value) == (
+            f"The destination {name} is not there any more, and its messages wait on the stage "
+            f"{STAGE}@[{engine.default_schema}]; create it again with: sqlqueue create {name!r}, and start the stream."
+        )
+        assert staged(engine) == 4
+        again = engine.create_queue("billing")
+        with connection.transaction():
+            assert found.move("claim") == 3
+    assert ids_in(again) == message_ids(range(3))
+
+
+def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
+    """What went over the stage is what a sender without one writes."""
+    end = datetime(2031, 5, 6, 7, 8, 9, 250_000, tzinfo=UTC)
+    columns = {
+        "Id": "0000000a-0000-4000-8000-00000000000b",
+        "Headers": '{"NServiceBus.ConversationId":"größe \\ud83d\\ude00","NServiceBus.TimeSent":"t","Url":"a\\/b"}',
+        "CorrelationId": "k",
+        "ReplyToAddress": "Sales",
+        "Expires": end,
+    }
+    rows = batch(range(1), **columns)
+    send(options(engine, queue="orders", outbox="none"), rows)
+    atomic = options(engine, queue="billing", transactionMode=ATOMIC, stream="Sales")
+    with opened(engine) as (connection, _):
+        found = Stage(connection, table_of("Sales", engine.default_schema))
+        with connection.transaction():
+            found.create()
+            found.open("claim")
+        seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, rows))])
+        with connection.transaction():
+            assert found.move("claim") == 1
+    assert billing.rows() == queue.rows()
+    assert queue.rows()[0].expires == end.replace(tzinfo=None)
+
+    # A time to be received counts from when it was staged.
+    before = datetime.now(UTC).replace(tzinfo=None)
+    with opened(engine) as (connection, _):
+        with connection.transaction():
+            found = Stage(connection, table_of("Sales", engine.default_schema))
+            found.open("next")
+        hour = batch([2], TimeToBeReceived=timedelta(hours=1))
+        seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, hour))])
+        with connection.transaction():
+            assert found.move("next") == 1
+    lasts = billing.rows()[1].expires - before
+    assert timedelta(minutes=59) < lasts < timedelta(minutes=61)
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+UNOPENED = (
+    "The stage Forward.Outgoing@[{schema}] belongs to no batch: nobody would send what is put there; give the source the "
+    "sink's stream and database, and transactionMode sendsAtomicWithReceive."
+)
+
+
+@pytest.mark.parametrize("created", [True, False], ids=["a stage that nobody opened", "no stage"])
+def test_a_sink_whose_source_is_not_atomic_is_told_so(engine, queue, created):
+    atomic = options(engine, transactionMode=ATOMIC, stream=NAME)
+    if created:
+        with opened(engine):
+            pass
+    with pytest.raises(ConfigurationError) as caught:
+        prepare(atomic, Destinations(atomic), ["orders"])
+    assert str(caught.value) == UNOPENED.format(schema=engine.default_schema)
+    if created:
+        with pytest.raises(ConfigurationError) as caught:
+            seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, batch(range(3))))])
+        assert str(caught.value) == UNOPENED.format(schema=engine.default_schema)
+    assert queue.count() == 0
+
+
+def test_a_destination_in_another_database_is_refused(engine, queue, elsewhere):
+    elsewhere.create_queue("billing")
+    named = {"endpoint.billing.url": elsewhere.url}
+    atomic = options(engine, transactionMode=ATOMIC, stream=NAME, **named)
+    with pytest.raises(ConfigurationError) as caught:
+        prepare(atomic, Destinations(atomic), ["orders", "billing"])
+    assert str(caught.value) == (
+        "The destination 'billing' lies in another database, which transactionMode sendsAtomicWithReceive cannot reach in "
+        "one transaction; send to it with receiveOnly and an outbox."
+    )
+
+
+@pytest.mark.parametrize("name", ["x" * 41, "é" * 21])
+def test_a_stream_whose_stage_would_have_too_long_a_name_is_refused(name):
+    given = {"url": "postgresql://h/d", "queue": "orders", "transactionMode": ATOMIC, "stream": name}
+    with pytest.raises(ConfigurationError) as caught:
+        Receiver(SourceOptions.parse(given))
+    assert str(caught.value) == (
+        f"The option stream is {name!r}, which is longer than the 40 bytes that leave room for the name of the table "
+        f"{name}.Outgoing; shorten it."
+    )
+
+
+def test_the_longest_and_oddest_name_of_a_stream_works(engine, queue, billing):
+    queue.insert(3)
+    with forwarding(engine, queue, stream="my]odd\"'; stream" + "x" * 24) as stream:
+        stream.drain()
+    assert ids_in(billing) == message_ids(range(3))
+
+
+# -- with its claim -------------------------------------------------------------------------------
+
+
+def test_a_batch_arrives_with_its_claim_s_end_and_not_before(engine, queue, billing):
+    queue.insert(10)
+    with forwarding(engine, queue) as stream:
+        assert stream.trigger()
+        assert (billing.count(), staged(engine)) == (0, 11)
+        assert not stream.trigger()
+        assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10)), 0, 0)
+
+
+def test_batches_arrive_in_order_at_several_destinations_once_each(engine, queue, billing):
+    shipping = engine.create_queue("shipping", schema="far")
+    queue.insert(300)
+    with forwarding(engine, queue, "billing", shipping.address, **SMALL) as stream:
+        stream.drain()
+    assert ids_in(shipping) == message_ids(range(0, 300, 2))
+    assert ids_in(billing) == message_ids(range(1, 300, 2))
+    assert (queue.count(), staged(engine)) == (0, 0)
+
+
+def test_a_pipeline_may_send_to_its_own_queue(engine, queue):
+    """Each message goes round once a batch; nothing is lost on the way."""
+    queue.insert(20)
+    with forwarding(engine, queue, "orders") as stream:
+        for _ in range(3):
+            assert stream.trigger()
+        stream.stop()
+    assert ids_in(queue) == message_ids(range(20))
+    assert min(queue.row_versions()) > 20
+
+
+EVERY_STEP = (*STEPS, faults.ROWS_STAGED, faults.STAGE_SEALED)
+
+
+@pytest.mark.parametrize("step", EVERY_STEP)
+def test_each_message_arrives_once_whatever_the_crash(engine, queue, billing, step):
+    """Other limits after each crash: the same claim once more would hide what was not deleted."""
+    shipping = engine.create_queue("shipping")
+    queue.insert(300)
+    with forwarding(engine, queue, "billing", "shipping", **SMALL) as stream:
+        limits = itertools.cycle((40, 100))
+
+        def die():
+            stream.options = dataclasses.replace(stream.options, max_messages_per_trigger=next(limits))
+            crash()
+
+        with at_step(step, die, on={1, 2, 4}):
+            stream.drain()
+        assert stream.crashes == 3
+    assert (ids_in(shipping), ids_in(billing)) == (
+        message_ids(range(0, 300, 2)),
+        message_ids(range(1, 300, 2)),
+    )
+    assert (queue.count(), staged(engine)) == (0, 0)
+
+
+@pytest.mark.parametrize("step", EVERY_STEP)
+def test_connections_that_are_cut_at_any_step_lose_and_double_nothing(engine, queue, billing, step):
+    queue.insert(100)
+    with forwarding(engine, queue, maxMessagesPerTrigger="30", minMessagesPerPartition="10") as stream:
+        with at_step(step, engine.cut_connections, on={1, 3}) as cuts:
+            stream.drain(survives=Exception)
+        assert cuts == [1, 3]
+    assert (sorted(ids_in(billing)), queue.count(), staged(engine)) == (message_ids(range(100)), 0, 0)
+
+
+def test_what_a_dead_process_had_sealed_and_logged_goes_out_in_one_transaction_with_its_claim(
+    postgresql, monkeypatch
+):
+    """Until the new process has committed, everybody else sees the messages at their source."""
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
+    queue.insert(10)
+    seen, move = [], Stage.move
+
+    def move_and_look(self, claim):
+        moved = move(self, claim)
+        seen.append((moved, queue.count(), billing.count()))
+        return moved
+
+    with forwarding(postgresql, queue) as stream:
+        assert stream.trigger()
+        stream.crash()
+        assert (queue.count(), billing.count(), staged(postgresql)) == (10, 0, 11)
+        monkeypatch.setattr(Stage, "move", move_and_look)
+        assert not stream.trigger()
+    assert seen == [(10, 10, 0)]
+    assert (queue.count(), ids_in(billing), staged(postgresql)) == (0, message_ids(range(10)), 0)
+
+
+def test_what_a_dead_process_had_sealed_and_not_logged_is_cleared_and_staged_anew(engine, queue, billing):
+    queue.insert(10)
+    with forwarding(engine, queue) as stream:
+        with at_step(faults.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
+            stream.trigger()
+        stream.crash()
+        assert (billing.count(), staged(engine)) == (0, 11)
+        assert queue.take(4).row_version == 4  # somebody else, in between
+        stream.drain()
+    assert ids_in(billing) == message_ids([each for each in range(10) if each != 3])
+    assert (queue.count(), staged(engine)) == (0, 0)
+
+
+@pytest.mark.parametrize("mode", ["receiveOnly", "none"])
+@pytest.mark.parametrize("logged", [True, False], ids=["logged", "not logged"])
+def test_a_batch_that_was_staged_is_sent_by_a_restart_in_another_mode(engine, queue, billing, mode, logged):
+    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    queue.insert(10)
+    with forwarding(engine, queue) as stream:
+        if logged:
+            assert stream.trigger()
+        else:
+            with at_step(faults.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
+                stream.trigger()
+        stream.crash()
+        stream.options = dataclasses.replace(stream.options, transaction_mode=mode)
+        queue.insert(5, start=10)
+        stream.drain()
+    assert (sorted(ids_in(billing)), queue.count()) == (message_ids(range(15)), 0)
+    assert staged(engine) == 0
+
+
+def test_a_batch_of_another_mode_is_finished_by_an_atomic_restart(engine, queue, billing):
+    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    queue.insert(10)
+    with forwarding(engine, queue, transactionMode="receiveOnly") as stream:
+        assert stream.trigger()
+        stream.crash()
+        stream.options = dataclasses.replace(stream.options, transaction_mode=ATOMIC)
+        queue.insert(5, start=10)
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(15)), 0, 0)
+
+
+@pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "commit lost"])
+def test_a_connection_that_breaks_at_the_settling_commit_sends_the_batch_once(postgresql, deliver):
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
+    queue.insert(50)
+    with (
+        proxied(postgresql.url) as proxy,
+        forwarding(PostgresEngine(proxy.url), queue, maxMessagesPerTrigger="20") as stream,
+        at_step(faults.DELETED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)),
+    ):
+        stream.drain()
+        assert (proxy.cuts, stream.crashes) == (1, 0)
+    assert (ids_in(billing), queue.count(), staged(postgresql)) == (message_ids(range(50)), 0, 0)
+
+
+def test_seen_from_outside_a_message_is_never_in_both_queues_nor_in_neither(postgresql):
+    """One statement looks at both, again and again, while atomic batches run."""
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
+    queue.insert(300)
+    both = "SELECT (SELECT count(*) FROM orders), (SELECT count(*) FROM billing)"
+    done, looking = threading.Event(), threading.Event()
+
+    def look():
+        seen = []
+        with psycopg.connect(postgresql.url, autocommit=True) as connection:
+            while not done.is_set():
+                seen.append(connection.execute(both).fetchone())
+                looking.set()
+        return seen
+
+    with ThreadPoolExecutor(1) as pool, forwarding(postgresql, queue, maxMessagesPerTrigger="20") as stream:
+        watcher = pool.submit(look)
+        try:
+            eventually(looking.is_set)
+            stream.drain()
+        finally:
+            done.set()
+        seen = watcher.result(60)
+    assert {source + destination for source, destination in seen} == {300}
+    assert len({source for source, _ in seen}) > 5, "the watcher saw too little to tell"
+    assert all(source % 20 == 0 for source, _ in seen)
+    assert ids_in(billing) == message_ids(range(300))
