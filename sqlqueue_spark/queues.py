@@ -151,11 +151,19 @@ class Queue:
         return deleted
 
     def ids(self, row_versions: Sequence[int]) -> dict[int, str]:
-        """The row ids of those of the rows that are there."""
+        """The row ids of those of the rows that are there.
+
+        :raises QueueError: one has none.
+        """
         runs = Runs((row_version, row_version) for row_version in row_versions)
-        return {
-            rv: row_id.lower() for rv, row_id in self._execute("ids", self._bound(runs), "checking rows of")
-        }
+        found = dict(self._execute("ids", self._bound(runs), "checking rows of"))
+        for row_version, row_id in found.items():
+            if row_id is None:
+                raise QueueError(
+                    f"The row with RowVersion {row_version} of {self.table.name} has no Id, by which its batch would be known "
+                    "again after a crash; give it one, or delete it."
+                )
+        return {row_version: row_id.lower() for row_version, row_id in found.items()}
 
     def identity(self) -> str | None:
         """What the table's name means now: a stream may outlive its table, which is then created again."""

@@ -223,3 +223,33 @@ def test_the_same_address_may_name_another_table_after_a_rename_and_keeps_its_me
         assert stream.ids() == row_ids([*range(10), *range(100, 104)])
         assert postgresql.queue("before").ids() == row_ids(range(10))
         assert row_id(104) not in stream.ids()
+
+
+def test_a_row_without_an_id_is_said_with_its_number(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} DROP CONSTRAINT orders_pkey")
+    queue.execute("ALTER TABLE {table} ALTER id DROP NOT NULL")
+    queue.insert(2)
+    queue.execute("UPDATE {table} SET id = NULL WHERE seq = 2")
+    with streaming(postgresql, queue) as stream:
+        with pytest.raises(QueueError) as caught:
+            stream.trigger()
+        name = f"orders@[public]@[{postgresql.url.rpartition('/')[2]}]"
+        assert str(caught.value) == (
+            f"The row with RowVersion 2 of {name} has no Id, by which its batch would be known again after a crash; "
+            "give it one, or delete it."
+        )
+        assert queue.count() == 2
+
+
+def test_numbers_that_are_widened_under_a_stream_go_on(postgresql):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} ALTER seq TYPE integer")
+    queue.insert(10)
+    with streaming(postgresql, queue, pollInterval="1ms") as stream:
+        assert stream.trigger()
+        stream.receiver.settle(stream.end(1))
+        queue.execute("ALTER TABLE {table} ALTER seq TYPE bigint")
+        queue.insert(10, start=10)
+        stream.drain()
+        assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(20)), 0, 0)

@@ -1,4 +1,4 @@
-SELECT array_agg(seq), array_agg(expired), array_agg(bytes)
+SELECT array_agg(seq::bigint), array_agg(expired), array_agg(bytes)
 FROM (
     SELECT seq,
            expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired,

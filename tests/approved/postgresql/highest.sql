@@ -1,1 +1,1 @@
-SELECT max(seq) FROM "public"."orders"
+SELECT max(seq)::bigint FROM "public"."orders"

@@ -1,4 +1,4 @@
-SELECT q.seq, q.bytes
+SELECT q.seq::bigint, q.bytes
 FROM unnest(?::bigint[], ?::bigint[]) WITH ORDINALITY AS run (first, last, position)
 CROSS JOIN LATERAL (
     SELECT seq, coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes
