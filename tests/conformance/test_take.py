@@ -84,6 +84,18 @@ def test_one_consumer_sees_strict_order_over_slices_statements_and_batches(engin
         assert [len(batch) for batch in stream.batches()] == [300, 300, 300, 100]
 
 
+def test_rows_that_lie_in_another_order_than_their_numbers_are_taken_in_order(postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(100)
+    tampering.delete(postgresql, queue, 1, 50)
+    postgresql.execute("VACUUM orders")
+    queue.insert(50, start=100)  # into the room of those that went
+    assert postgresql.fetch("SELECT seq FROM orders ORDER BY ctid")[0] == (101,)
+    with taking(postgresql, queue) as stream:
+        stream.drain()
+        assert stream.batches() == [list(range(51, 151))]
+
+
 def test_a_batch_holds_at_most_so_many_bytes(engine, queue):
     queue.insert(10, size=1000)
     with taking(engine, queue, maxBytesPerTrigger=str(3 * (HEADERS + 1000))) as stream:

@@ -1,14 +1,12 @@
-WITH batch AS MATERIALIZED (
-    SELECT seq
+DELETE FROM "public"."orders"
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid
     FROM "public"."orders"
     WHERE seq BETWEEN ? AND ?
     ORDER BY seq
     LIMIT ?
     FOR UPDATE SKIP LOCKED
-)
-DELETE FROM "public"."orders" AS q
-USING batch
-WHERE q.seq = batch.seq
+))
 RETURNING id::text AS "Id",
           NULL::text AS "CorrelationId",
           NULL::text AS "ReplyToAddress",
@@ -16,5 +14,5 @@ RETURNING id::text AS "Id",
           nullif(expires::timestamp, 'infinity') AS "Expires",
           headers::text AS "Headers",
           body AS "Body",
-          q.seq::bigint AS "RowVersion",
+          seq::bigint AS "RowVersion",
           expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired
