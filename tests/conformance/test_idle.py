@@ -9,7 +9,7 @@ import pytest
 
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import Receiver
+from sqlqueue_spark.receive import Receiver, Taker
 from tests.support.driver import streaming, watched_connections
 from tests.support.messages import row_ids
 
@@ -54,29 +54,35 @@ def idle(receiver, clock, seconds, start):
         clock.now += 0.01
 
 
+#: How a stream that claims looks, and one whose workers take.
+LOOKS = [(Receiver, "claiming from"), (Taker, "looking at")]
+
+
+@pytest.mark.parametrize("kind, look", LOOKS)
 @pytest.mark.parametrize("interval", [timedelta(seconds=1), timedelta(seconds=10)], ids=str)
-def test_an_idle_stream_looks_once_per_poll_interval_with_one_statement(engine, queue, interval):
+def test_an_idle_stream_looks_once_per_poll_interval_with_one_statement(engine, queue, interval, kind, look):
     options = SourceOptions.parse(
         {"url": engine.url, "queue": queue.address, "pollInterval": f"{interval.seconds}s"}
     )
     with counting() as (clock, said):
-        receiver = Receiver(options, clock=clock, sleep=clock.sleep)
+        receiver = kind(options, clock=clock, sleep=clock.sleep)
         idle(receiver, clock, 60, dict(INITIAL))
         said.clear()
         idle(receiver, clock, 600, dict(INITIAL))
         receiver.close()
-    assert {what for _, what in said} == {"claiming from"}
+    assert {what for _, what in said} == {look}
     pauses = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(said)]
     assert min(pauses) >= interval.total_seconds()
     assert max(pauses) <= interval.total_seconds() * 1.1 + 0.3
 
 
-def test_looks_at_an_empty_queue_back_off_from_50_milliseconds(engine, queue):
+@pytest.mark.parametrize("kind, look", LOOKS)
+def test_looks_at_an_empty_queue_back_off_from_50_milliseconds(engine, queue, kind, look):
     options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "1s"})
     with counting() as (clock, said):
-        receiver = Receiver(options, clock=clock, sleep=clock.sleep)
+        receiver = kind(options, clock=clock, sleep=clock.sleep)
         idle(receiver, clock, 5, dict(INITIAL))
-        looks = [time for time, what in said if what == "claiming from"]
+        looks = [time for time, what in said if what == look]
         receiver.close()
     pauses = [round(later - earlier, 2) for earlier, later in itertools.pairwise(looks)]
     assert pauses[:6] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0], abs=0.02)
