@@ -1,13 +1,8 @@
 """The job as a user runs it: by spark-submit, stopped by signals, configured by a file, wrong now and then."""
 
-import importlib.util
 import os
 import re
 import signal
-import subprocess
-import sys
-from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from chispa import assert_df_equality
@@ -17,66 +12,12 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.pipeline import sentence_of
-from tests.support.drivers.death import processes_of
+from tests.support.jobs import ROOT, Job, module_of
 from tests.support.messages import body, headers, message_id, row_id
 from tests.support.streams import logged, read_delta
-from tests.support.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
 SECRET = "hunter2"
-LINE = re.compile(r"batch=(\d+) messages=(\d+) rate=\d+/s waiting=(\d+) oldest=(\d+)s")
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # to start quickly rather than to run fast
-LONG = timedelta(seconds=120)
 COLUMNS = "Id", "Headers", "CAST(Body AS STRING) AS Body", "RowVersion", "MessageId", "MessageType", "CAST(SentAt AS STRING) AS SentAt"  # fmt: skip
-
-
-class Job:
-    """``spark-submit jobs/drain_to_delta.py`` in a session of its own."""
-
-    def __init__(self, url, folder, *arguments):
-        self.said = folder / f"job-{len(list(folder.glob('job-*.txt')))}.txt"
-        self.complained = self.said.with_suffix(".err")
-        environment = {**os.environ, "SPARK_CONF_DIR": "conf", "SQLQUEUE_URL": url, "JDK_JAVA_OPTIONS": QUICK}
-        command = [
-            *(Path(sys.executable).parent / "spark-submit", "--conf", "spark.ui.enabled=false"),
-            *("--conf", "spark.sql.codegen.wholeStage=false", "jobs/drain_to_delta.py"),
-            *("--config", "conf/drain_to_delta.toml", "--path", folder / "delta"),
-            *("--checkpoint", folder / "checkpoint", *arguments),
-        ]
-        with self.said.open("wb") as out, self.complained.open("wb") as err:
-            self.process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                start_new_session=True,
-            )  # fmt: skip
-
-    @property
-    def lines(self):
-        return self.said.read_text().splitlines()
-
-    @property
-    def batches(self):
-        """Of each progress line: batch, messages, waiting, age of the oldest."""
-        found = [LINE.fullmatch(line) for line in self.lines if line.startswith("batch=")]
-        assert all(found), self.report()
-        return [tuple(map(int, match.groups())) for match in found if match]
-
-    def report(self):
-        return self.said.read_text() + self.complained.read_text()
-
-    def goes_on(self, look):
-        """Wait until something is so, while the job runs."""
-
-        def looked():
-            assert self.process.poll() is None, self.report()
-            return look()
-
-        return eventually(looked, within=LONG)
-
-    def ended(self):
-        """The exit code; no process is left."""
-        code = self.process.wait(LONG.total_seconds())
-        eventually(lambda: not processes_of(self.process.pid))
-        return code
 
 
 @pytest.fixture
@@ -85,14 +26,12 @@ def job(tmp_path):
     started = []
 
     def start(url, *arguments):
-        started.append(Job(url, tmp_path, *arguments))
+        started.append(Job("drain_to_delta", url, tmp_path, "--path", tmp_path / "delta", *arguments))
         return started[-1]
 
     yield start
     for each in started:
-        for process in processes_of(each.process.pid):
-            process.kill()
-        each.process.wait()
+        each.kill()
 
 
 def open_transactions(engine):
@@ -164,30 +103,36 @@ def test_signals_stop_the_job_between_batches_and_each_message_is_in_delta_once(
 
 
 @pytest.mark.slow
-def test_a_job_that_fails_says_one_sentence_and_no_secret(postgresql, guarded_url, job):
-    """The password is right, and the role may do nothing."""
+@pytest.mark.parametrize(
+    "arguments,sentence",
+    [
+        ((), rf"User '{GUARDED_ROLE}' lacks a right at \S+ while looking at orders@.*\."),
+        (
+            ("--password", SECRET),
+            rf"The database at \S+ refused the login of user '{GUARDED_ROLE}'; check user and password\.",
+        ),
+        (
+            ("--queue", "nowhere"),
+            r"There is no queue table nowhere@\[public\] in this database; create it with: sqlqueue create 'nowhere', or .*\.",
+        ),
+    ],
+    ids=["the role may do nothing", "the password is wrong", "the table is missing"],
+)
+def test_a_job_that_fails_says_one_sentence_and_no_secret(postgresql, guarded_url, job, arguments, sentence):
     postgresql.create_queue()
-    denied = job(guarded_url, "--available-now")
-    assert denied.ended() == 1
+    failed = job(guarded_url, "--available-now", *arguments)
+    assert failed.ended() == 1
     # spark-submit shows all that the program says on its own standard output.
-    sentence = denied.lines[-1]
-    assert re.fullmatch(
-        rf"error: User '{GUARDED_ROLE}' lacks a right at \S+ while looking at orders@.*\.", sentence
-    )
-    assert len(denied.lines) == 2
-    assert "sesame" not in denied.report()
-    assert not re.search(r"Traceback|^\s+at \w+", denied.report(), re.MULTILINE)
+    assert re.fullmatch(f"error: {sentence}", failed.lines[-1])
+    assert len(failed.lines) == 2
+    assert "sesame" not in failed.report()
+    assert SECRET not in failed.report()
+    assert not re.search(r"Traceback|^\s+at \w+", failed.report(), re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def program():
-    """The job as a module; nothing of it runs."""
-    spec = importlib.util.spec_from_file_location("drain_to_delta", ROOT / "jobs" / "drain_to_delta.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("drain_to_delta")
 
 
 @pytest.fixture
@@ -268,36 +213,43 @@ def test_an_unknown_argument_and_a_missing_file_are_wrong_usage(refused):
     assert "File '/no/such.toml' does not exist." in refused("--config", "/no/such.toml")
 
 
+def configured(program, file, settings, given):
+    flags = {program.PLACES[name]: value for name, value in given.items()}
+    return program.configuration(program.SECTIONS, file, settings, flags)
+
+
 def test_the_command_line_wins_over_settings_and_settings_over_the_file(program, tmp_path):
     file = tmp_path / "job.toml"
     file.write_text(
-        '[source]\nqueue = "file"\nmaxConcurrency = 3\nclaimAhead = false\n[delta]\npath = "file"\navailableNow = false\n'
+        '[source]\nqueue = "file"\nmaxConcurrency = 3\nclaimAhead = false\nendpoint.B.schema = "t"\n[delta]\npath = "file"\navailableNow = false\n'
     )
     settings = (
         "source.queue=setting",
+        "source.maxconcurrency=2",
         "source.maxConcurrency=4",
         "delta.path=a=b.c",
         "source.queue.a.schema=s",
     )
     given = {"queue": "line", "url": "postgresql://x", "available_now": True, "checkpoint": None}
-    assert program.configuration(file, settings, given) == (
-        {
+    assert configured(program, file, settings, given) == {
+        "source": {
             "queue": "line",
             "maxConcurrency": "4",
             "claimAhead": "false",
             "queue.a.schema": "s",
+            "endpoint.B.schema": "t",
             "url": "postgresql://x",
         },
-        {"path": "a=b.c", "availableNow": "true"},
-    )
+        "delta": {"path": "a=b.c", "availableNow": "true"},
+    }
 
 
 def test_the_configuration_of_the_repository_is_complete_but_for_the_url(program):
     with pytest.raises(ConfigurationError, match=r"^The option url is required; "):
-        program.SourceOptions.parse(program.configuration(ROOT / "conf/drain_to_delta.toml", (), {})[0])
-    source, delta = program.configuration(ROOT / "conf/drain_to_delta.toml", (), {"url": "postgresql://x"})
-    assert program.SourceOptions.parse(source).queue == "orders"
-    assert program.DeltaOptions.parse(delta).path == "data/orders"
+        program.SourceOptions.parse(configured(program, ROOT / "conf/drain_to_delta.toml", (), {})["source"])
+    found = configured(program, ROOT / "conf/drain_to_delta.toml", (), {"url": "postgresql://x"})
+    assert program.SourceOptions.parse(found["source"]).queue == "orders"
+    assert program.DeltaOptions.parse(found["delta"]).path == "data/orders"
 
 
 @pytest.mark.parametrize(

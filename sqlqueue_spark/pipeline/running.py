@@ -1,26 +1,20 @@
-"""Source → transform → sink, put together: what a job, a notebook and a test run is the same few lines.
-
-::
-
-    query = write_delta(with_message_columns(read_queue(spark, options)), delta)
-    run_until_stopped(spark, query, stop_file)
-"""
+"""A query that runs until it is done or asked to stop: a line a batch, a stop between batches, totals at the end."""
 
 from __future__ import annotations
 
 import json
-import re
 import signal
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -30,21 +24,6 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 from pyspark.sql.streaming.query import StreamingQuery
-
-from sqlqueue_spark import functions
-from sqlqueue_spark.declaring import Options, boolean, option, text
-
-_OURS = re.compile(r"sqlqueue_spark\.errors\.\w+: (?P<sentence>.+)")
-_CALLING = re.compile(r"\AAn error occurred while calling \S+\.\n: ")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeltaOptions(Options):
-    """Where a stream's rows go."""
-
-    path: str = option("Folder of the Delta table.", parse=text)
-    checkpoint: str = option("Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text)  # fmt: skip
-    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,34 +35,21 @@ class Totals:
     seconds: float
     steady: float | None
 
-
-def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """A stream of the messages of a queue table; the options are those of ``format("sqlqueue")``."""
-    return spark.readStream.format("sqlqueue").options(**options).load()
-
-
-def with_message_columns(messages: DataFrame) -> DataFrame:
-    """The columns of the table, and what most readers look for first."""
-    return messages.withColumns(
-        {
-            "MessageId": functions.message_id(),
-            "MessageType": functions.message_type(),
-            "SentAt": functions.sent_at(),
-            "IngestedAt": F.current_timestamp(),
-        }
-    )
+    def __str__(self) -> str:
+        """All but the messages, as ``key=value``."""
+        rate = round(self.messages / self.seconds) if self.seconds else 0
+        steady = "" if self.steady is None else f" steady={round(self.steady)}/s"
+        return f"batches={self.batches} seconds={self.seconds:.1f} rate={rate}/s{steady}"
 
 
-def write_delta(messages: DataFrame, delta: DeltaOptions) -> StreamingQuery:
-    """Start writing a stream into a Delta table, exactly once: Delta drops a batch that it already has."""
-    writer = (
-        messages.writeStream.format("delta")
-        .outputMode("append")
-        .option("checkpointLocation", delta.checkpoint)
-    )
-    if delta.available_now:
-        writer = writer.trigger(availableNow=True)
-    return writer.start(delta.path)
+@contextmanager
+def stoppable(source: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Path]]:
+    """A source's options with a ``stopFile``, and that file: their own, or one that lasts as long as the block."""
+    named = next((value for name, value in source.items() if name.lower() == "stopfile"), None)
+    with tempfile.TemporaryDirectory(prefix="sqlqueue-") as folder:
+        stop_file = Path(named or Path(folder) / "stop")
+        others = {name: value for name, value in source.items() if name.lower() != "stopfile"}
+        yield {**others, "stopFile": str(stop_file)}, stop_file
 
 
 def run_until_stopped(
@@ -113,15 +79,6 @@ def run_until_stopped(
         spark.streams.removeListener(progress)
         stop_file.unlink(missing_ok=True)
     return progress.totals(time.monotonic() - began)
-
-
-def sentence_of(error: BaseException) -> str:
-    """The one sentence of ours in an error that came through Spark, or the first line of somebody else's."""
-    found = list(_OURS.finditer(str(error)))
-    if found:
-        return found[-1]["sentence"]
-    said = _CALLING.sub("", str(error)).strip()
-    return (said.splitlines() or [type(error).__name__])[0]
 
 
 def progress_line(progress: StreamingQueryProgress) -> str:

@@ -1,0 +1,90 @@
+"""The pieces between which messages flow: a queue, the columns that readers want, a Delta table, other queues."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sqlqueue_spark import functions
+from sqlqueue_spark.declaring import Options, boolean, option, text
+from sqlqueue_spark.messages import MESSAGE_ID
+from sqlqueue_spark.sink import SqlQueueSink
+
+#: Columns of the row in which a message came, and those of :func:`with_message_columns`.
+_OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaOptions(Options):
+    """Where a stream's rows go."""
+
+    path: str = option("Folder of the Delta table.", parse=text)
+    checkpoint: str = option("Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text)  # fmt: skip
+    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+
+
+def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """A stream of the messages of a queue table; the options are those of ``format("sqlqueue")``."""
+    return spark.readStream.format("sqlqueue").options(**options).load()
+
+
+def with_message_columns(messages: DataFrame) -> DataFrame:
+    """The columns of the table, and what most readers look for first."""
+    return messages.withColumns(
+        {
+            "MessageId": functions.message_id(),
+            "MessageType": functions.message_type(),
+            "SentAt": functions.sent_at(),
+            "IngestedAt": F.current_timestamp(),
+        }
+    )
+
+
+def as_outgoing(messages: DataFrame) -> DataFrame:
+    """Received messages as the sink takes them: what belongs to the row they came in is dropped, the message goes on.
+
+    Headers, and with them the message id, Body, Expires, CorrelationId and ReplyToAddress stay. A message whose headers
+    hold no id goes on under the Id of its row, which an outbox needs. Columns of :func:`with_message_columns` are dropped
+    too, but a ``MessageId`` that is there is the caller's and stays.
+    """
+    names = {name.lower() for name in messages.columns}
+    if "messageid" not in names and {"id", "headers"} <= names:
+        messages = messages.withColumn("MessageId", _id_beside_headers())
+    return messages.drop(*_OF_THE_ROW)
+
+
+def write_delta(messages: DataFrame, delta: DeltaOptions) -> StreamingQuery:
+    """Start writing a stream into a Delta table, exactly once: Delta drops a batch that it already has."""
+    writer = (
+        messages.writeStream.format("delta")
+        .outputMode("append")
+        .option("checkpointLocation", delta.checkpoint)
+    )
+    if delta.available_now:
+        writer = writer.trigger(availableNow=True)
+    return writer.start(delta.path)
+
+
+def send(
+    messages: DataFrame, sink: SqlQueueSink, checkpoint: str, *, available_now: bool = False
+) -> StreamingQuery:
+    """Start sending a stream to queue tables.
+
+    :param checkpoint: folder of the stream's checkpoint, its own alone.
+    :param available_now: send what is there now and end, instead of running on.
+    """
+    writer = messages.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
+    if available_now:
+        writer = writer.trigger(availableNow=True)
+    return writer.start()
+
+
+def _id_beside_headers() -> Column:
+    """The message id where the headers hold none. Else NULL: the sink reads it there, and nothing is parsed here."""
+    told = F.col("Headers").rlike(f'"{re.escape(MESSAGE_ID)}":"[^"]')
+    return F.when(told, F.lit(None)).otherwise(functions.message_id())

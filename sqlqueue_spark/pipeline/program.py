@@ -1,0 +1,113 @@
+"""What the programs under ``jobs/`` share: a TOML file, a command line that wins over it, errors as one sentence."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships neither
+from pyspark.errors import PySparkException
+
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.pipeline.sentences import sentence_of
+
+Command = Callable[..., Any]
+
+
+def common_flags(command: Command) -> Command:
+    """What every program takes; its parameters are ``config``, ``settings``, ``debug`` and those of the flags."""
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    for flag in reversed(
+        (
+            click.option("--config", type=file, help="TOML file."),
+            click.option("--url", envvar="SQLQUEUE_URL", help="Database of the queue (or SQLQUEUE_URL)."),
+            click.option("--password", envvar="SQLQUEUE_PASSWORD", help="Its password (or SQLQUEUE_PASSWORD)."),
+            click.option("--queue", help="Address of the queue table."),
+            click.option("--checkpoint", help="Folder of the checkpoint."),
+            click.option("--available-now", is_flag=True, help="Take what is there now and end."),
+            click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any key of the configuration."),
+            click.option("--debug", is_flag=True, help="Show the stack trace of an error."),
+        )
+    ):  # fmt: skip
+        command = flag(command)
+    return command
+
+
+def configuration(
+    names: Sequence[str],
+    config: Path | None,
+    settings: Sequence[str],
+    given: Mapping[str, str | bool | None],
+) -> dict[str, dict[str, str]]:
+    """The options of each section; the command line wins over the file, and a flag over ``--set``.
+
+    :param names: the sections there are.
+    :param settings: what came with ``--set``.
+    :param given: flags by the ``section.key`` that they stand for; those that were not given are None or False.
+    :raises ConfigurationError: the file or a ``--set`` is malformed. What the options say is not looked at here.
+    """
+    sections: dict[str, dict[str, str]] = {name: {} for name in names}
+    if config is not None:
+        for name, values in _loaded(config).items():
+            if name not in sections or not isinstance(values, dict):
+                known = ", ".join(f"[{each}]" for each in names)
+                raise ConfigurationError(
+                    f"The configuration {config} has no section [{name}]; there are {known}."
+                )
+            for key, value in _flat(values):
+                _put(sections[name], key, value)
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        section, dot, key = name.partition(".")
+        if not (equals and dot) or section not in sections:
+            said = f"--set {name}=…" if equals else "A --set without ="  # what stands there may be a secret
+            *some, last = (f"{each}.KEY=VALUE" for each in names)
+            raise ConfigurationError(f"{said} cannot be read; write {', '.join(some)} or {last}.")
+        _put(sections[section], key, value)
+    for place, told in given.items():
+        if told:
+            section, _, key = place.partition(".")
+            _put(sections[section], key, told)
+    return sections
+
+
+@contextmanager
+def exiting(code: int, debug: bool) -> Iterator[None]:
+    """End the program with a code and one sentence on stderr when something fails within; ``debug`` shows all of it."""
+    try:
+        yield
+    except (SqlQueueError, PySparkException, Py4JError) as error:
+        if debug:
+            raise
+        click.echo(f"error: {sentence_of(error)}", err=True)
+        sys.exit(code)
+
+
+def _loaded(config: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:  # TOML's own, or no UTF-8
+        raise ConfigurationError(
+            f"The configuration {config} is not valid TOML ({error}); correct it."
+        ) from error
+
+
+def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+    """Keys with dots, which TOML takes for tables in tables, as one name: ``endpoint.Billing.schema``."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        else:
+            yield before + key, value
+
+
+def _put(options: dict[str, str], key: str, value: object) -> None:
+    """Set an option, and forget one of the same name in other letters."""
+    for same in [each for each in options if each.lower() == key.lower()]:
+        del options[same]
+    options[key] = str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,86 @@
+"""The programs under ``jobs/`` as a user runs them, and as modules."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from tests.support.drivers.death import processes_of
+from tests.support.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+LINE = re.compile(r"batch=(\d+) messages=(\d+) rate=\d+/s waiting=(\d+) oldest=(\d+)s")
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # to start quickly rather than to run fast
+LONG = timedelta(seconds=120)
+T = TypeVar("T")
+
+
+class Job:
+    """``spark-submit`` of one of the programs under ``jobs/``, in a session of its own."""
+
+    def __init__(self, program: str, url: str, folder: Path, *arguments: object) -> None:
+        self.said = folder / f"job-{len(list(folder.glob('job-*.txt')))}.txt"
+        self.complained = self.said.with_suffix(".err")
+        environment = {**os.environ, "SPARK_CONF_DIR": "conf", "SQLQUEUE_URL": url, "JDK_JAVA_OPTIONS": QUICK}
+        command = [
+            *(str(Path(sys.executable).parent / "spark-submit"), "--conf", "spark.ui.enabled=false"),
+            *("--conf", "spark.sql.codegen.wholeStage=false", f"jobs/{program}.py"),
+            *("--config", f"conf/{program}.toml", "--checkpoint", str(folder / "checkpoint")),
+            *map(str, arguments),
+        ]
+        with self.said.open("wb") as out, self.complained.open("wb") as err:
+            self.process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                start_new_session=True,
+            )  # fmt: skip
+
+    @property
+    def lines(self) -> list[str]:
+        return self.said.read_text().splitlines()
+
+    @property
+    def batches(self) -> list[tuple[int, ...]]:
+        """Of each progress line: batch, messages, waiting, age of the oldest."""
+        found = [LINE.fullmatch(line) for line in self.lines if line.startswith("batch=")]
+        assert all(found), self.report()
+        return [tuple(map(int, match.groups())) for match in found if match]
+
+    def report(self) -> str:
+        return self.said.read_text() + self.complained.read_text()
+
+    def goes_on(self, look: Callable[[], T]) -> T:
+        """Wait until something is so, while the job runs."""
+
+        def looked() -> T:
+            assert self.process.poll() is None, self.report()
+            return look()
+
+        return eventually(looked, within=LONG)
+
+    def kill(self) -> None:
+        """Whatever is left of it."""
+        for process in processes_of(self.process.pid):
+            process.kill()
+        self.process.wait()
+
+    def ended(self) -> int:
+        """The exit code; no process is left."""
+        code = self.process.wait(LONG.total_seconds())
+        eventually(lambda: not processes_of(self.process.pid))
+        return code
+
+
+def module_of(program: str) -> ModuleType:
+    """A program as a module; nothing of it runs."""
+    spec = importlib.util.spec_from_file_location(program, ROOT / "jobs" / f"{program}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
