@@ -13,17 +13,12 @@ from types import MappingProxyType
 import pytest
 
 from tests.support.drivers.death import processes_of
+from tests.support.quick_java import quick
 from tests.support.waiting import eventually
 
 _ROOT = Path(__file__).parents[2]
 PATIENCE = timedelta(seconds=150)
 NONE: Mapping[str, str] = MappingProxyType({})
-#: Quick to start rather than fast: a child lives for some seconds.
-_QUICK = {
-    "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "PYSPARK_SUBMIT_ARGS": "--conf spark.sql.codegen.wholeStage=false --conf spark.sql.codegen.factoryMode=NO_CODEGEN "
-    "--conf spark.sql.adaptive.enabled=false --conf spark.databricks.delta.stats.collect=false pyspark-shell",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +42,7 @@ class Drain:
                 [sys.executable, "-m", "tests.support.drivers.drain", "--url", self.url, "--queue", self.queue,
                  "--folder", str(self.folder), "--sink", self.sink, "--limit", str(limit), "--mode", self.mode],
                 cwd=_ROOT,
-                env=os.environ | _QUICK | {"PYTHONPATH": str(_ROOT)} | dict(orders),
+                env=os.environ | quick() | {"PYTHONPATH": str(_ROOT)} | dict(orders),
                 stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
             try:
