@@ -1,0 +1,281 @@
+"""The sink under Spark: for ``foreachBatch`` and for ``df.write``, the same messages in the same queues, each once."""
+
+import json
+import pickle
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from chispa import assert_df_equality
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+
+from sqlqueue_spark import outboxes
+from sqlqueue_spark.embedded import GUARDED_ROLE
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.sink import SqlQueueSink
+from tests.conftest import GUARDED_PASSWORD
+from tests.support.forwarding import staged
+from tests.support.messages import body, headers, message_ids
+from tests.support.outboxes import OutboxRows
+from tests.support.sending import ids_in
+from tests.support.streams import drain, logged, stream, to_each
+
+
+@pytest.fixture
+def sent(engine, queue):
+    """The outbox table of the endpoint Sales beside the queue orders, both empty."""
+    return create_outbox(engine, "Sales")
+
+
+def create_outbox(engine, endpoint):
+    outboxes.create(ConnectionOptions.parse({"url": engine.url}), endpoint)
+    return OutboxRows(engine, endpoint)
+
+
+def orders(spark, numbers, parts=2):
+    """Bodies and message ids, in several tasks."""
+    rows = [(body(number), each) for number, each in zip(numbers, message_ids(numbers), strict=True)]
+    return spark.createDataFrame(rows, "Body binary, MessageId string").repartition(parts)
+
+
+def write(frame, engine, **options):
+    given = {"url": engine.url, "endpoint": "Sales", "queue": "orders", **options}
+    frame.write.format("sqlqueue").options(**given).mode("append").save()
+
+
+def peek(spark, engine, queue):
+    return spark.read.format("sqlqueue").options(url=engine.url, queue=queue.address).load()
+
+
+def refusal(action):
+    """The package's sentence within what Spark makes of it."""
+    with pytest.raises(PySparkException) as caught:
+        action()
+    found = re.findall(r"sqlqueue_spark\.errors\.\w+: (.*)$", str(caught.value), re.MULTILINE)
+    assert found, str(caught.value)
+    return found[-1]
+
+
+# -- a batch --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
+def test_a_batch_that_is_called_again_sends_nothing(spark, engine, queue, sent, outbox):
+    sink = SqlQueueSink(url=engine.url, queue="orders", endpoint="Sales", outbox=outbox)
+    for _ in range(2):
+        sink(orders(spark, range(500)), 7)
+    sink(orders(spark, range(600)), 8)
+    assert sorted(ids_in(queue)) == message_ids(range(600))
+    assert sent.ids() == set(message_ids(range(600)))
+
+
+def test_what_is_written_twice_arrives_once_and_is_what_a_reader_reads(spark, engine, queue, sent):
+    frame = orders(spark, range(50)).select("*", F.lit(None).alias("Headers"))
+    for _ in range(2):
+        write(frame, engine)
+    read = peek(spark, engine, queue)
+    ours = read.select("Body", F.get_json_object("Headers", "$['NServiceBus.MessageId']").alias("MessageId"))
+    assert_df_equality(ours, orders(spark, range(50)), ignore_row_order=True, ignore_nullable=True)
+
+
+def test_every_column_of_a_frame_arrives(spark, engine, queue, sent):
+    """A time is a moment whatever the session's time zone; a map and JSON are the same headers."""
+    shipping = engine.create_queue("shipping")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.sql(
+            """
+            SELECT '{"a":1}' AS Body, map('Url', 'a/b', 'Ü', '😀') AS Headers, 'm' AS MessageId, 'shipping' AS Destination,
+                   '0000000a-0000-4000-8000-00000000000b' AS Id, 'k' AS CorrelationId, 'Sales' AS ReplyToAddress,
+                   timestamp '2031-07-01 08:00:00.25' AS Expires
+            """
+        )
+        write(frame, engine, messageType="Sales.Shipped, Sales")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    (row,) = shipping.rows()
+    assert (str(row.id), row.body, queue.count()) == ("0000000a-0000-4000-8000-00000000000b", b'{"a":1}', 0)
+    assert row.expires == datetime(2031, 7, 1, 12, 0, 0, 250_000)  # noqa: DTZ001 -- the column has no zone; it means UTC
+    assert {'"Url":"a\\/b"', '"Ü":"\\ud83d\\ude00"'} <= set(row.headers[1:-1].split(","))
+    found = json.loads(row.headers)
+    assert {name: found["NServiceBus." + name] for name in ("MessageId", "CorrelationId", "ReplyToAddress",
+            "ContentType", "EnclosedMessageTypes", "OriginatingEndpoint")} == {
+        "MessageId": "m", "CorrelationId": "k", "ReplyToAddress": "Sales", "ContentType": "application/json",
+        "EnclosedMessageTypes": "Sales.Shipped, Sales", "OriginatingEndpoint": "Sales",
+    }  # fmt: skip
+
+
+def test_an_interval_is_a_time_to_be_received(spark, engine, queue, sent):
+    frame = spark.sql(
+        "SELECT 'x' AS Body, id AS MessageId, i AS TimeToBeReceived FROM VALUES ('a', INTERVAL '1:30' HOUR TO MINUTE), ('b', NULL) AS t(id, i)"
+    )
+    now = datetime.now(UTC).replace(tzinfo=None)
+    write(frame, engine)
+    ends = {json.loads(row.headers)["NServiceBus.MessageId"]: row.expires for row in queue.rows()}
+    assert ends["b"] is None
+    assert abs(ends["a"] - now - timedelta(hours=1, minutes=30)) < timedelta(minutes=1)
+    spans = [json.loads(row.headers).get("NServiceBus.TimeToBeReceived") for row in queue.rows()]
+    assert set(spans) == {"01:30:00", None}
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+def test_of_three_destinations_one_is_missing_and_nothing_is_sent_at_all(spark, engine, queue, sent):
+    shipping = engine.create_queue("shipping")
+    to = F.element_at(F.array(*map(F.lit, ("orders", "shipping", "nowhere"))), F.hash("MessageId") % 2 + 2)
+    frame = orders(spark, range(500)).withColumn("Destination", to)
+    assert frame.select("Destination").distinct().count() == 3
+    sink = SqlQueueSink(url=engine.url, endpoint="Sales")
+    with pytest.raises(QueueError) as caught:
+        sink(frame, 1)
+    assert str(caught.value) == (
+        f"There is no queue table nowhere@[{engine.default_schema}] to send to; create it with: sqlqueue create 'nowhere', "
+        "or correct the destination or its schema. Nothing of this batch was sent."
+    )
+    assert (queue.count(), shipping.count(), sent.ids()) == (0, 0, set())
+
+    # Once it is there, the same sink sends the same batch.
+    nowhere = engine.create_queue("nowhere")
+    sink(frame, 1)
+    gone = sorted([*ids_in(queue), *ids_in(shipping), *ids_in(nowhere)])
+    assert gone == message_ids(range(500))
+    assert min(queue.count(), shipping.count(), nowhere.count()) > 0
+
+
+def test_a_missing_outbox_table_and_an_unknown_column_are_refused_before_anything_is_sent(
+    spark, engine, queue
+):
+    sink = SqlQueueSink(url=engine.url, queue="orders", endpoint="Sales")
+    with pytest.raises(
+        QueueError, match=r"^There is no outbox table .*; create it with: sqlqueue outbox create"
+    ):
+        sink(orders(spark, range(3)), 1)
+    with pytest.raises(ConfigurationError, match="A message has no column 'Bodi'; did you mean Body"):
+        sink(orders(spark, range(3)).withColumn("Bodi", F.lit("x")), 1)
+    unknown = orders(spark, range(3)).withColumn("Bodi", F.lit("x"))
+    assert refusal(lambda: write(unknown, engine)) == "A message has no column 'Bodi'; did you mean Body?"
+    assert queue.count() == 0
+
+
+def test_a_queue_cannot_be_overwritten(spark, engine, queue, sent):
+    queue.insert(3)
+    writer = orders(spark, range(3)).write.format("sqlqueue").mode("overwrite")
+    said = refusal(writer.options(url=engine.url, queue="orders", endpoint="Sales").save)
+    assert said == (
+        "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it with: sqlqueue purge "
+        "QUEUE."
+    )
+    assert queue.count() == 3
+
+
+def test_a_batch_job_is_not_atomic_with_a_receive_that_it_does_not_have(spark, engine, queue):
+    said = refusal(
+        lambda: write(orders(spark, range(3)), engine, transactionMode="sendsAtomicWithReceive", stream="s")
+    )
+    assert said == (
+        "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave it out of a batch job, "
+        "where an outbox keeps a repeated write from sending twice."
+    )
+
+
+# -- secrets, pickle ------------------------------------------------------------------------------
+
+
+def test_a_sink_pickles_and_tells_no_secret(spark, postgresql, guarded_url):
+    """As Spark Connect does it: what is called has been pickled, after it was called too."""
+    queue = postgresql.create_queue()
+    create_outbox(postgresql, "Sales")
+    postgresql.execute(f"GRANT INSERT ON orders TO {GUARDED_ROLE}")
+    postgresql.execute(f"GRANT USAGE ON SEQUENCE orders_seq_seq TO {GUARDED_ROLE}")
+    postgresql.execute(f'GRANT SELECT, INSERT ON "Sales_OutboxData" TO {GUARDED_ROLE}')
+    sink = SqlQueueSink(
+        url=guarded_url.replace(f":{GUARDED_PASSWORD.replace(' ', '%20')}@", "@"),
+        password=GUARDED_PASSWORD,
+        queue="orders",
+        endpoint="Sales",
+        options={"endpoint.Billing.url": guarded_url},
+        disableCleanup=True,
+    )
+    for number in range(2):
+        sink = pickle.loads(cloudpickle.dumps(sink))  # noqa: S301 -- as Spark sends it
+        sink(orders(spark, range(number * 10, number * 10 + 20)), number)
+        assert "sesame" not in f"{sink!r} {sink}"
+    assert sorted(ids_in(queue)) == message_ids(range(30))
+    postgresql.execute(f"REVOKE INSERT ON orders FROM {GUARDED_ROLE}")
+    with pytest.raises(PySparkException, match="User 'guarded' lacks a right") as caught:
+        sink(orders(spark, range(100)), 3)
+    assert "sesame" not in str(caught.value)
+
+
+# -- forwarding -----------------------------------------------------------------------------------
+
+
+def forwarded(frame):
+    return frame.select("Headers", "Body")
+
+
+@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
+def test_a_queue_is_forwarded_and_a_replay_of_everything_doubles_nothing(
+    spark, engine, queue, tmp_path, outbox
+):
+    """The last batch is done a second time, as if Spark had died before it could log it."""
+    billing = engine.create_queue("billing")
+    create_outbox(engine, "Forward")
+    sink = SqlQueueSink(url=engine.url, queue="billing", endpoint="Forward", outbox=outbox)
+
+    def twice(batch, number):
+        kept = forwarded(batch).persist()
+        sink(kept, number)
+        sink(kept, number)
+
+    queue.insert(250)
+    drain(to_each(stream(spark, engine, queue, maxMessagesPerTrigger=100), tmp_path, twice))
+    assert (sorted(ids_in(billing)), queue.count()) == (message_ids(range(250)), 0)
+    assert logged(tmp_path, "commits") == [0, 1, 2]
+
+
+def test_a_queue_is_forwarded_atomically_to_several_queues_with_the_same_headers(
+    spark, engine, queue, tmp_path
+):
+    there = {name: engine.create_queue(name) for name in ("even", "odd")}
+    queue.insert(250)
+    sink = SqlQueueSink(url=engine.url, transactionMode="sendsAtomicWithReceive", stream="Forward")
+
+    def split(batch, number):
+        to = F.when(batch.RowVersion % 2 == 0, "even").otherwise("odd")
+        sink(
+            batch.select("Headers", "Body", "RowVersion").withColumn("Destination", to).drop("RowVersion"),
+            number,
+        )
+
+    options = {"transactionMode": "sendsAtomicWithReceive", "stream": "Forward"}
+    frame = stream(spark, engine, queue, maxMessagesPerTrigger=100, minMessagesPerPartition=30, **options)
+    drain(to_each(frame, tmp_path, split))
+    assert (queue.count(), staged(engine)) == (0, 0)
+    for name, numbers in (("odd", range(0, 250, 2)), ("even", range(1, 250, 2))):
+        rows = there[name].rows()
+        assert [row.body for row in rows] == [body(number) for number in numbers]
+        assert [json.loads(row.headers) for row in rows] == [
+            json.loads(headers(number)) for number in numbers
+        ]
+
+
+def test_an_atomic_sink_behind_another_source_is_refused_and_the_queue_stays(spark, engine, queue, tmp_path):
+    engine.create_queue("billing")
+    queue.insert(10)
+    sink = SqlQueueSink(
+        url=engine.url, queue="billing", transactionMode="sendsAtomicWithReceive", stream="Forward"
+    )
+    writer = to_each(
+        stream(spark, engine, queue), tmp_path, lambda batch, number: sink(forwarded(batch), number)
+    )
+    assert refusal(lambda: drain(writer)) == (
+        f"The stage Forward.Outgoing@[{engine.default_schema}] belongs to no batch: nobody would send what is put there; "
+        "give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive."
+    )
+    assert queue.count() == 10
