@@ -22,15 +22,11 @@ def chunks(messages: Iterable[Composed]) -> Iterator[list[Composed]]:
     for message in messages:
         if chunk and message.message_id != chunk[-1].message_id:
             copies_begin = len(chunk)
-        row = message.row
-        size += len(row.headers) + (len(row.body) if row.body else 0)
+        size += message.size
         chunk.append(message)
         if (len(chunk) > CHUNK or size > _CHUNK_BYTES) and copies_begin:
             yield chunk[:copies_begin]
-            chunk, size, copies_begin = chunk[copies_begin:], _size(chunk[copies_begin:]), 0
+            chunk, copies_begin = chunk[copies_begin:], 0
+            size = sum(each.size for each in chunk)
     if chunk:
         yield chunk
-
-
-def _size(messages: Iterable[Composed]) -> int:
-    return sum(len(each.row.headers) + len(each.row.body or b"") for each in messages)

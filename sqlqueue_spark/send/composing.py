@@ -8,10 +8,11 @@ from __future__ import annotations
 import itertools
 import re
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple, NoReturn
+from functools import partial
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -53,12 +54,27 @@ _READ = (
 )
 
 
-class Composed(NamedTuple):
-    """A message, where it goes, and the id by which it is sent only once."""
+class Composed:
+    """A message, where it goes, and the id by which it is sent only once. Its row is made when it is asked for.
 
-    message_id: str
-    destination: str
-    row: Outgoing
+    Of a batch that comes again most messages were sent before, and their rows are never made.
+    """
+
+    __slots__ = ("_make", "_row", "destination", "message_id", "size")
+
+    def __init__(self, message_id: str, destination: str, size: int, make: Callable[[], Outgoing]) -> None:
+        """:param size: about how many bytes the row will have."""
+        self.message_id = message_id
+        self.destination = destination
+        self.size = size
+        self._make = make
+        self._row: Outgoing | None = None
+
+    @property
+    def row(self) -> Outgoing:
+        if self._row is None:
+            self._row = self._make()
+        return self._row
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,36 +95,58 @@ class Composer:
         standard = self._standard()
         ids = new_ids(3 * batch.num_rows)
         rows = zip(*(self._values(batch, name) for name in _READ), strict=False)
-        expires_given = "Expires" in self.columns.names
-        for body, given, own, destination, row_id, correlation, reply_to, span, expires in rows:
+        for given_body, given, own, destination, row_id, *others in rows:
             headers = headers_of(given)
             message_id = self._message_id(own, headers) or uuid_text(next(ids))
-            missing = {**standard, MESSAGE_ID: message_id, CORRELATION_ID: correlation or message_id}
-            if CONVERSATION_ID not in headers:
-                missing[CONVERSATION_ID] = uuid_text(next(ids))
-            text = body.encode() if isinstance(body, str) else body
-            if CONTENT_TYPE not in headers:
-                missing[CONTENT_TYPE] = content_type(text)
-            if reply_to:
-                missing[REPLY_TO_ADDRESS] = reply_to
-            ttl: timedelta | None = span
-            if ttl is not None:
-                missing[TIME_TO_BE_RECEIVED] = format_time_span(ttl)
-            elif not expires_given and TIME_TO_BE_RECEIVED in headers:
-                ttl = parse_time_span(headers.get(TIME_TO_BE_RECEIVED))
+            body = given_body.encode() if isinstance(given_body, str) else given_body
             yield Composed(
                 message_id,
                 destination or self.options.queue or _nowhere(),
-                Outgoing(
-                    _row_id(row_id) if row_id else next(ids),
-                    headers.completed(missing),
-                    text,
-                    None if ttl is None else milliseconds(ttl),
-                    fitting(headers.get(CORRELATION_ID) or correlation or message_id),
-                    fitting(headers.get(REPLY_TO_ADDRESS) or reply_to),
-                    expires,
+                len(given or "") + len(body or b""),
+                partial(
+                    self._row,
+                    {**standard, MESSAGE_ID: message_id},
+                    ids,
+                    _row_id(row_id) if row_id else None,
+                    headers,
+                    body,
+                    *others,
                 ),
             )
+
+    def _row(  # noqa: PLR0917 -- called for each message: names would cost more than they tell
+        self,
+        missing: dict[str, str],
+        ids: Iterator[bytes],
+        row_id: bytes | None,
+        headers: Headers,
+        body: bytes | None,
+        correlation: str | None,
+        reply_to: str | None,
+        ttl: timedelta | None,
+        expires: datetime | None,
+    ) -> Outgoing:
+        """The row of a message; ``missing`` are the headers that it gets where it has none of its own."""
+        missing[CORRELATION_ID] = correlation or missing[MESSAGE_ID]
+        if CONVERSATION_ID not in headers:
+            missing[CONVERSATION_ID] = uuid_text(next(ids))
+        if CONTENT_TYPE not in headers:
+            missing[CONTENT_TYPE] = content_type(body)
+        if reply_to:
+            missing[REPLY_TO_ADDRESS] = reply_to
+        if ttl is not None:
+            missing[TIME_TO_BE_RECEIVED] = format_time_span(ttl)
+        elif TIME_TO_BE_RECEIVED in headers and "Expires" not in self.columns.names:
+            ttl = parse_time_span(headers.get(TIME_TO_BE_RECEIVED))
+        return Outgoing(
+            row_id or next(ids),
+            headers.completed(missing),
+            body,
+            None if ttl is None else milliseconds(ttl),
+            fitting(headers.get(CORRELATION_ID) or missing[CORRELATION_ID]),
+            fitting(headers.get(REPLY_TO_ADDRESS) or reply_to),
+            expires,
+        )
 
     def _standard(self) -> dict[str, str]:
         """The headers that all messages of a batch share, where they have none of their own."""

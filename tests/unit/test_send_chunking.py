@@ -8,7 +8,8 @@ from sqlqueue_spark.send.composing import Composed
 
 
 def message(id, *, headers="{}", body=None, destination="Billing"):
-    return Composed(id, destination, Outgoing(bytes(16), headers, body))
+    row = Outgoing(bytes(16), headers, body)
+    return Composed(id, destination, len(headers) + len(body or b""), lambda: row)
 
 
 def test_nothing_makes_no_chunk():
