@@ -119,14 +119,14 @@ class Stage:
             )
         return mark
 
-    def move(self, claim: str) -> int:
-        """Send what a claim has staged, and empty the stage; how many messages. Nothing when the stage is not its own.
+    def move(self, claim: str) -> int | None:
+        """Send what a claim has staged, and empty the stage; how many messages. None when the stage is not its own.
 
         :raises QueueError: a destination is not there any more.
         """
         mark = self.mark()
         if mark is None or mark.claim != claim:
-            return 0
+            return None
         moved = sum(self._move(destination, mark.tasks) for destination in sorted(mark.destinations))
         self._connection.execute(self._render("stage_clear"), doing=self._doing)
         return moved

@@ -79,14 +79,16 @@ class Held:
         self.queue.connection.commit()
         faults.step(faults.COMMITTED)
 
-    def settle_again(self, queue: Queue) -> None:
-        """Delete in ``queue``'s transaction what is left after the own one was lost: the rows were processed."""
+    def settle_again(self, queue: Queue) -> int:
+        """Delete in ``queue``'s transaction what is left after the own one was lost: the rows were processed. How many."""
         left = relock(queue, replace(self.offset, live=self.rows.live, expired=self.rows.expired))
-        if left is not None:
-            delete(queue, left)
-            log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our own lost "
-                        "commit, or taken by another consumer and are processed twice",
-                        queue.table.name, left.rows, self.rows.rows - left.rows)  # fmt: skip
+        if left is None:
+            return 0
+        delete(queue, left)
+        log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our own lost "
+                    "commit, or taken by another consumer and are processed twice",
+                    queue.table.name, left.rows, self.rows.rows - left.rows)  # fmt: skip
+        return left.rows
 
     def release(self) -> None:
         """Give the rows back to everybody. Never raises."""

@@ -133,7 +133,9 @@ class Receiver:
         assert held is not None, "only what is held is settled"
         if not held.lost:
             try:
-                held.settle(lambda: self._staging.send(held.queue, held.offset, held.end))
+                held.settle(
+                    lambda: self._staging.send(held.queue, held.offset, held.end, deleting=held.rows.rows)
+                )
                 self._pool.give_back(held.queue)
             except TryAgain as error:
                 log.warning("claim_lost queue=%s rows=%d: %s", held.queue.table.name, held.rows.rows, error)
@@ -145,8 +147,8 @@ class Receiver:
         if held.lost:
             self._seeker.look_from_start_next()
             with self._pool.transaction() as queue:
-                held.settle_again(queue)
-                self._staging.send(queue, held.offset, held.end)
+                deleting = held.settle_again(queue)
+                self._staging.send(queue, held.offset, held.end, deleting=deleting)
         self._held, self._settled = None, held.end
 
     def _recover(self, start: Json) -> None:
@@ -160,7 +162,7 @@ class Receiver:
                     delete(queue, left)
                     log.warning("recovered queue=%s deleted=%d: rows of the last logged batch that a stopped process "
                                 "had processed but not deleted", queue.table.name, left.rows)  # fmt: skip
-                self._staging.send(queue, offset, start)
+                self._staging.send(queue, offset, start, deleting=0 if left is None else left.rows)
         self._settled = start
 
     def _replay(self, start: Json, end: Json) -> None:

@@ -10,6 +10,7 @@ from sqlqueue_spark import tables
 from sqlqueue_spark.addresses import Naming, Table
 from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.dialects import dialect_of
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.offsets import Offset
 from sqlqueue_spark.options import ATOMIC, SourceOptions
 from sqlqueue_spark.queues import Queue
@@ -43,13 +44,26 @@ class Staging:
                     Stage(connection, table).open(_digest(end))
         self._opened = end
 
-    def send(self, queue: Queue, offset: Offset, end: Json) -> None:
-        """Move what the batch has staged into its destinations, in the open transaction. Calling again is harmless."""
+    def send(self, queue: Queue, offset: Offset, end: Json, *, deleting: int) -> None:
+        """Move what the batch has staged into its destinations, in the open transaction. Calling again is harmless.
+
+        :param deleting: how many of the batch's rows the transaction deletes. None: an earlier one did all this.
+        :raises ConfigurationError: rows would be deleted, but what was sent because of them is gone.
+        """
         table = self._table(offset)
-        stage = None if table is None else Stage(queue.connection, table)
-        if stage is not None and (self._opened == end or stage.exists()):
-            moved = stage.move(_digest(end))
+        if table is None:
+            return
+        stage = Stage(queue.connection, table)
+        ours = self._opened == end
+        moved = stage.move(_digest(end)) if ours or stage.exists() else None
+        if moved is not None:
             log.info("sent queue=%s stage=%s sent=%d", queue.table.name, table, moved)
+        elif deleting and (ours or offset.stage):
+            raise ConfigurationError(
+                f"What the last batch of {queue.table.name} sent is not on the stage {table} any more, so its {deleting} "
+                "rows stay in the queue: another pipeline of the same option stream has emptied the stage. Give each a "
+                "name of its own, and remove the newest file of the checkpoint's folder commits: the batch then runs again."
+            )
 
     def forget(self) -> None:
         """The next batch is another attempt, even at the same rows."""
