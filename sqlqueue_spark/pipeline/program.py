@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,11 +13,15 @@ from typing import Any
 import click
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships neither
 from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.pipeline.sentences import sentence_of
 
 Command = Callable[..., Any]
+
+#: Where PySpark logs a query that it refuses, in JSON with a stack trace, before it raises the error that we tell.
+_LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def common_flags(command: Command) -> Command:
@@ -79,6 +84,8 @@ def configuration(
 @contextmanager
 def exiting(code: int, debug: bool) -> Iterator[None]:
     """End the program with a code and one sentence on stderr when something fails within; ``debug`` shows all of it."""
+    for name in _LOGS_OF_ERRORS:
+        PySparkLogger.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
     try:
         yield
     except (SqlQueueError, PySparkException, Py4JError) as error:

@@ -1,0 +1,101 @@
+r"""Forward the messages of a queue table to other queues, each once, or atomically with their receiving; for spark-submit.
+
+::
+
+    SPARK_CONF_DIR=conf spark-submit jobs/forward.py \
+        --config conf/forward.toml --url postgresql://… --queue orders --to Billing --endpoint Forward.Orders
+
+Every key of the configuration's [source], [sink] and [forward] can be given as ``--set sink.outbox=pessimistic``. What
+[sink] leaves open, its database, login, transactionMode and stream, is the source's. SIGTERM, Ctrl-C or a file named by
+source.stopFile stop it between batches. Exit codes: 0 done or stopped, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+from pyspark.sql import SparkSession
+
+from sqlqueue_spark import SqlQueueSink
+from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline import (
+    ForwardOptions,
+    Totals,
+    agreed,
+    as_outgoing,
+    read_queue,
+    run_until_stopped,
+    send,
+    stoppable,
+    transformed,
+)
+from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting
+from sqlqueue_spark.send import Columns
+
+SECTIONS = ("source", "sink", "forward")
+#: What each flag says in the configuration, some at two places.
+PLACES = {
+    "url": ("source.url",),
+    "password": ("source.password",),
+    "queue": ("source.queue",),
+    "to": ("sink.queue",),
+    "sink_url": ("sink.url",),
+    "sink_password": ("sink.password",),
+    "endpoint": ("sink.endpoint",),
+    "stream": ("source.stream", "sink.stream"),
+    "transaction_mode": ("source.transactionMode", "sink.transactionMode"),
+    "checkpoint": ("forward.checkpoint",),
+    "available_now": ("forward.availableNow",),
+    "sql": ("forward.sql",),
+    "function": ("forward.function",),
+}
+
+
+@click.command(help=(__doc__ or "").split("::")[0])
+@common_flags
+@click.option(
+    "--to", help="Address of the queue that messages go to, unless the transform gives a Destination."
+)
+@click.option(
+    "--sink-url", envvar="SQLQUEUE_SINK_URL", help="Its database, if another (or SQLQUEUE_SINK_URL)."
+)
+@click.option(
+    "--sink-password", envvar="SQLQUEUE_SINK_PASSWORD", help="Its password (or SQLQUEUE_SINK_PASSWORD)."
+)
+@click.option("--endpoint", help="Name of the outbox, of this pipeline alone.")
+@click.option("--stream", help="Name of this pipeline, for sendsAtomicWithReceive.")
+@click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none.")
+@click.option("--sql", help="SELECT … FROM messages: what goes on, and where to.")
+@click.option("--function", metavar="MODULE:FUNCTION", help="From DataFrame to DataFrame, in place of --sql.")
+def main(config: Path | None, settings: tuple[str, ...], debug: bool, **given: str | bool | None) -> None:
+    with exiting(2, debug):  # until everything that was given is understood
+        flags = {place: value for name, value in given.items() for place in PLACES[name]}
+        sections = configuration(SECTIONS, config, settings, flags)
+        source, sink = agreed(sections["source"], sections["sink"])
+        options = ForwardOptions.parse(sections["forward"])
+    with exiting(1, debug):
+        spark = SparkSession.builder.appName("forward").getOrCreate()
+        run(spark, source, sink, options)
+        spark.stop()
+
+
+def run(
+    spark: SparkSession, source: Mapping[str, str], sink: Mapping[str, str], options: ForwardOptions
+) -> Totals:
+    """Forward until stopped."""
+    with stoppable(source) as (stopping, stop_file):
+        messages = as_outgoing(transformed(read_queue(spark, stopping), options))
+        Columns.of(messages.dtypes, SinkOptions.parse(sink))  # rather now than with the first batch
+        query = send(
+            messages, SqlQueueSink(options=sink), options.checkpoint, available_now=options.available_now
+        )
+        click.echo(f"forwarding queue={SourceOptions.parse(source).queue}")
+        totals = run_until_stopped(spark, query, stop_file, click.echo)
+    click.echo(f"received={totals.messages} {totals}")
+    return totals
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,359 @@
+"""From queue to queue: the job as a user runs it, in each transaction mode, transformed or as it is, wrong now and then."""
+
+import json
+import re
+import threading
+from uuid import UUID
+
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark import outboxes
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline import ForwardOptions, agreed, as_outgoing
+from tests.support.jobs import ROOT, Job, module_of
+from tests.support.messages import body, headers, message_ids, row_id
+from tests.support.outboxes import OutboxRows
+from tests.support.streams import logged
+from tests.support.waiting import eventually
+
+SECRET = "hunter2"
+PROGRAM = module_of("forward")
+MODES = {
+    "pessimistic": {"outbox": "pessimistic"},
+    "atomic": {"transactionMode": "sendsAtomicWithReceive"},
+    "none": {"transactionMode": "none", "outbox": "none"},
+}
+
+
+@pytest.fixture
+def queues(postgresql):
+    """The source, two destinations, and the outbox beside them."""
+    outboxes.create(ConnectionOptions.parse({"url": postgresql.url}), "Forward.Spark")
+    return [postgresql.create_queue(name) for name in ("orders", "Billing", "Shipping")]
+
+
+@pytest.fixture
+def forward(spark, postgresql, tmp_path):
+    """Run the job in this process, over one checkpoint, until nothing is left."""
+
+    def run(source=(), sink=(), **options):
+        source = {"url": postgresql.url, "queue": "orders", "stream": "Forward.Spark", "pollInterval": "100ms", **dict(source)}  # fmt: skip
+        given = {"checkpoint": str(tmp_path / "checkpoint"), "availableNow": "true", **options}
+        work = ForwardOptions.parse(given)
+        return PROGRAM.run(spark, *agreed(source, {"queue": "Billing", **dict(sink)}), work)
+
+    return run
+
+
+def sent(queue):
+    """Headers and body of each message in a queue, in the order of its rows."""
+    return [(row.headers, row.body) for row in queue.rows()]
+
+
+def messages(numbers):
+    return [(headers(number), body(number)) for number in numbers]
+
+
+@pytest.mark.slow
+def test_spark_submit_sends_each_message_once_to_where_the_sql_says(postgresql, queues, tmp_path):
+    """Some of the messages were sent before, and come again: under other row ids, as a receiver's retry makes them."""
+    orders, billing, shipping = queues
+    orders.insert(30)
+    outbox = OutboxRows(postgresql, "Forward_Spark")
+    for number in (3, 4):
+        outbox.insert(message_ids([number])[0])
+    sql = "SELECT *, explode(array('Billing', 'Shipping')) AS Destination FROM messages WHERE RowVersion > 1 AND MessageType = 'Shop.Messages.OrderPlaced'"
+    job = Job(
+        "forward", postgresql.url, tmp_path, "--endpoint", "Forward.Spark", "--sql", sql, "--available-now"
+    )
+    try:
+        assert job.ended() == 0, job.report()
+    finally:
+        job.kill()
+    expected = messages(number for number in range(30) if number not in (0, 3, 4))
+    assert (sent(billing), sent(shipping), orders.count()) == (expected, expected, 0)
+    assert outbox.ids() == set(message_ids(range(1, 30)))
+    assert {row.id for row in billing.rows()}.isdisjoint(map(row_id, range(30)))
+    first, *batches, last = job.lines
+    assert first == "forwarding queue=orders"
+    assert len(batches) == len(job.batches) == 1
+    assert re.fullmatch(r"received=30 batches=1 seconds=[\d.]+ rate=\d+/s", last)
+    assert "Traceback" not in job.report()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_forwards_every_message_once_and_leaves_nothing(
+    postgresql, queues, forward, tmp_path, capsys, mode
+):
+    orders, billing, _ = queues
+    orders.insert(30)
+    poll = {"maxMessagesPerTrigger": "20"}
+    shared = {name: value for name, value in MODES[mode].items() if name == "transactionMode"}
+    totals = forward({**poll, **shared}, {name: value for name, value in MODES[mode].items() if name == "outbox"})  # fmt: skip
+    assert (sent(billing), orders.count()) == (messages(range(30)), 0)
+    assert (totals.messages, totals.batches) == (30, 2)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" rate")[0] for line in lines[1:-1]] == ["batch=0 messages=20", "batch=1 messages=10"]
+    assert len(OutboxRows(postgresql, "Forward_Spark").ids()) == (30 if mode == "pessimistic" else 0)
+    if mode == "atomic":
+        assert postgresql.fetch('SELECT count(*) FROM "Forward.Spark.Outgoing"') == [(0,)]
+
+
+def test_a_stop_file_ends_an_atomic_run_between_two_batches(postgresql, queues, forward, tmp_path):
+    orders, billing, _ = queues
+    orders.insert(2000)  # a hundred batches, which nobody will wait for
+    stop_file = tmp_path / "stop"
+    stopper = threading.Thread(target=lambda: (eventually(lambda: billing.count() > 0), stop_file.touch()))
+    stopper.start()
+    source = {"maxMessagesPerTrigger": "20", "transactionMode": "sendsAtomicWithReceive"}
+    totals = forward({**source, "stopFile": str(stop_file)}, availableNow="false")
+    stopper.join()
+    assert 0 < totals.messages < 2000
+    assert (billing.count(), orders.count()) == (totals.messages, 2000 - totals.messages)
+    assert logged(tmp_path, "offsets") == logged(tmp_path, "commits")
+    assert postgresql.fetch('SELECT count(*) FROM "Forward.Spark.Outgoing"') == [(0,)]
+    assert not stop_file.exists()
+
+
+def test_a_function_makes_new_messages_of_old_ones(postgresql, queues, forward, tmp_path, monkeypatch):
+    orders, billing, shipping = queues
+    orders.insert(3)
+    (tmp_path / "shop_routing.py").write_text(
+        "from pyspark.sql import functions as F\n"
+        "from sqlqueue_spark.functions import deterministic_id\n\n"
+        "def route(messages):\n"
+        "    of_type = F.create_map(F.lit('NServiceBus.EnclosedMessageTypes'), F.lit('Shop.Invoice, Shop'))\n"
+        "    where = F.when(F.col('RowVersion') == 2, 'Shipping')\n"
+        "    return messages.select(of_type.alias('Headers'), deterministic_id('MessageId'), 'Body', where.alias('Destination'))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    forward(function="shop_routing:route")
+    found = [(json.loads(text), content) for queue in (billing, shipping) for text, content in sent(queue)]
+    assert [content for _, content in found] == [body(0), body(2), body(1)]
+    assert {text["NServiceBus.EnclosedMessageTypes"] for text, _ in found} == {"Shop.Invoice, Shop"}
+    assert {UUID(text["NServiceBus.MessageId"]).version for text, _ in found} == {5}
+    assert {text["NServiceBus.OriginatingEndpoint"] for text, _ in found} == {"Forward.Spark"}
+
+
+def test_a_message_keeps_its_id_and_one_without_goes_on_under_its_rows(spark):
+    given = {
+        "kept": '{"NServiceBus.MessageId":"kept"}',
+        "spaced": '{ "NServiceBus.MessageId" : "spaced" }',
+        "row-2": '{"NServiceBus.MessageId":""}',
+        "row-3": '{"other":"\\"NServiceBus.MessageId\\":\\"no\\""}',
+        "row-4": None,
+        "row-5": "",
+    }
+    rows = [(f"row-{n}", text, b"", n, True, None, None, None) for n, text in enumerate(given.values())]
+    frame = spark.createDataFrame(
+        rows,
+        "Id string, Headers string, Body binary, RowVersion bigint, Recoverable boolean, Expires timestamp, "
+        "CorrelationId string, ReplyToAddress string",
+    )
+    outgoing = as_outgoing(frame)
+    assert outgoing.columns == ["Headers", "Body", "Expires", "CorrelationId", "ReplyToAddress", "MessageId"]
+    # Where it is NULL, the sink takes the header.
+    assert [row.MessageId for row in outgoing.collect()] == [None, *[*given][1:]]
+
+
+def test_an_id_that_a_transform_gave_stays(spark):
+    frame = spark.sql(
+        "SELECT 'r' AS Id, '{}' AS Headers, 'mine' AS MessageId, 'T' AS MessageType, '' AS Body"
+    )
+    outgoing = as_outgoing(frame)
+    assert [row.asDict() for row in outgoing.collect()] == [
+        {"Headers": "{}", "MessageId": "mine", "Body": ""}
+    ]
+
+
+@pytest.fixture
+def failed(spark, postgresql, queues, tmp_path, monkeypatch):
+    """What the job says when it fails, with Spark running."""
+
+    def run(*arguments):
+        with monkeypatch.context() as patched:
+            patched.setattr(type(spark), "stop", lambda *_: None)
+            result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(
+                PROGRAM.main,
+                ["--queue", "orders", "--endpoint", "Forward.Spark", "--checkpoint", str(tmp_path / "failed"), "--available-now", *arguments],
+            )  # fmt: skip
+        assert result.exit_code == 1, result.output
+        assert result.exception is None or isinstance(result.exception, SystemExit)
+        return result.stderr
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "arguments,sentence",
+    [
+        (
+            ("--to", "Billing", "--sql", "SELEC *"),
+            (r"The SQL of the transform cannot be run \(\[PARSE_SYNTAX_ERROR\] .*\); correct it, and note that the messages "
+            r"are the view messages\."),
+        ),
+        (
+            ("--to", "Billing", "--sql", "SELECT * FROM message"),
+            r"The SQL of the transform cannot be run \(\[TABLE_OR_VIEW_NOT_FOUND\] .*\); correct it, .*\.",
+        ),
+        (
+            ("--to", "Billing", "--sql", "SELECT 'x' AS Body"),
+            r"The SQL of the transform does not read the stream of messages; select from it\.",
+        ),
+        (
+            ("--to", "Billing", "--sql", "SELECT *, 1 AS Boddy FROM messages"),
+            r"A message has no column 'Boddy'; did you mean Body\?",
+        ),
+        (
+            (),
+            r"Nothing says where to send: give the option queue, or the column Destination with an address for each row\.",
+        ),
+        (
+            ("--to", "Billing", "--function", "no_such.module:route"),
+            (r"The module of the function no_such.module:route cannot be imported \(ModuleNotFoundError: No module named "
+            r"'no_such'\); put it on PYTHONPATH or give it to spark-submit with --py-files, and correct the name\."),
+        ),
+        (
+            ("--to", "Billing", "--function", "json:route"),
+            r"The module json has no function route; correct the name\.",
+        ),
+        (
+            ("--to", "Billing", "--function", "json:loads"),
+            r"The function json:loads failed \(TypeError: the JSON object must be str, .*\); correct it\.",
+        ),
+        (
+            ("--to", "Billing", "--function", "builtins:id"),
+            r"The function builtins:id returned int, not a DataFrame; return the messages to send\.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_transform_that_cannot_be_is_one_sentence(failed, arguments, sentence):
+    assert re.fullmatch(f"error: {sentence}\n", failed(*arguments))
+
+
+def test_a_missing_destination_is_one_sentence_and_costs_no_message(queues, failed):
+    orders, _, _ = queues
+    orders.insert(2)
+    assert failed("--to", "nowhere") == (
+        "error: There is no queue table nowhere@[public] to send to; create it with: sqlqueue create 'nowhere', or "
+        "correct the destination or its schema. Nothing of this batch was sent.\n"
+    )
+    assert orders.count() == 2
+
+
+@pytest.fixture
+def refused(monkeypatch):
+    """What the job says to arguments that it refuses without starting Spark."""
+    monkeypatch.setattr(PROGRAM, "run", lambda *_: pytest.fail("Spark would start"))
+    url = f"postgresql://me:{SECRET}@127.0.0.1:1/shop"
+    common = ["--queue", "orders", "--to", "Billing", "--endpoint", "E", "--checkpoint", "c"]
+
+    def run(*arguments):
+        environment = {"SQLQUEUE_URL": url, "SQLQUEUE_PASSWORD": SECRET}
+        result = CliRunner(env=environment).invoke(PROGRAM.main, [*common, *arguments])
+        assert SECRET not in result.output
+        assert (result.exit_code, result.stdout) == (2, "")
+        return result.stderr
+
+    return run
+
+
+ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
+
+
+@pytest.mark.parametrize(
+    "arguments,sentence",
+    [
+        (
+            ("--transaction-mode", "sendsAtomicWithReceive"),
+            ("The option stream is required with transactionMode sendsAtomicWithReceive; set it to a name of this "
+            "pipeline, the same on source and sink."),
+        ),
+        (
+            ("--set", "source.transactionMode=none", "--set", "sink.transactionMode=receiveOnly"),
+            "The option transactionMode is 'none' at the source and 'receiveOnly' at the sink; say it once, or the same.",
+        ),
+        (
+            ("--set", "source.stream=a", "--set", "sink.STREAM=b"),
+            "The option stream is 'a' at the source and 'b' at the sink; say it once, or the same.",
+        ),
+        (
+            (*ATOMIC, "--sink-url", f"postgresql://me:{SECRET}@127.0.0.1:1/other"),
+            ("The option url differs between source and sink, but sendsAtomicWithReceive sends in the source's own "
+            "transaction and so to its database alone; leave it out at the sink, or take receiveOnly with an outbox."),
+        ),
+        (
+            (*ATOMIC, "--set", "sink.defaultSchema=other"),
+            ("The option defaultSchema differs between source and sink, but sendsAtomicWithReceive sends in the source's "
+            "own transaction and so to its database alone; leave it out at the sink, or take receiveOnly with an outbox."),
+        ),
+        (
+            ("--transaction-mode", "transactionScope"),
+            ("The option transactionMode must be receiveOnly or sendsAtomicWithReceive or none (Spark cannot enlist in a "
+            "distributed transaction; with receiveOnly a sink with an outbox is safe), not 'transactionScope'."),
+        ),
+        (
+            ("--to", "orders@public"),
+            ("Source and sink are the same queue orders@[public], so its messages would go round for ever, or be dropped as "
+            "sent before; name another queue for the sink."),
+        ),
+        (("--sql", "SELECT 1", "--function", "a:b"), "Both sql and function are given; drop one of them."),
+        (
+            ("--function", "shop.route"),
+            "The option function must be a module and a function in it, such as shop.routing:to_billing, not 'shop.route'.",
+        ),
+        (("--set", "sink.outbx=none"), "There is no option 'outbx'; did you mean outbox?"),
+        (
+            ("--set", "delta.path=x"),
+            "--set delta.path=… cannot be read; write source.KEY=VALUE, sink.KEY=VALUE or forward.KEY=VALUE.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_configuration_is_one_sentence_and_exit_code_2(refused, arguments, sentence):
+    assert refused(*arguments) == f"error: {sentence}\n"
+
+
+def test_an_outbox_needs_a_name_of_its_own():
+    with pytest.raises(ConfigurationError, match=r"^The option endpoint is required with an outbox: "):
+        agreed({"url": "postgresql://x", "queue": "orders"}, {"queue": "Billing"})
+
+
+def test_a_sink_in_the_sources_database_takes_its_login():
+    source = {
+        "url": "postgresql://x",
+        "USER": "me",
+        "password": SECRET,
+        "defaultSchema": "s",
+        "queue": "orders",
+    }
+    for sink in ({}, {"url": "postgresql://x"}):
+        _, found = agreed(source, {"queue": "b", "endpoint": "E", **sink})
+        parsed = SinkOptions.parse(found)
+        assert (parsed.url, parsed.user, parsed.password, parsed.default_schema) == ("postgresql://x", "me", SECRET, "s")  # fmt: skip
+
+
+def test_a_sink_with_a_database_or_a_login_of_its_own_gets_no_password_of_the_source():
+    source = {"url": "postgresql://x", "user": "me", "password": SECRET, "queue": "orders"}
+    for sink in ({"url": "postgresql://y"}, {"user": "other"}, {"accessToken": "t"}):
+        _, found = agreed(source, {"queue": "b", "endpoint": "E", **sink})
+        assert "password" not in found
+        assert SinkOptions.parse(found).user == sink.get("user")
+
+
+def test_mode_and_stream_are_said_once_on_either_side():
+    said = {"transactionMode": "sendsAtomicWithReceive", "stream": "Orders"}
+    for ours, theirs in ((said, {}), ({}, said)):
+        source, sink = agreed({"url": "postgresql://x", "queue": "orders", **ours}, {"queue": "b", **theirs})
+        assert SourceOptions.parse(source).stream == SinkOptions.parse(sink).stream == "Orders"
+        assert SourceOptions.parse(source).transaction_mode == SinkOptions.parse(sink).transaction_mode == "sendsAtomicWithReceive"  # fmt: skip
+
+
+def test_the_configuration_of_the_repository_is_complete_but_for_the_url():
+    flags = {"source.url": "postgresql://x"}
+    found = PROGRAM.configuration(PROGRAM.SECTIONS, ROOT / "conf/forward.toml", (), flags)
+    source, sink = agreed(found["source"], found["sink"])
+    assert SourceOptions.parse(source).queue == "orders"
+    assert (SinkOptions.parse(sink).queue, SinkOptions.parse(sink).sender) == ("Billing", "ForwardOrders")
+    assert ForwardOptions.parse(found["forward"]).checkpoint == "data/checkpoints/forward-orders"
