@@ -1,0 +1,106 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # A queue table into Delta
+# MAGIC
+# MAGIC Look at what waits, drain it into a Delta table (each message once, whatever dies and whenever), and see what it was.
+# MAGIC
+# MAGIC The cluster needs Spark 4.2 and this package with its extras, `sqlqueue_spark[sqlserver,notebooks]` or
+# MAGIC `[postgresql,notebooks]`. Parameters are widgets; outside of Databricks they are environment variables, such as
+# MAGIC `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`, and only ever an option: it stands in no
+# MAGIC url, no Spark setting and no output.
+
+# COMMAND ----------
+
+import os
+
+
+def parameter(name: str, default: str = "") -> str:
+    """The widget of this name where there are widgets, else the environment variable SQLQUEUE_<NAME>."""
+    try:
+        widgets = dbutils.widgets
+    except NameError:
+        return os.environ.get(f"SQLQUEUE_{name.upper()}", default)
+    widgets.text(name, default)
+    return widgets.get(name)
+
+
+def password() -> str:
+    """The secret that the widget password_secret names as scope/key, else SQLQUEUE_PASSWORD."""
+    scope, _, key = parameter("password_secret").partition("/")
+    return dbutils.secrets.get(scope, key) if key else os.environ.get("SQLQUEUE_PASSWORD", "")
+
+
+queue = parameter("queue", "orders")
+folder = parameter("folder", "/tmp/sqlqueue")
+given = {"url": parameter("url"), "user": parameter("user"), "password": password(), "queue": queue}
+source = {name: value for name, value in given.items() if value}
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Look
+# MAGIC
+# MAGIC `spark.read` shows the rows that a stream would receive; it locks and deletes nothing.
+
+# COMMAND ----------
+
+from sqlqueue_spark.functions import body_text, message_id, message_type, sent_at
+
+waiting = spark.read.format("sqlqueue").options(**source).load()
+print(f"{waiting.count()} messages wait in {queue}")
+waiting.select("RowVersion", message_type(), sent_at(), message_id(), body_text()).show(5, truncate=40)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Drain
+# MAGIC
+# MAGIC What is there now, then the query ends. Run it again, or on a schedule, with the same checkpoint: it goes on where it
+# MAGIC ended. Without `available_now` it runs on.
+
+# COMMAND ----------
+
+from sqlqueue_spark.pipeline import DeltaOptions, read_queue, with_message_columns, write_delta
+
+delta = DeltaOptions(path=f"{folder}/{queue}", checkpoint=f"{folder}/checkpoints/{queue}", available_now=True)
+query = write_delta(with_message_columns(read_queue(spark, source)), delta)
+query.awaitTermination()
+batches = [progress for progress in query.recentProgress if progress.numInputRows]
+print(f"drained {sum(each.numInputRows for each in batches)} messages in {len(batches)} batches")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Types and rates
+
+# COMMAND ----------
+
+from pyspark.sql import functions as F
+
+drained = spark.read.format("delta").load(delta.path)
+types = (
+    drained.groupBy(F.coalesce("MessageType", F.lit("(no type)")).alias("type"))
+    .agg(
+        F.count("*").alias("messages"),
+        F.round(F.avg(F.length("Body"))).cast("int").alias("bytes"),
+        F.min("SentAt").alias("first"),
+        F.max("SentAt").alias("last"),
+    )
+    .orderBy(F.desc("messages"), "type")
+)
+types.show(truncate=False)
+
+# COMMAND ----------
+
+import matplotlib.pyplot as plt
+
+rows = types.collect()
+figure, (left, right) = plt.subplots(1, 2, figsize=(12, 4), layout="constrained")
+left.barh([row.type for row in rows], [row.messages for row in rows])
+left.set(title="Messages of each type", xlabel="messages")
+left.invert_yaxis()
+right.bar([str(each.batchId) for each in batches], [each.processedRowsPerSecond for each in batches])
+right.set(
+    title="Rate of each batch (the first one starts Spark's workers)", xlabel="batch", ylabel="messages/s"
+)
+plt.show()

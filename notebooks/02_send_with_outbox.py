@@ -1,0 +1,137 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Send with an outbox, and forward atomically
+# MAGIC
+# MAGIC Rows become messages in a queue table; sending them again sends nothing; then the messages go on to another queue in
+# MAGIC the very transaction in which they are received.
+# MAGIC
+# MAGIC The cluster needs Spark 4.2 and this package with its extra, `sqlqueue_spark[sqlserver]` or `[postgresql]`. Parameters
+# MAGIC are widgets; outside of Databricks they are environment variables, such as `SQLQUEUE_URL`. The password is a secret
+# MAGIC (`scope/key`), or `SQLQUEUE_PASSWORD`, and only ever an option: it stands in no url, no Spark setting and no output.
+
+# COMMAND ----------
+
+import os
+
+
+def parameter(name: str, default: str = "") -> str:
+    """The widget of this name where there are widgets, else the environment variable SQLQUEUE_<NAME>."""
+    try:
+        widgets = dbutils.widgets
+    except NameError:
+        return os.environ.get(f"SQLQUEUE_{name.upper()}", default)
+    widgets.text(name, default)
+    return widgets.get(name)
+
+
+def password() -> str:
+    """The secret that the widget password_secret names as scope/key, else SQLQUEUE_PASSWORD."""
+    scope, _, key = parameter("password_secret").partition("/")
+    return dbutils.secrets.get(scope, key) if key else os.environ.get("SQLQUEUE_PASSWORD", "")
+
+
+billing, archive = parameter("billing", "NotebookBilling"), parameter("archive", "NotebookArchive")
+folder = parameter("folder", "/tmp/sqlqueue")
+given = {"url": parameter("url"), "user": parameter("user"), "password": password()}
+connection = {name: value for name, value in given.items() if value}
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Two queues and an outbox
+# MAGIC
+# MAGIC Harmless when they are there. The outbox has a name of its own: ids that another pipeline has sent count as sent.
+
+# COMMAND ----------
+
+from sqlqueue_spark import admin, outboxes
+from sqlqueue_spark.options import ConnectionOptions
+
+ENDPOINT = "Notebook.Sender"
+options = ConnectionOptions.parse(connection)
+print(*(made.queue for made in admin.create(options, [billing, archive])), sep="\n")
+print(outboxes.create(options, ENDPOINT).outbox)
+
+
+def length(queue: str) -> int:
+    """How many messages are in a queue."""
+    return admin.length(options, queue).rows
+
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Send
+# MAGIC
+# MAGIC A message is a row with a `Body`. Its id is made of its key, so that the same order line is the same message whenever it
+# MAGIC is made; the missing headers are filled in.
+
+# COMMAND ----------
+
+from pyspark.sql import functions as F
+
+from sqlqueue_spark.functions import deterministic_id, message_id
+
+lines = spark.range(1000).select(
+    (F.col("id") / 4).cast("int").alias("order"),
+    (F.col("id") % 4).alias("line"),
+    F.lit("APPLE-1KG").alias("sku"),
+)
+messages = lines.select(deterministic_id("order", "line"), F.to_json(F.struct("*")).alias("Body"))
+
+
+def send_lines() -> None:
+    """Send all lines, as often as this is called."""
+    to = {"queue": billing, "endpoint": ENDPOINT, "messageType": "Sales.LinePlaced, Sales"}
+    messages.write.format("sqlqueue").mode("append").options(**connection, **to).save()
+
+
+send_lines()
+sent = length(billing)
+print(f"{sent} messages in {billing}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The same batch again
+# MAGIC
+# MAGIC As after a crash of which nobody knows how far it came. The outbox has seen every id, so nothing is sent.
+
+# COMMAND ----------
+
+send_lines()
+print(
+    f"{length(billing)} messages in {billing}, {outboxes.report(options, ENDPOINT).found.rows} ids in the outbox"
+)
+assert length(billing) == sent
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Forward atomically
+# MAGIC
+# MAGIC In one database no outbox is needed: what a batch sends and the deletion of what it received are one transaction. A
+# MAGIC message is in one queue or in the other, whoever looks and whenever.
+
+# COMMAND ----------
+
+from sqlqueue_spark import SqlQueueSink
+from sqlqueue_spark.pipeline import as_outgoing, read_queue, send
+
+atomic = {**connection, "transactionMode": "sendsAtomicWithReceive", "stream": "NotebookForward"}
+received = read_queue(spark, {**atomic, "queue": billing})
+sink = SqlQueueSink(**atomic, queue=archive)
+query = send(as_outgoing(received), sink, f"{folder}/checkpoints/{billing}-to-{archive}", available_now=True)
+query.awaitTermination()
+print(f"{length(billing)} messages in {billing}, {length(archive)} in {archive}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC Their ids have come along: a message keeps its id from queue to queue.
+
+# COMMAND ----------
+
+arrived = spark.read.format("sqlqueue").options(**connection, queue=archive).load()
+missing = messages.select("MessageId").subtract(arrived.select(message_id()))
+print(f"{missing.count()} of the messages are missing in {archive}")

@@ -1,0 +1,95 @@
+"""The notebooks run from start to end, with widgets as on Databricks and with environment variables elsewhere."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sqlqueue_spark import admin
+from sqlqueue_spark.options import ConnectionOptions
+from tests.conftest import GUARDED_PASSWORD
+from tests.support.outboxes import OutboxRows
+from tests.support.streams import end
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+
+
+class Widgets:
+    """What of ``dbutils.widgets`` the notebooks use: a widget that is set already keeps its value."""
+
+    def __init__(self, **values: str) -> None:
+        self._values = values
+
+    def text(self, name: str, default: str) -> None:
+        self._values.setdefault(name, default)
+
+    def get(self, name: str) -> str:
+        return self._values[name]
+
+
+def run(name: str, **names: Any) -> dict[str, Any]:
+    """Run a notebook's cells in one namespace, as Databricks does; the names that it leaves."""
+    file = FOLDER / f"{name}.py"
+    exec(compile(file.read_text(encoding="utf-8"), file, "exec"), names)  # noqa: S102 -- what a user would run
+    return names
+
+
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
+def test_the_first_notebook_drains_a_queue_and_shows_its_types_and_rates(
+    spark, postgresql, guarded_url, tmp_path, monkeypatch, capsys
+):
+    """On Databricks: widgets, and the password of a secret."""
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    import matplotlib.pyplot as plt
+
+    queue = postgresql.create_queue()
+    admin.send_load(ConnectionOptions.parse({"url": postgresql.url}), "orders", count=300)
+    postgresql.execute("GRANT SELECT, UPDATE, DELETE ON orders TO guarded")
+    secrets = SimpleNamespace(get=lambda *asked: {("shop", "spark"): GUARDED_PASSWORD}[asked])
+    url = re.sub(r"(//guarded):[^@]+@", r"\1@", guarded_url)
+    widgets = Widgets(url=url, password_secret="shop/spark", folder=str(tmp_path))
+    found = run("01_drain_to_delta", spark=spark, dbutils=SimpleNamespace(widgets=widgets, secrets=secrets))
+    end(found["query"])
+    assert queue.count() == 0
+    kinds = ("Shop.Billing.PaymentAccepted", "Shop.Orders.OrderPlaced", "Shop.Shipping.ShipOrder")
+    assert [(row.type, row.messages) for row in found["rows"]] == [(kind, 100) for kind in kinds]
+    said = capsys.readouterr().out
+    assert "300 messages wait in orders" in said
+    assert "drained 300 messages in 1 batches" in said
+    assert GUARDED_PASSWORD not in said
+    bars = [[bar.get_width() for bar in found["left"].patches], [bar.get_height() for bar in found["right"].patches]]  # fmt: skip
+    assert bars == [[100, 100, 100], [found["batches"][0].processedRowsPerSecond]]
+    plt.close(found["figure"])
+
+
+def test_the_second_notebook_sends_once_and_forwards_atomically(
+    spark, postgresql, tmp_path, monkeypatch, capsys
+):
+    """Elsewhere: environment variables."""
+    for name, value in {"URL": postgresql.url, "FOLDER": str(tmp_path), "BILLING": "Billing"}.items():
+        monkeypatch.setenv(f"SQLQUEUE_{name}", value)
+    found = run("02_send_with_outbox", spark=spark)
+    end(found["query"])
+    assert len(OutboxRows(postgresql, "Notebook_Sender").ids()) == 1000
+    assert (postgresql.queue("Billing").count(), postgresql.queue("NotebookArchive").count()) == (0, 1000)
+    said = capsys.readouterr().out.splitlines()
+    assert said[-4:] == [
+        "1000 messages in Billing",
+        "1000 messages in Billing, 1000 ids in the outbox",
+        "0 messages in Billing, 1000 in NotebookArchive",
+        "0 of the messages are missing in NotebookArchive",
+    ]
+
+
+@pytest.mark.parametrize("name", ["01_drain_to_delta", "02_send_with_outbox"])
+def test_a_notebook_is_in_databricks_source_format(name):
+    text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    first, *cells = re.split(r"\n\n+# COMMAND ----------\n\n", text)
+    assert first.startswith("# Databricks notebook source\n# MAGIC %md\n")
+    assert all(
+        cell.startswith("# MAGIC %md\n")
+        == all(line.startswith("# MAGIC") for line in cell.splitlines() if line)
+        for cell in cells
+    )
