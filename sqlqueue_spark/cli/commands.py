@@ -13,7 +13,7 @@ from sqlqueue_spark import __version__, admin
 from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.cli.outbox import outbox
 from sqlqueue_spark.dialects import DIALECTS
-from sqlqueue_spark.options import ConnectionOptions, SourceOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _JSON = click.option("--json", "json_", is_flag=True, help="One JSON object a line.")
@@ -189,10 +189,12 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
 
 
 @main.command()
+@click.option("--sink", is_flag=True, help="Those of SqlQueueSink and df.write instead.")
 @click.option("--markdown", is_flag=True, help="As the table of the README.")
-def options(markdown: bool) -> None:
-    """List the options of format("sqlqueue")."""
-    _lines((showing.options_markdown if markdown else showing.options_text)(SourceOptions))
+def options(sink: bool, markdown: bool) -> None:
+    """List the options of format("sqlqueue"), to read from or to write to."""
+    shown = showing.options_markdown if markdown else showing.options_text
+    _lines(shown(SinkOptions if sink else SourceOptions))
 
 
 @main.command()

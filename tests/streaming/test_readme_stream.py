@@ -1,26 +1,68 @@
-"""The README's example in Python runs as it is printed."""
+"""The README's programs in Python run as they are printed, one after another, as a reader would type them."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
+from sqlqueue_spark import outboxes
+from sqlqueue_spark.options import ConnectionOptions
+from tests.support.messages import body, headers, message_ids
 from tests.support.streams import end
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 
 
-def test_the_stream_of_the_readme_runs_as_printed(spark, postgresql, tmp_path, monkeypatch):
-    (program,) = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-    queue = postgresql.create_queue()
-    queue.insert(3)
+def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, monkeypatch):
     monkeypatch.setenv("SQLQUEUE_URL", postgresql.url)
-    monkeypatch.chdir(tmp_path)
-    # Spark takes relative paths from where its JVM was started, not from here.
-    printed = '"checkpoints/orders-to-console"'
-    assert program.count(printed) == 1
     names: dict[str, Any] = {}
-    exec(program.replace(printed, repr(str(tmp_path / "checkpoint"))), names)  # noqa: S102 -- what a reader would type
-    end(names["query"])
-    assert names["query"].exception() is None
+
+    def run(program: str) -> None:
+        # Spark takes relative paths from where its JVM was started, not from here.
+        printed = re.sub(
+            r'"((?:checkpoints|data)/[\w-]+)"', lambda path: repr(str(tmp_path / path[1])), program
+        )
+        exec(printed, names)  # noqa: S102 -- what a reader would type
+        if "query" in names:
+            end(names["query"])
+            assert names["query"].exception() is None
+
+    receive, send, send_batch, process, forward = PROGRAMS
+    orders, billing, shipping = (postgresql.create_queue(name) for name in ("orders", "Billing", "Shipping"))
+    for endpoint in ("Shop.Spark", "Shop.Orders"):
+        outboxes.create(ConnectionOptions.parse({"url": postgresql.url}), endpoint)
+
+    orders.insert(3)
+    run(receive)
     assert names["messages"].columns == ["Id", "CorrelationId", "ReplyToAddress", "Recoverable", "Expires", "Headers", "Body", "RowVersion"]  # fmt: skip
-    assert (names["query"].lastProgress.numInputRows, queue.count()) == (3, 0)
+    assert (names["query"].lastProgress.numInputRows, orders.count()) == (3, 0)
+
+    lines = spark.createDataFrame([(4711, 1, "TEA"), (4711, 2, "HONEY")], "order int, line int, sku string")
+    lines.write.format("delta").save(str(tmp_path / "data" / "lines"))
+    run(send)
+    assert [row.body for row in shipping.rows()] == [b'{"order":4711,"line":1,"sku":"TEA"}']
+    (honey,) = billing.rows()
+    assert honey.body == b'{"order":4711,"line":2,"sku":"HONEY"}'
+    assert json.loads(honey.headers)["NServiceBus.EnclosedMessageTypes"] == "Shop.LinePlaced, Shop"
+
+    for _ in range(2):  # the second time nothing is sent
+        run(send_batch)
+        assert [row.body for row in billing.rows()] == [honey.body, b'{"order":4712,"line":1,"sku":"HONEY"}']
+
+    postgresql.execute("CREATE TABLE placed (id varchar(200), body text)")
+    for _ in range(2):  # the second time as other rows with the same message ids
+        orders.insert(4)
+        run(process)
+        with psycopg.connect(postgresql.url) as connection:
+            found = connection.execute("SELECT id, body FROM placed ORDER BY id").fetchall()
+        assert found == [*zip(message_ids(range(4)), (body(n).decode() for n in range(4)), strict=True)]
+
+    orders.insert(5)
+    run(forward)
+    assert orders.count() == 0
+    assert [(row.headers, row.body) for row in billing.rows()[2:]] == [
+        (headers(n), body(n)) for n in range(5)
+    ]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConnectionLost
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options import SinkOptions, SourceOptions
 
 SECRET = "hunter2"
 NOWHERE = f"postgresql://me:{SECRET}@127.0.0.1:1/shop"
@@ -106,11 +106,12 @@ def test_every_command_has_help():
         assert run(name, "--help").exit_code == 0
 
 
-def test_options_are_listed_for_people_and_for_the_readme():
-    described = [*SourceOptions.described()]
-    plain = run("options").stdout.splitlines()
+@pytest.mark.parametrize("of,which", [(SourceOptions, ()), (SinkOptions, ("--sink",))])
+def test_options_are_listed_for_people_and_for_the_readme(of, which):
+    described = [*of.described()]
+    plain = run("options", *which).stdout.splitlines()
     assert [line.split()[0] for line in plain] == ["option", *(each.name for each in described)]
-    markdown = run("options", "--markdown").stdout.splitlines()
+    markdown = run("options", *which, "--markdown").stdout.splitlines()
     assert markdown[:3] == [
         "| option | default | meaning |",
         "|---|---|---|",

@@ -19,8 +19,9 @@ INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", README, flags=re
 COMMANDS = [line for line in LINES if line[:1] == ["sqlqueue"]]
 
 
-def test_the_option_table_is_the_one_the_command_prints():
-    table = CliRunner().invoke(main, ["options", "--markdown"]).stdout
+@pytest.mark.parametrize("which", [(), ("--sink",)], ids=["source", "sink"])
+def test_the_option_tables_are_those_the_command_prints(which):
+    table = CliRunner().invoke(main, ["options", *which, "--markdown"]).stdout
     assert f"\n\n{table}\n" in README
 
 
@@ -51,8 +52,13 @@ def test_every_make_target_is_there():
 def test_every_file_is_there():
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
     words = [word for line in [*LINES, *map(str.split, INLINE)] for word in line]
-    named = [word for word in words if re.fullmatch(r"(jobs|conf|docs|benchmarks|tests|sqlqueue_spark)/[\w./-]+", word)]  # fmt: skip
-    assert {"jobs/drain_to_delta.py", "conf/drain_to_delta.toml", "conf/spark-defaults.conf"} <= set(named)
+    named = [word for word in words if re.fullmatch(r"(jobs|conf|docs|benchmarks|notebooks|tests|sqlqueue_spark)/[\w./-]+", word)]  # fmt: skip
+    assert {
+        "jobs/drain_to_delta.py",
+        "jobs/forward.py",
+        "conf/forward.toml",
+        "notebooks/01_drain_to_delta.py",
+    } <= set(named)
     assert [name for name in [*links, *named] if not (ROOT / name).exists()] == []
 
 
@@ -61,5 +67,5 @@ def test_the_extras_it_installs_exist():
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = {name.strip() for each in re.findall(r"'\.\[([^\]]+)\]'", README) for name in each.split(",")}
-    assert named == {"postgresql", "sqlserver", "spark", "demo"}
+    assert named == {"postgresql", "sqlserver", "spark", "demo", "notebooks"}
     assert named <= extras.keys()
