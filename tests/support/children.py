@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -36,29 +36,65 @@ class Drain:
 
         :param limit: most rows of a batch, in slices of at least 40.
         """
-        said = self.folder / f"said-{len(list(self.folder.glob('said-*.txt')))}.txt"
-        with said.open("wb") as out:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "tests.support.drivers.drain", "--url", self.url, "--queue", self.queue,
-                 "--folder", str(self.folder), "--sink", self.sink, "--limit", str(limit), "--mode", self.mode],
-                cwd=_ROOT,
-                env=os.environ | quick() | {"PYTHONPATH": str(_ROOT)} | dict(orders),
-                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
-            try:
-                code = child.wait(within.total_seconds())
-                eventually(lambda: not processes_of(child.pid))
-            except subprocess.TimeoutExpired:
-                pytest.fail(f"It has not ended within {within}; it said: {_tail(said)}")
-            finally:
-                _end(child)
-        assert code in (0, -signal.SIGKILL), _tail(said)
-        return code
+        arguments = ["--url", self.url, "--queue", self.queue, "--folder", str(self.folder), "--sink", self.sink,
+                     "--limit", str(limit), "--mode", self.mode]  # fmt: skip
+        return _run("drain", arguments, self.folder, orders, within)
 
     def logged(self, log: str) -> list[int]:
         """The batches in Spark's ``offsets`` or ``commits`` log."""
-        files = (self.folder / "checkpoint" / log).glob("[0-9]*")
-        return sorted(int(file.name) for file in files)
+        return _logged(self.folder / "checkpoint", log)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forward:
+    """The program that runs several pipelines, each from the queue of its name to others."""
+
+    url: str
+    folder: Path
+    pipelines: Sequence[str]
+
+    def run(
+        self, orders: Mapping[str, str] = NONE, *, in_turn: bool = False, within: timedelta = PATIENCE
+    ) -> int:
+        """Run it to its end; its return code, ``-SIGKILL`` if it was killed. None of its processes is left.
+
+        :param in_turn: one pipeline after the other, instead of all at once.
+        """
+        arguments = ["--url", self.url, "--folder", str(self.folder), *(["--in-turn"] if in_turn else [])]
+        return _run("forward", [*arguments, *self.pipelines], self.folder, orders, within)
+
+    def logged(self, pipeline: str, log: str) -> list[int]:
+        """The batches in Spark's ``offsets`` or ``commits`` log of a pipeline."""
+        return _logged(self.folder / pipeline, log)
+
+
+def _run(
+    program: str, arguments: Sequence[str], folder: Path, orders: Mapping[str, str], within: timedelta
+) -> int:
+    said = folder / f"said-{len(list(folder.glob('said-*.txt')))}.txt"
+    with said.open("wb") as out:
+        child = subprocess.Popen(
+            [sys.executable, "-m", f"tests.support.drivers.{program}", *arguments],
+            cwd=_ROOT,
+            env=os.environ | quick() | {"PYTHONPATH": str(_ROOT)} | dict(orders),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = child.wait(within.total_seconds())
+            eventually(lambda: not processes_of(child.pid))
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"It has not ended within {within}; it said: {_tail(said)}")
+        finally:
+            _end(child)
+    assert code in (0, -signal.SIGKILL), _tail(said)
+    return code
+
+
+def _logged(checkpoint: Path, log: str) -> list[int]:
+    return sorted(int(file.name) for file in (checkpoint / log).glob("[0-9]*"))
 
 
 def _tail(said: Path) -> str:

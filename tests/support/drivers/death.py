@@ -2,30 +2,51 @@
 
 A child process gets its orders by its environment (see :func:`orders`), because the steps are reached in
 Spark's own Python processes too. Every step that is reached is noted in a file they share.
+
+Several pipelines of one program can die at once, each at its own step: whoever reaches his waits for the others.
 """
 
 import contextlib
 import fcntl
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NoReturn
 
 import psutil
 
 Who = Literal["everything", "this process", "driver"]
+#: A step, and the how manyeth time that it is reached.
+Where = tuple[str, int]
 
 _STEPS = "SQLQUEUE_TEST_STEPS"
 _DEATH = "SQLQUEUE_TEST_DEATH"
+_TOGETHER = "everything together"
 
 
 def orders(steps: Path, step: str, nth: int, who: Who = "everything") -> dict[str, str]:
     """The environment of a program that dies when it reaches ``step`` for the ``nth`` time."""
+    return _orders(steps, [(step, nth)], who)
+
+
+def worker_deaths(steps: Path, *where: Where) -> dict[str, str]:
+    """The environment of a program of which one process dies at each of these."""
+    return _orders(steps, where, "this process")
+
+
+def together(steps: Path, *where: Where) -> dict[str, str]:
+    """The environment of a program that dies when all of these have been reached; who has reached one waits there."""
+    return _orders(steps, where, _TOGETHER)
+
+
+def _orders(steps: Path, where: Sequence[Where], who: str) -> dict[str, str]:
     return {
         "SQLQUEUE_AT_STEP": f"{__name__}:at_step",
         _STEPS: str(steps),
-        _DEATH: f"{step}|{nth}|{who}",
+        _DEATH: "\n".join(f"{step}|{nth}|{who}" for step, nth in where),
     }
 
 
@@ -33,7 +54,7 @@ def at_step(name: str) -> None:
     """Note the step; die if it is the one. Without orders nothing happens."""
     if _DEATH not in os.environ:
         return
-    step, nth, who = os.environ[_DEATH].split("|")
+    ordered = [line.split("|") for line in os.environ[_DEATH].splitlines()]
     deaths: dict[str, Callable[[], None]] = {
         "everything": _kill_everything,
         "this process": _kill_this_process,
@@ -44,8 +65,14 @@ def at_step(name: str) -> None:
         noted.write(f"{name}\n")
         noted.flush()
         noted.seek(0)
-        if name == step and noted.read().splitlines().count(name) == int(nth):
+        reached = Counter(noted.read().splitlines())
+        who = next((who for step, nth, who in ordered if step == name and reached[name] == int(nth)), None)
+        if who == _TOGETHER and all(reached[step] >= int(nth) for step, nth, _ in ordered):
+            _kill_everything()
+        if who in deaths:
             deaths[who]()
+    while who == _TOGETHER:
+        time.sleep(1)
 
 
 def processes_of(session: int) -> list[psutil.Process]:

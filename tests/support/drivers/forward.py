@@ -1,0 +1,58 @@
+"""Forwards queues to other queues until nothing is left, as a user's own program does.
+
+A pipeline is called after its queue and what makes its sends safe: the outbox's mode, or ``atomic``. Rows go to
+``billing`` and ``shipping`` in turn. All pipelines run at once, or one after the other.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+from pyspark.sql.streaming.query import StreamingQuery
+
+from sqlqueue_spark.sink import SqlQueueSink
+from tests.support.sparks import start_spark
+
+#: Most rows of a batch, which is one slice and one task.
+LIMIT = 40
+
+
+def main(url: str, folder: Path, pipelines: list[str], in_turn: bool) -> None:
+    spark = start_spark(folder, master="local[4,4]")  # a task is tried four times
+    queries: list[StreamingQuery] = []
+    for name in pipelines:
+        queries.append(forward(spark, url, folder / name, name))
+        if in_turn:
+            queries[-1].awaitTermination()
+    for query in queries:
+        query.awaitTermination()
+    spark.stop()
+
+
+def forward(spark: SparkSession, url: str, checkpoint: Path, name: str) -> StreamingQuery:
+    mode = "sendsAtomicWithReceive" if name == "atomic" else "receiveOnly"
+    same = {"url": url, "stream": name, "transactionMode": mode}
+    rows = (
+        spark.readStream.format("sqlqueue")
+        .options(**same, queue=name, maxMessagesPerTrigger=LIMIT, lockTimeout="20s")
+        .load()
+    )
+    sink = SqlQueueSink(options=same, outbox=None if name == "atomic" else name)
+
+    def send(batch: DataFrame, number: int) -> None:
+        to = F.when(batch.RowVersion % 2 == 0, "billing").otherwise("shipping")
+        sink(batch.select("Headers", "Body", to.alias("Destination")), number)
+
+    writer = rows.writeStream.foreachBatch(send).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(availableNow=True).start()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=sys.modules[__name__].__doc__)
+    parser.add_argument("--url", required=True)
+    parser.add_argument("--folder", required=True, type=Path)
+    parser.add_argument("--in-turn", action="store_true")
+    parser.add_argument("pipelines", nargs="+")
+    main(**vars(parser.parse_args()))
