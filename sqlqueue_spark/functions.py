@@ -42,6 +42,9 @@ def deterministic_id(*columns: Column | str) -> Column:
 
         lines.select(deterministic_id("order", "line"), to_json(struct("*")).alias("Body"))
 
+    Messages of several kinds about one order line need a key each, or an outbox takes the second for a repetition of the
+    first: ``deterministic_id(lit("reminder"), "order", "line")``.
+
     It is the UUID of version 5 (RFC 9562) of the columns as text in a JSON array: in Python ``uuid.uuid5(NAMESPACE,
     '["4711","3"]')``. The array tells ``("a,b", "c")`` from ``("a", "b,c")`` and NULL from ``""``. (It is compact; letters
     beyond ASCII stand as they are; control characters are escaped with capital digits, ``\u001F``.)

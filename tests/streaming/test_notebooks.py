@@ -36,6 +36,7 @@ def run(name: str, **names: Any) -> dict[str, Any]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
 def test_the_first_notebook_drains_a_queue_and_shows_its_types_and_rates(
     spark, postgresql, guarded_url, tmp_path, monkeypatch, capsys

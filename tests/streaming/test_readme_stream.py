@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 from sqlqueue_spark import outboxes
 from sqlqueue_spark.options import ConnectionOptions
@@ -16,6 +17,8 @@ README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, monkeypatch):
     monkeypatch.setenv("SQLQUEUE_URL", postgresql.url)
     names: dict[str, Any] = {}
@@ -50,7 +53,7 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
 
     for _ in range(2):  # the second time nothing is sent
         run(send_batch)
-        assert [row.body for row in billing.rows()] == [honey.body, b'{"order":4712,"line":1,"sku":"HONEY"}']
+        assert [row.body for row in billing.rows()] == [honey.body, honey.body]
 
     postgresql.execute("CREATE TABLE placed (id varchar(200), body text)")
     for _ in range(2):  # the second time as other rows with the same message ids
