@@ -39,3 +39,32 @@ def test_a_worker_takes_the_whole_program_with_it(tmp_path, _attempt):
         for process in death.processes_of(program.pid):
             process.kill()
         program.wait()
+
+
+WAITING = """
+import os
+from tests.support.drivers.death import at_step
+
+for step in ("a", "b", "b"):
+    if os.fork() == 0:
+        at_step("another")
+        at_step(step)
+        raise SystemExit(step)  # nobody comes so far
+at_step("c")
+"""
+
+
+@pytest.mark.timeout(60)
+def test_those_who_wait_for_each_other_die_together(tmp_path):
+    orders = death.together(tmp_path / "steps", ("b", 2), ("a", 1), ("c", 1), ("b", 1))
+    program = subprocess.Popen(
+        [sys.executable, "-c", WAITING], env=os.environ | orders, start_new_session=True, cwd=os.curdir
+    )
+    try:
+        assert program.wait(30) == -signal.SIGKILL
+        eventually(lambda: not death.processes_of(program.pid))
+    finally:
+        for process in death.processes_of(program.pid):
+            process.kill()
+        program.wait()
+    assert sorted((tmp_path / "steps").read_text().split()) == ["a", *["another"] * 3, "b", "b", "c"]

@@ -1,7 +1,7 @@
 """Forwards queues to other queues until nothing is left, as a user's own program does.
 
 A pipeline is called after its queue and what makes its sends safe: the outbox's mode, or ``atomic``. Rows go to
-``billing`` and ``shipping`` in turn. All pipelines run at once, or one after the other.
+``billing``, those of ``atomic`` to ``billing`` and ``shipping`` in turn. All pipelines run at once, or one after the other.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.sink import SqlQueueSink
 from tests.support.sparks import start_spark
+from tests.support.waiting import eventually
 
 #: Most rows of a batch, which is one slice and one task.
 LIMIT = 40
@@ -23,9 +24,12 @@ def main(url: str, folder: Path, pipelines: list[str], in_turn: bool) -> None:
     spark = start_spark(folder, master="local[4,4]")  # a task is tried four times
     queries: list[StreamingQuery] = []
     for name in pipelines:
-        queries.append(forward(spark, url, folder / name, name))
+        query = forward(spark, url, folder / name, name)
+        queries.append(query)
         if in_turn:
-            queries[-1].awaitTermination()
+            query.awaitTermination()
+        # Spark gives up a Python process that has not started after ten seconds: one after the other.
+        eventually(lambda query=query: query.status["isDataAvailable"] or not query.isActive)  # type: ignore[misc] # mypy cannot see the default
     for query in queries:
         query.awaitTermination()
     spark.stop()
@@ -39,11 +43,16 @@ def forward(spark: SparkSession, url: str, checkpoint: Path, name: str) -> Strea
         .options(**same, queue=name, maxMessagesPerTrigger=LIMIT, lockTimeout="20s")
         .load()
     )
-    sink = SqlQueueSink(options=same, outbox=None if name == "atomic" else name)
+    if name == "atomic":
+        sink, to = (
+            SqlQueueSink(options=same),
+            [F.when(F.col("RowVersion") % 2 == 0, "billing").otherwise("shipping")],
+        )
+    else:
+        sink, to = SqlQueueSink(options=same, outbox=name, queue="billing"), []
 
     def send(batch: DataFrame, number: int) -> None:
-        to = F.when(batch.RowVersion % 2 == 0, "billing").otherwise("shipping")
-        sink(batch.select("Headers", "Body", to.alias("Destination")), number)
+        sink(batch.select("Headers", "Body", *(each.alias("Destination") for each in to)), number)
 
     writer = rows.writeStream.foreachBatch(send).option("checkpointLocation", str(checkpoint))
     return writer.trigger(availableNow=True).start()
