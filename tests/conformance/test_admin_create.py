@@ -8,8 +8,8 @@ import pytest
 from sqlqueue_spark import admin
 from sqlqueue_spark.admin import Created
 from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.inserting import Column
+from sqlqueue_spark.options import ConnectionOptions
 from tests.conftest import GUARDED_PASSWORD
 
 HOSTILE = [
