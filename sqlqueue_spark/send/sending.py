@@ -134,7 +134,7 @@ class Sender:
             return isinstance(error, TryAgain) and (self._options.uses_outbox or not self._committing)
 
         for attempt in stamina.retry_context(
-            on=worth_it, attempts=_ATTEMPTS, timeout=None, wait_initial=0.05, wait_max=2.0
+            on=worth_it, attempts=_ATTEMPTS, timeout=None, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
         ):
             with attempt:
                 try:
