@@ -109,7 +109,7 @@ def headers_of(given: Any) -> Headers:
     headers = parse_headers(given)
     if headers is None:
         raise ConfigurationError(
-            f"The headers of a row are not a JSON object of strings: {str(given)[:_SHOWN]!r}; filter such rows (functions."
-            "headers_map() is NULL for them), or give them headers of their own."
+            f"The headers of a row are not a JSON object of strings: {str(given)[:_SHOWN]!r}; filter such rows, or "
+            "give them headers of their own."
         )
     return ReadHeaders(headers)
