@@ -181,8 +181,8 @@ def test_a_header_of_a_map_that_is_null_is_not_there():
 @pytest.mark.parametrize("poison", ["not JSON", "[]", '{"a":1}', '{"a":null}', "null"])
 def test_poison_headers_are_refused_with_the_remedy(poison):
     assert refusal({"Body": b"x", "MessageId": "m", "Headers": poison}) == (
-        f"The headers of a row are not a JSON object of strings: {poison!r}; filter such rows (functions.headers_map() "
-        "is NULL for them), or give them headers of their own."
+        f"The headers of a row are not a JSON object of strings: {poison!r}; filter such rows, or give them "
+        "headers of their own."
     )
 
 
