@@ -12,21 +12,14 @@ _CHUNK_BYTES = 16 << 20
 
 
 def chunks(messages: Iterable[Composed]) -> Iterator[list[Composed]]:
-    """Messages in their order, at most 4,000 at once and not too many bytes; copies of one message stay together.
-
-    The outbox counts an id once. So neighbours that share theirs, one message on its way to several queues, must be in
-    one transaction, however many they are.
-    """
+    """Messages in their order, at most 4,000 at once and not too many bytes, but at least one."""
     chunk: list[Composed] = []
-    size, copies_begin = 0, 0
+    size = 0
     for message in messages:
-        if chunk and message.message_id != chunk[-1].message_id:
-            copies_begin = len(chunk)
-        size += message.size
+        if chunk and (len(chunk) == CHUNK or size + message.size > _CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
         chunk.append(message)
-        if (len(chunk) > CHUNK or size > _CHUNK_BYTES) and copies_begin:
-            yield chunk[:copies_begin]
-            chunk, copies_begin = chunk[copies_begin:], 0
-            size = sum(each.size for each in chunk)
+        size += message.size
     if chunk:
         yield chunk

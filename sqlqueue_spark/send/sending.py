@@ -7,6 +7,8 @@ ids come first, so that a twin waits. A retry of any kind sends only what is mis
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ import stamina
 
 from sqlqueue_spark import faults
 from sqlqueue_spark.connections import Connection, Target, connect
-from sqlqueue_spark.errors import ConnectionLost, Duplicate, TryAgain
+from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
 from sqlqueue_spark.inserting import Inserter
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.outbox import OutboxTable
@@ -25,6 +27,8 @@ from sqlqueue_spark.send.composing import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations
 
 log = logging.getLogger(__name__)
+
+Placed = tuple[Destination, Composed]
 
 #: A chunk is tried again as often before its task fails, which Spark then tries again.
 _ATTEMPTS = 8
@@ -77,7 +81,7 @@ class Sender:
     def _find(self, address: str) -> Destination:
         return self._destinations.find(address, self._connected)
 
-    def _send(self, target: Target, placed: Sequence[tuple[Destination, Composed]]) -> int:
+    def _send(self, target: Target, placed: Sequence[Placed]) -> int:
         """One transaction; how many messages went out."""
         self._committing = False
         connection = self._connected(target)
@@ -87,34 +91,54 @@ class Sender:
                 self._committing = True
             return len(placed)
         outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
-        ids = list(dict.fromkeys(message.message_id for _, message in placed))
+        keyed = self._keyed(placed)
+        ids = list(keyed)
         with connection.transaction():
             if self._options.outbox == OPTIMISTIC:
                 seen = outbox.seen(ids)
                 faults.step(faults.IDS_CHECKED)
                 new = [each for each in ids if each not in seen]
-                missing = _missing(placed, set(new))
+                missing = [keyed[each] for each in new]
                 self._insert(connection, missing)
                 faults.step(faults.ROWS_INSERTED)
                 outbox.add(new)
                 faults.step(faults.IDS_INSERTED)
             else:
-                missing = _missing(placed, outbox.add_new(ids))
+                added = outbox.add_new(ids)
+                missing = [keyed[each] for each in ids if each in added]
                 faults.step(faults.IDS_INSERTED)
                 self._insert(connection, missing)
                 faults.step(faults.ROWS_INSERTED)
         faults.step(faults.CHUNK_SENT)
         return len(missing)
 
-    def _insert(self, connection: Connection, placed: Iterable[tuple[Destination, Composed]]) -> None:
+    def _keyed(self, placed: Iterable[Placed]) -> dict[str, Placed]:
+        """The messages, each once, by what the outbox is to know them by, in their order.
+
+        That is the message id, where the message goes to the option ``queue``. The same message to another queue is
+        another entry: one message may go to many, from any task and in any order, and each copy must arrive.
+        """
+        own = self._own_table()
+        keyed: dict[str, Placed] = {}
+        for each in placed:
+            name, message_id = each[0].table.name, each[1].message_id
+            keyed.setdefault(message_id if name == own else message_id + _copy_of(name), each)
+        return keyed
+
+    def _own_table(self) -> str | None:
+        """The table of the option ``queue``; None where there is none, or rows go only elsewhere."""
+        try:
+            return self._options.queue and self._find(self._options.queue).table.name
+        except QueueError:
+            return None
+
+    def _insert(self, connection: Connection, placed: Iterable[Placed]) -> None:
         rows: dict[str, list[Composed]] = {}
         tables: dict[str, Destination] = {}
         for destination, message in placed:
             tables[destination.table.name] = destination
             rows.setdefault(destination.table.name, []).append(message)
-        for name in sorted(
-            rows
-        ):  # in the same order as others do, so that nobody waits for another in a circle
+        for name in sorted(rows):  # as all others do, so that nobody waits for another in a circle
             table = tables[name]
             Inserter(connection, table.table, table.columns).insert([message.row for message in rows[name]])
 
@@ -150,18 +174,10 @@ class Sender:
         raise AssertionError("unreachable: retry_context ends by return or raise")
 
 
-def _missing(
-    placed: Iterable[tuple[Destination, Composed]], new: set[str]
-) -> list[tuple[Destination, Composed]]:
-    """Those whose ids are new, each once a table."""
-    if not new:
-        return []
-    first = {
-        (message.message_id, destination.table.name): (destination, message)
-        for destination, message in reversed(list(placed))
-        if message.message_id in new
-    }
-    return list(reversed(first.values()))
+@functools.cache
+def _copy_of(table: str) -> str:
+    """What tells a message's copy for this table from the others; the ids of an outbox have room for no long name."""
+    return ">" + hashlib.sha256(table.encode()).hexdigest()[:16]
 
 
 def _snake(name: str) -> str:

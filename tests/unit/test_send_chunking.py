@@ -1,4 +1,4 @@
-"""What goes out in one transaction: at most 4,000 messages, not too many bytes, and copies of one id together."""
+"""What goes out in one transaction: at most 4,000 messages, and not too many bytes."""
 
 import itertools
 
@@ -29,13 +29,6 @@ def test_a_chunk_has_16_mb_of_headers_and_bodies():
     assert [len(chunk) for chunk in chunks(big)] == [8, 1]
     huge = [message("a", body=bytes(17 * megabyte)), message("b", body=bytes(17 * megabyte)), message("c")]
     assert [[each.message_id for each in chunk] for chunk in chunks(huge)] == [["a"], ["b"], ["c"]]
-
-
-def test_neighbours_with_one_id_stay_together_even_above_4000():
-    one_short = [message(str(number)) for number in range(3_999)]
-    copies = [message("copy", destination=each) for each in ("Billing", "Shipping")]
-    assert [len(chunk) for chunk in chunks([*one_short, *copies, message("next")])] == [3_999, 3]
-    assert [len(chunk) for chunk in chunks([message("copy") for _ in range(5_000)])] == [5_000]
 
 
 def test_nothing_is_read_before_it_is_needed():
