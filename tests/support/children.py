@@ -47,7 +47,7 @@ class Drain:
 
 @dataclass(frozen=True, kw_only=True)
 class Forward:
-    """The program that runs several pipelines, each from the queue of its name to others."""
+    """The program that runs several pipelines, each from the queue of its name to ``billing``."""
 
     url: str
     folder: Path

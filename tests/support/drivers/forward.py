@@ -1,15 +1,15 @@
-"""Forwards queues to other queues until nothing is left, as a user's own program does.
+"""Forwards queues to the queue ``billing`` until nothing is left, as a user's own program does.
 
-A pipeline is called after its queue and what makes its sends safe: the outbox's mode, or ``atomic``. Rows go to
-``billing``, those of ``atomic`` to ``billing`` and ``shipping`` in turn. All pipelines run at once, or one after the other.
+A pipeline is called after its queue and what makes its sends safe: the outbox's mode, or ``atomic``. All pipelines run at
+once, or one after the other.
 """
 
 import argparse
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.sink import SqlQueueSink
@@ -29,7 +29,10 @@ def main(url: str, folder: Path, pipelines: list[str], in_turn: bool) -> None:
         if in_turn:
             query.awaitTermination()
         # Spark gives up a Python process that has not started after ten seconds: one after the other.
-        eventually(lambda query=query: query.status["isDataAvailable"] or not query.isActive)  # type: ignore[misc] # mypy cannot see the default
+        eventually(
+            lambda query=query: query.status["isDataAvailable"] or not query.isActive,  # type: ignore[misc] # mypy cannot see the default
+            within=timedelta(seconds=90),
+        )
     for query in queries:
         query.awaitTermination()
     spark.stop()
@@ -43,16 +46,10 @@ def forward(spark: SparkSession, url: str, checkpoint: Path, name: str) -> Strea
         .options(**same, queue=name, maxMessagesPerTrigger=LIMIT, lockTimeout="20s")
         .load()
     )
-    if name == "atomic":
-        sink, to = (
-            SqlQueueSink(options=same),
-            [F.when(F.col("RowVersion") % 2 == 0, "billing").otherwise("shipping")],
-        )
-    else:
-        sink, to = SqlQueueSink(options=same, outbox=name, queue="billing"), []
+    sink = SqlQueueSink(options=same, outbox=None if name == "atomic" else name, queue="billing")
 
     def send(batch: DataFrame, number: int) -> None:
-        sink(batch.select("Headers", "Body", *(each.alias("Destination") for each in to)), number)
+        sink(batch.select("Headers", "Body"), number)
 
     writer = rows.writeStream.foreachBatch(send).option("checkpointLocation", str(checkpoint))
     return writer.trigger(availableNow=True).start()
