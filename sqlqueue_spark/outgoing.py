@@ -140,6 +140,8 @@ def format_time_span(span: timedelta) -> str:
 
     Format: https://learn.microsoft.com/dotnet/standard/base-types/standard-timespan-format-strings, "c".
     """
+    if span < timedelta(0):
+        return "-" + format_time_span(-span)
     minutes, seconds = divmod(span.seconds, 60)
     hours, minutes = divmod(minutes, 60)
     days = f"{span.days}." if span.days else ""

@@ -62,10 +62,10 @@ class SqlQueueSink:
         columns = Columns.of(df.dtypes, self._options)
         rows = df.persist() if "Destination" in columns.names else df
         try:
-            prepare(self._options, self._destinations, _addresses(rows, columns, self._options))
+            run = prepare(self._options, self._destinations, _addresses(rows, columns, self._options))
             task = _Task(Composer(columns=columns, options=self._options), self._destinations)
             if self._options.transaction_mode == ATOMIC:
-                self._stage(rows, task, batch_id)
+                self._stage(rows, task, batch_id, run)
             else:
                 self._send(rows, task, batch_id)
                 self._cleaner.clean_when_due(self._destinations.databases())
@@ -81,9 +81,9 @@ class SqlQueueSink:
         sent, repeated = sum(each.sent for each in done), sum(each.repeated for each in done)
         log.info("sent batch=%s sent=%d repeated=%d", batch_id, sent, repeated)
 
-    def _stage(self, rows: DataFrame, task: _Task, batch_id: int) -> None:
+    def _stage(self, rows: DataFrame, task: _Task, batch_id: int, run: str) -> None:
         done = rows.mapInArrow(task.stage, "task string, destinations array<string>, rows long").collect()
-        seal(self._options, [Staged(task=t, destinations=tuple(d), rows=n) for t, d, n in done])
+        seal(self._options, [Staged(task=t, destinations=tuple(d), rows=n) for t, d, n in done], run)
         log.info("staged batch=%s staged=%d", batch_id, sum(each.rows for each in done))
 
     def __getstate__(self) -> SinkOptions:

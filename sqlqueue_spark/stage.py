@@ -10,14 +10,15 @@ Every method runs inside the connection's open transaction and never commits.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from sqlqueue_spark import queues
 from sqlqueue_spark.addresses import Naming, Table
 from sqlqueue_spark.claims import HIGHEST, LOWEST
 from sqlqueue_spark.connections import Connection
-from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
 from sqlqueue_spark.inserting import CHUNK, columns_of, present_columns
 from sqlqueue_spark.outgoing import Outgoing
 
@@ -28,20 +29,24 @@ _LONGEST_STREAM = 40
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Whose the stage is (a claim's digest), the tasks whose rows count, and where these go."""
+    """Whose the stage is (a claim's digest), which run of it, the tasks whose rows count, and where these go."""
 
     claim: str
+    run: str
     tasks: tuple[str, ...] = ()
     destinations: tuple[str, ...] = ()
 
     def to_json(self) -> str:
-        return json.dumps({"claim": self.claim, "tasks": self.tasks, "destinations": self.destinations})
+        return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Mark:
         given = json.loads(text)
         return cls(
-            claim=given["claim"], tasks=tuple(given["tasks"]), destinations=tuple(given["destinations"])
+            claim=given["claim"],
+            run=given["run"],
+            tasks=tuple(given["tasks"]),
+            destinations=tuple(given["destinations"]),
         )
 
 
@@ -74,12 +79,12 @@ class Stage:
         for statement in ("stage_create", "stage_index"):
             self._connection.execute(self._render(statement), doing=f"creating {self._table}")
 
-    def open(self, claim: str) -> None:
-        """Empty the stage for a claim. What tasks of other attempts still put there never counts."""
+    def open(self, claim: str) -> str:
+        """Empty the stage for a claim; the name of this run of it. What tasks of other runs put there never counts."""
         self._connection.execute(self._render("stage_clear"), doing=self._doing)
-        self._connection.execute(
-            self._render("stage_open"), (Mark(claim=claim).to_json(),), doing=self._doing
-        )
+        mark = Mark(claim=claim, run=str(uuid.uuid4()))
+        self._connection.execute(self._render("stage_open"), (mark.to_json(),), doing=self._doing)
+        return mark.run
 
     def mark(self) -> Mark | None:
         """Whose the stage is; None when it is nobody's. Locked until the transaction ends."""
@@ -91,12 +96,19 @@ class Stage:
         bound = self._connection.dialect.bind_staged(task, messages)
         self._connection.modify(self._render("stage_insert"), bound, doing=self._doing)
 
-    def seal(self, tasks: Sequence[str], destinations: Sequence[str]) -> None:
+    def seal(self, tasks: Sequence[str], destinations: Sequence[str], *, run: str) -> None:
         """From now on the rows of these tasks count, beside those that count already.
 
+        :param run: as :meth:`check_opened` said before the tasks began.
         :raises ConfigurationError: no source has opened the stage.
+        :raises ClaimLost: the batch was begun again since, by a stream that took this one's place.
         """
         mark = self._opened(self.mark())
+        if mark.run != run:
+            raise ClaimLost(
+                f"The stage {self._table} was opened again while this batch ran: another run of the stream has taken it over, "
+                "so this one ends and nothing that it staged is sent; see that the stream runs only once."
+            )
         sealed = replace(
             mark,
             tasks=(*mark.tasks, *tasks),
@@ -104,12 +116,12 @@ class Stage:
         )
         self._connection.modify(self._render("stage_seal"), (sealed.to_json(),), doing=self._doing)
 
-    def check_opened(self) -> None:
-        """Refuse to stage what nobody would send.
+    def check_opened(self) -> str:
+        """Refuse to stage what nobody would send; which run of a batch the stage is open for.
 
         :raises ConfigurationError: no source has opened the stage.
         """
-        self._opened(self.mark() if self.exists() else None)
+        return self._opened(self.mark() if self.exists() else None).run
 
     def _opened(self, mark: Mark | None) -> Mark:
         if mark is None:

@@ -58,7 +58,7 @@ class Destinations:
                 if queue is None:
                     raise QueueError(
                         f"There is no queue table {table} to send to; create it with: sqlqueue create {address!r}, or "
-                        "correct the destination or its schema. Nothing of this batch was sent."
+                        "correct the destination or its schema."
                     )
                 found = Destination(target=target, table=queue, columns=tuple(columns_of(connection, queue)))
             self._found[address] = found

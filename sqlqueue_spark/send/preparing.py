@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 from sqlqueue_spark.connections import Connection, Target, connect
@@ -14,8 +14,10 @@ from sqlqueue_spark.send.staging import check_one_database, stage_table
 from sqlqueue_spark.stage import Stage
 
 
-def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
+def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> str:
     """Find the tables that these addresses mean, and the outbox in each of their databases.
+
+    :returns: which run of its batch the stage of an atomic pipeline is open for; else nothing.
 
     :raises QueueError: a queue table or an outbox table is missing; the message says which.
     :raises ConfigurationError: an address or a name cannot be, or no source has opened the stage of an atomic pipeline.
@@ -23,6 +25,7 @@ def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterabl
     addresses = list(addresses)
     if options.transaction_mode == ATOMIC:
         check_one_database(options, destinations, addresses)
+    run = ""
     with ExitStack() as stack:
         opened: dict[Target, Connection] = {}
 
@@ -35,9 +38,17 @@ def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterabl
 
         if options.transaction_mode == ATOMIC:
             with connected(Target.of(options)).transaction() as connection:
-                Stage(connection, stage_table(options)).check_opened()
+                run = Stage(connection, stage_table(options)).check_opened()
         for address in addresses:
-            destinations.find(address, connected)
+            _find(destinations, address, connected)
+    return run
+
+
+def _find(destinations: Destinations, address: str, connected: Callable[[Target], Connection]) -> None:
+    try:
+        destinations.find(address, connected)
+    except QueueError as error:
+        raise QueueError(f"{error} Nothing of this batch was sent.") from error
 
 
 def _check_outbox(options: SinkOptions, connection: Connection) -> None:

@@ -55,16 +55,14 @@ def stage(options: SinkOptions, destinations: Destinations, messages: Iterable[C
     return Staged(task=task, destinations=tuple(used), rows=rows)
 
 
-def seal(options: SinkOptions, staged: Iterable[Staged]) -> None:
-    """Say which tasks' rows count: those that Spark has accepted.
-
-    :raises ConfigurationError: no source has opened the stage.
-    """
+def seal(options: SinkOptions, staged: Iterable[Staged], run: str) -> None:
+    """Say which tasks' rows count: those that Spark has accepted. Errors as :meth:`Stage.seal`."""
     done = list(staged)
     with connect(Target.of(options)) as connection, connection.transaction():
         Stage(connection, stage_table(options)).seal(
             [each.task for each in done],
             list(dict.fromkeys(name for each in done for name in each.destinations)),
+            run=run,
         )
     faults.step(faults.STAGE_SEALED)
 

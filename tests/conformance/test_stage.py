@@ -13,7 +13,7 @@ import pytest
 
 from sqlqueue_spark import faults, outboxes
 from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions, SourceOptions
 from sqlqueue_spark.outgoing import outgoing
 from sqlqueue_spark.receive import Receiver
@@ -63,13 +63,13 @@ def test_only_rows_of_sealed_tasks_go_out_in_their_order(engine, billing):
     with opened(engine) as (connection, found):
         name, _ = numbered(engine, [])
         with connection.transaction():
-            found.open("claim")
+            run = found.open("claim")
         for task, numbers in (("a", range(0, 10, 2)), ("lost", range(100, 110)), ("b", range(1, 10, 2))):
             with connection.transaction():
                 found.add(task, numbered(engine, numbers)[1])
         with connection.transaction():
-            found.seal(["a", "b"], [name])
-            assert found.mark() == Mark(claim="claim", tasks=("a", "b"), destinations=(name,))
+            found.seal(["a", "b"], [name], run=run)
+            assert found.mark() == Mark(claim="claim", run=run, tasks=("a", "b"), destinations=(name,))
         assert (billing.count(), staged(engine)) == (0, 21)
         with connection.transaction():
             assert found.move("claim") == 10
@@ -83,11 +83,11 @@ def test_only_rows_of_sealed_tasks_go_out_in_their_order(engine, billing):
 def test_two_sinks_of_one_batch_seal_what_is_theirs(engine, billing):
     shipping = engine.create_queue("shipping")
     with opened(engine) as (connection, found), connection.transaction():
-        found.open("claim")
+        run = found.open("claim")
         for task, queue in (("a", "billing"), ("b", "shipping"), ("c", "billing")):
             name, rows = numbered(engine, range(3), queue)
             found.add(task, rows)
-            found.seal([task], [name])
+            found.seal([task], [name], run=run)
         mark = found.mark()
         assert (mark.tasks, len(mark.destinations)) == (("a", "b", "c"), 2)
         assert found.move("claim") == 9
@@ -98,9 +98,9 @@ def test_two_sinks_of_one_batch_seal_what_is_theirs(engine, billing):
 def test_the_stage_of_another_claim_is_not_moved_and_stays(engine, billing):
     with opened(engine) as (connection, found), connection.transaction():
         name, rows = numbered(engine, range(3))
-        found.open("theirs")
+        run = found.open("theirs")
         found.add("a", rows)
-        found.seal(["a"], [name])
+        found.seal(["a"], [name], run=run)
         assert found.move("ours") is None
     assert (billing.count(), staged(engine)) == (0, 4)
     with opened(engine) as (connection, found), connection.transaction():
@@ -111,24 +111,40 @@ def test_the_stage_of_another_claim_is_not_moved_and_stays(engine, billing):
 def test_opening_empties_the_stage_and_late_rows_of_before_never_count(engine, billing):
     with opened(engine) as (connection, found), connection.transaction():
         name, rows = numbered(engine, range(3))
-        found.open("first")
+        run = found.open("first")
         found.add("a", rows)
-        found.seal(["a"], [name])
-        found.open("second")
+        found.seal(["a"], [name], run=run)
+        run = found.open("second")
         found.add("a twin of before", rows)
         found.add("b", numbered(engine, [7])[1])
-        found.seal(["b"], [name])
+        found.seal(["b"], [name], run=run)
         assert found.move("second") == 1
     assert ids_in(billing) == message_ids([7])
+
+
+def test_a_run_whose_batch_was_begun_again_by_another_stages_in_vain(engine, billing):
+    """A driver that lost its database but not its tasks: its batch runs again elsewhere, under the same claim."""
+    with opened(engine) as (connection, found), connection.transaction():
+        name, rows = numbered(engine, range(3))
+        outlived = found.open("claim")
+        found.add("a", rows)
+        run = found.open("claim")
+        found.add("a too late", rows)
+        with pytest.raises(ClaimLost, match="was opened again while this batch ran"):
+            found.seal(["a too late"], [name], run=outlived)
+        found.add("b", rows)
+        found.seal(["b"], [name], run=run)
+        assert found.move("claim") == 3
+    assert ids_in(billing) == message_ids(range(3))
 
 
 def test_what_was_moved_and_rolled_back_is_on_the_stage_again(engine, billing):
     with opened(engine) as (connection, found):
         name, rows = numbered(engine, range(3))
         with connection.transaction():
-            found.open("claim")
+            run = found.open("claim")
             found.add("a", rows)
-            found.seal(["a"], [name])
+            found.seal(["a"], [name], run=run)
         assert found.move("claim") == 3
         connection.rollback()
         assert (billing.count(), staged(engine)) == (0, 4)
@@ -140,10 +156,10 @@ def test_what_was_moved_and_rolled_back_is_on_the_stage_again(engine, billing):
 def test_more_rows_than_a_statement_takes_go_out_once_in_their_order(engine, billing):
     with opened(engine) as (connection, found), connection.transaction():
         name, rows = numbered(engine, range(9_001))
-        found.open("claim")
+        run = found.open("claim")
         for start in range(0, 9_001, 4_000):
             found.add("a", rows[start : start + 4_000])
-        found.seal(["a"], [name])
+        found.seal(["a"], [name], run=run)
         assert found.move("claim") == 9_001
     assert ids_in(billing) == message_ids(range(9_001))
 
@@ -152,9 +168,9 @@ def test_a_destination_that_is_not_there_any_more_keeps_its_messages_on_the_stag
     with opened(engine) as (connection, found):
         name, rows = numbered(engine, range(3))
         with connection.transaction():
-            found.open("claim")
+            run = found.open("claim")
             found.add("a", rows)
-            found.seal(["a"], [name])
+            found.seal(["a"], [name], run=run)
         tampering.drop(billing)
         with pytest.raises(QueueError) as caught, connection.transaction():
             found.move("claim")
@@ -186,8 +202,8 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
         found = Stage(connection, table_of("Sales", engine.default_schema))
         with connection.transaction():
             found.create()
-            found.open("claim")
-        seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, rows))])
+            run = found.open("claim")
+        seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, rows))], run)
         with connection.transaction():
             assert found.move("claim") == 1
     assert billing.rows() == queue.rows()
@@ -198,9 +214,9 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
     with opened(engine) as (connection, _):
         with connection.transaction():
             found = Stage(connection, table_of("Sales", engine.default_schema))
-            found.open("next")
+            run = found.open("next")
         hour = batch([2], TimeToBeReceived=timedelta(hours=1))
-        seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, hour))])
+        seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, hour))], run)
         with connection.transaction():
             assert found.move("next") == 1
     lasts = billing.rows()[1].expires - before
@@ -226,7 +242,7 @@ def test_a_sink_whose_source_is_not_atomic_is_told_so(engine, queue, created):
     assert str(caught.value) == UNOPENED.format(schema=engine.default_schema)
     if created:
         with pytest.raises(ConfigurationError) as caught:
-            seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, batch(range(3))))])
+            seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, batch(range(3))))], "any")
         assert str(caught.value) == UNOPENED.format(schema=engine.default_schema)
     assert queue.count() == 0
 

@@ -44,7 +44,7 @@ class Forward(Stream):
         given = self.sink_options
         found = Destinations(given)
         to = [self._to[message["RowVersion"] % len(self._to)] for message in messages]
-        prepare(given, found, dict.fromkeys(to))
+        run = prepare(given, found, dict.fromkeys(to))
         if not messages:
             return
         rows = pa.table(
@@ -57,7 +57,7 @@ class Forward(Stream):
         half = -(-len(messages) // 2)
         tasks = rows.to_batches(max_chunksize=half)
         if given.transaction_mode == ATOMIC:
-            seal(given, [stage(given, found, composed(given, task)) for task in tasks])
+            seal(given, [stage(given, found, composed(given, task)) for task in tasks], run)
         else:
             for task in tasks:
                 with Sender(given, found) as sender:
