@@ -58,5 +58,5 @@ def _check_outbox(options: SinkOptions, connection: Connection) -> None:
         if not outbox.exists():
             raise QueueError(
                 f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create {endpoint!r}, or set "
-                "outbox to none. Nothing was sent."
+                "outbox to none."
             )
