@@ -25,13 +25,7 @@ from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.claiming import Claimed
 from sqlqueue_spark.receive.held import Held, Json, hold
 from sqlqueue_spark.receive.pool import Pool
-from sqlqueue_spark.receive.relocking import (
-    check_belongs,
-    check_same_table,
-    delete,
-    relock,
-    say_not_taken_again,
-)
+from sqlqueue_spark.receive.relocking import check_belongs, delete, relock, say_not_taken_again
 from sqlqueue_spark.receive.seeking import Seeker
 from sqlqueue_spark.receive.slices import Slice, plan
 from sqlqueue_spark.receive.staging import Staging, stage_of
@@ -173,7 +167,6 @@ class Receiver:
         queue = self._pool.borrow()
         try:
             check_belongs(offset, queue)
-            check_same_table(offset, queue)
             rows = relock(queue, offset)
             if rows is None:
                 queue.connection.rollback()

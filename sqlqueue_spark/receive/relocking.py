@@ -28,20 +28,6 @@ def check_belongs(offset: Offset, queue: Queue) -> None:
         )
 
 
-def check_same_table(offset: Offset, queue: Queue) -> None:
-    """Refuse to replay a batch of another table of the same name: as an empty batch it would be logged as done.
-
-    :raises QueueError: the table was dropped and created again, or another one has got its name.
-    """
-    now = queue.identity()
-    if not offset.taken and now != offset.identity:
-        raise QueueError(
-            f"The last batch of the checkpoint is not finished, and {queue.table.name} is not the table it was claimed from "
-            f"(identity {now}, not {offset.identity}): if it were skipped and that table came back, its {offset.claimed} "
-            "rows would be deleted unread. Put that table back, or start with a new checkpoint."
-        )
-
-
 def relock(queue: Queue, offset: Offset) -> Claimed | None:
     """Lock what is left of a claim, waiting for rows that others hold. None: these are not the claim's rows.
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from sqlqueue_spark.errors import QueueError
 from tests.support import tampering
 from tests.support.driver import streaming
 from tests.support.messages import row_ids
@@ -59,15 +58,15 @@ def restored_and_one_came(engine, queue):
     return queue.ids()[40:]
 
 
-TO_ANOTHER_TABLE = [recreated, recreated_with_the_same_ids]
-TO_THE_TABLE = [
+ACCIDENTS = [
     truncated,
     truncated_and_half_taken,
+    recreated,
+    recreated_with_the_same_ids,
     restored_with_other_messages,
     restored_from_half_the_claim,
     restored_and_one_came,
 ]
-ACCIDENTS = [*TO_ANOTHER_TABLE, *TO_THE_TABLE]
 
 
 def each_once(new, stream):
@@ -88,7 +87,7 @@ def test_a_recovery_deletes_no_new_message(engine, queue, accident):
         assert (each_once(new, stream), queue.count()) == ([1] * len(new), 0)
 
 
-@pytest.mark.parametrize("accident", TO_THE_TABLE, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__)
 def test_a_replay_of_a_batch_that_the_sink_has_deletes_no_new_message(engine, queue, accident):
     queue.insert(100)
     with streaming(engine, queue) as stream:
@@ -101,7 +100,7 @@ def test_a_replay_of_a_batch_that_the_sink_has_deletes_no_new_message(engine, qu
         assert (each_once(new, stream), queue.count()) == ([1] * len(new), 0)
 
 
-@pytest.mark.parametrize("accident", TO_THE_TABLE, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__)
 def test_a_replay_of_a_batch_that_the_sink_lacks_loses_no_new_message(engine, queue, accident):
     queue.insert(100)
     with streaming(engine, queue) as stream:
@@ -111,45 +110,6 @@ def test_a_replay_of_a_batch_that_the_sink_lacks_loses_no_new_message(engine, qu
         stream.drain()
         sunk = stream.ids()
         assert ([sunk.count(each) for each in new], queue.count()) == ([1] * len(new), 0)
-
-
-@pytest.mark.parametrize("accident", TO_ANOTHER_TABLE, ids=lambda each: each.__name__)
-def test_a_replay_on_another_table_is_refused_and_a_new_checkpoint_goes_on(engine, queue, accident):
-    queue.insert(100)
-    with streaming(engine, queue) as stream:
-        assert stream.construct()
-        name = stream.end(1)["queue"]
-        stream.crash()
-        new = accident(engine, queue)
-        with pytest.raises(QueueError) as caught:
-            stream.trigger()
-        assert str(caught.value).startswith(
-            f"The last batch of the checkpoint is not finished, and {name} is not the table it was claimed from ("
-        )
-        assert str(caught.value).endswith("Put that table back, or start with a new checkpoint.")
-        stream.crash()
-        assert queue.count() == 60
-        stream.offsets.clear()
-        stream.drain()
-        assert (stream.ids(), queue.count()) == (new, 0)
-
-
-def test_a_table_that_was_put_back_before_its_batch_was_done_loses_no_message(postgresql):
-    queue = postgresql.create_queue()
-    queue.insert(10)
-    with streaming(postgresql, queue) as stream:
-        assert stream.construct()
-        stream.crash()
-        queue.execute("ALTER TABLE {table} RENAME TO aside")
-        postgresql.execute("CREATE TABLE orders (LIKE aside INCLUDING ALL)")
-        for _ in range(2):
-            with pytest.raises(QueueError, match=r" is not the table it was claimed from "):
-                stream.trigger()
-            stream.crash()
-        postgresql.execute("DROP TABLE orders")
-        postgresql.execute("ALTER TABLE aside RENAME TO orders")
-        stream.drain()
-        assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__)

@@ -58,7 +58,7 @@ def messages(numbers):
 
 @pytest.mark.slow
 def test_spark_submit_sends_each_message_once_to_where_the_sql_says(postgresql, queues, tmp_path):
-    """Some of the messages were sent before, and come again: under other row ids, as a receiver's retry makes them."""
+    """Some of the messages were sent to Billing before, and come again: under other row ids, as a receiver's retry does."""
     orders, billing, shipping = queues
     orders.insert(30)
     outbox = OutboxRows(postgresql, "Forward_Spark")
@@ -72,9 +72,9 @@ def test_spark_submit_sends_each_message_once_to_where_the_sql_says(postgresql, 
         assert job.ended() == 0, job.report()
     finally:
         job.kill()
-    expected = messages(number for number in range(30) if number not in (0, 3, 4))
-    assert (sent(billing), sent(shipping), orders.count()) == (expected, expected, 0)
-    assert outbox.ids() == set(message_ids(range(1, 30)))
+    missing = messages(number for number in range(30) if number not in (0, 3, 4))
+    assert (sent(billing), sent(shipping), orders.count()) == (missing, messages(range(1, 30)), 0)
+    assert {each for each in outbox.ids() if ">" not in each} == set(message_ids(range(1, 30)))
     assert {row.id for row in billing.rows()}.isdisjoint(map(row_id, range(30)))
     first, *batches, last = job.lines
     assert first == "forwarding queue=orders"
