@@ -83,13 +83,13 @@ def check_one_database(options: SinkOptions, destinations: Destinations, address
 
 
 def _fitted(connection: Connection, placed: list[tuple[Destination, Outgoing]]) -> list[tuple[str, Outgoing]]:
-    """The rows as their destinations can take them, in their order."""
-    if len({destination.table.name for destination, _ in placed}) == 1:
-        first = placed[0][0]
-        return [
-            (first.table.name, row) for row in fitted(connection, first.columns, [row for _, row in placed])
-        ]
-    return [
-        (destination.table.name, fitted(connection, destination.columns, [row])[0])
-        for destination, row in placed
-    ]
+    """The rows as their destinations can take them, in their order; the database is asked once a destination at most."""
+    positions: dict[str, list[int]] = {}
+    for position, (destination, _) in enumerate(placed):
+        positions.setdefault(destination.table.name, []).append(position)
+    ready: dict[int, tuple[str, Outgoing]] = {}
+    for name, theirs in positions.items():
+        columns = placed[theirs[0]][0].columns
+        rows = fitted(connection, columns, [placed[position][1] for position in theirs])
+        ready |= {position: (name, row) for position, row in zip(theirs, rows, strict=True)}
+    return [ready[position] for position in range(len(placed))]
