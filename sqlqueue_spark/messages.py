@@ -49,13 +49,19 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
 
 def format_headers(headers: Mapping[str, str]) -> str:
     """Headers as the .NET senders write them: compact, a slash escaped, and astral characters too."""
-    text = ",".join([member_begin(name) + _quoted(value) for name, value in headers.items()])
-    text = "{" + text.replace("/", "\\/") + "}"
+    return f"{{{','.join([format_member(name, value) for name, value in headers.items()])}}}"
+
+
+def format_member(name: str, value: str) -> str:
+    """One header as it stands in the JSON."""
+    text = _member_begin(name) + _quoted(value)
+    if "/" in text:
+        text = text.replace("/", "\\/")
     return text if text.isascii() else _ASTRAL.sub(lambda astral: json.dumps(astral[0])[1:-1], text)
 
 
 @functools.lru_cache(maxsize=1000)
-def member_begin(name: str) -> str:
+def _member_begin(name: str) -> str:
     """How a header begins in the JSON, up to its value; names repeat from message to message."""
     return _quoted(name) + ":"
 

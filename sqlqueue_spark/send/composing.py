@@ -8,16 +8,15 @@ from __future__ import annotations
 import itertools
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, format_time
+from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, format_member, format_time
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.outgoing import (
     CONTENT_TYPE,
@@ -43,7 +42,6 @@ from sqlqueue_spark.send.headers import Headers, headers_of
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _READ = (
     "Body",
-    "Headers",
     "MessageId",
     "Destination",
     "Id",
@@ -60,20 +58,30 @@ class Composed:
     Of a batch that comes again most messages were sent before, and their rows are never made.
     """
 
-    __slots__ = ("_make", "_row", "destination", "message_id", "size")
+    __slots__ = ("_given", "_make", "_row", "destination", "message_id", "size")
 
-    def __init__(self, message_id: str, destination: str, size: int, make: Callable[[], Outgoing]) -> None:
-        """:param size: about how many bytes the row will have."""
+    def __init__(
+        self,
+        message_id: str,
+        destination: str,
+        size: int,
+        make: Callable[..., Outgoing],
+        given: tuple[object, ...] = (),
+    ) -> None:
+        """:param size: about how many bytes the row will have.
+        :param make: makes the row of what is ``given``.
+        """
         self.message_id = message_id
         self.destination = destination
         self.size = size
         self._make = make
+        self._given = given
         self._row: Outgoing | None = None
 
     @property
     def row(self) -> Outgoing:
         if self._row is None:
-            self._row = self._make()
+            self._row = self._make(*self._given)
         return self._row
 
 
@@ -94,29 +102,23 @@ class Composer:
         """
         standard = self._standard()
         ids = new_ids(3 * batch.num_rows)
-        rows = zip(*(self._values(batch, name) for name in _READ), strict=False)
-        for given_body, given, own, destination, row_id, *others in rows:
-            headers = headers_of(given)
+        make = self._row
+        rows = zip(self._headers(batch), *(self._values(batch, name) for name in _READ), strict=False)
+        for headers, given_body, own, destination, row_id, *others in rows:
             message_id = self._message_id(own, headers) or uuid_text(next(ids))
             body = given_body.encode() if isinstance(given_body, str) else given_body
             yield Composed(
                 message_id,
                 destination or self.options.queue or _nowhere(),
-                len(given or "") + len(body or b""),
-                partial(
-                    self._row,
-                    {**standard, MESSAGE_ID: message_id},
-                    ids,
-                    _row_id(row_id) if row_id else None,
-                    headers,
-                    body,
-                    *others,
-                ),
+                headers.size + len(body or b""),
+                make,
+                (standard, message_id, ids, _row_id(row_id) if row_id else None, headers, body, *others),
             )
 
     def _row(  # noqa: PLR0917 -- called for each message: names would cost more than they tell
         self,
-        missing: dict[str, str],
+        standard: Mapping[str, str],
+        message_id: str,
         ids: Iterator[bytes],
         row_id: bytes | None,
         headers: Headers,
@@ -126,16 +128,22 @@ class Composer:
         ttl: timedelta | None,
         expires: datetime | None,
     ) -> Outgoing:
-        """The row of a message; ``missing`` are the headers that it gets where it has none of its own."""
-        missing[CORRELATION_ID] = correlation or missing[MESSAGE_ID]
+        """The row of a message; ``standard`` are the members that it gets where it has none of its own."""
+        missing = dict(standard)
+        if MESSAGE_ID not in headers:
+            missing[MESSAGE_ID] = format_member(MESSAGE_ID, message_id)
+        related = headers.get(CORRELATION_ID)
+        if CORRELATION_ID not in headers:
+            related = correlation or message_id
+            missing[CORRELATION_ID] = format_member(CORRELATION_ID, related)
         if CONVERSATION_ID not in headers:
-            missing[CONVERSATION_ID] = uuid_text(next(ids))
+            missing[CONVERSATION_ID] = format_member(CONVERSATION_ID, uuid_text(next(ids)))
         if CONTENT_TYPE not in headers:
-            missing[CONTENT_TYPE] = content_type(body)
+            missing[CONTENT_TYPE] = format_member(CONTENT_TYPE, content_type(body))
         if reply_to:
-            missing[REPLY_TO_ADDRESS] = reply_to
+            missing[REPLY_TO_ADDRESS] = format_member(REPLY_TO_ADDRESS, reply_to)
         if ttl is not None:
-            missing[TIME_TO_BE_RECEIVED] = format_time_span(ttl)
+            missing[TIME_TO_BE_RECEIVED] = format_member(TIME_TO_BE_RECEIVED, format_time_span(ttl))
         elif TIME_TO_BE_RECEIVED in headers and "Expires" not in self.columns.names:
             ttl = parse_time_span(headers.get(TIME_TO_BE_RECEIVED))
         return Outgoing(
@@ -143,13 +151,13 @@ class Composer:
             headers.completed(missing),
             body,
             None if ttl is None else milliseconds(ttl),
-            fitting(headers.get(CORRELATION_ID) or missing[CORRELATION_ID]),
+            fitting(related or correlation or message_id),
             fitting(headers.get(REPLY_TO_ADDRESS) or reply_to),
             expires,
         )
 
     def _standard(self) -> dict[str, str]:
-        """The headers that all messages of a batch share, where they have none of their own."""
+        """The headers that all messages of a batch share, where they have none of their own: members by name."""
         standard = {
             MESSAGE_INTENT: "Send",
             ORIGINATING_MACHINE: socket.gethostname(),
@@ -158,12 +166,16 @@ class Composer:
         }
         if self.options.message_type is not None:
             standard[ENCLOSED_MESSAGE_TYPES] = self.options.message_type
-        return standard
+        return {name: format_member(name, value) for name, value in standard.items()}
 
     def _values(self, batch: pa.RecordBatch, name: str) -> Iterable[Any]:
         own = self.columns.names.get(name)
         values: Iterable[Any] = itertools.repeat(None) if own is None else batch.column(own).to_pylist()
         return values
+
+    def _headers(self, batch: pa.RecordBatch) -> Iterator[Headers]:
+        own = self.columns.names.get("Headers")
+        return headers_of(pa.nulls(batch.num_rows) if own is None else batch.column(own))
 
     def _message_id(self, own: str | None, headers: Headers) -> str | None:
         header = headers.get(MESSAGE_ID)

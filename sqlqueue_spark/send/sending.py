@@ -10,9 +10,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
+from functools import partial
+from typing import NamedTuple, Self
 
 import stamina
 
@@ -28,8 +29,6 @@ from sqlqueue_spark.send.destinations import Destination, Destinations
 
 log = logging.getLogger(__name__)
 
-Placed = tuple[Destination, Composed]
-
 #: A chunk is tried again as often before its task fails, which Spark then tries again.
 _ATTEMPTS = 8
 
@@ -40,6 +39,13 @@ class Sent:
 
     sent: int = 0
     repeated: int = 0
+
+
+class _Placed(NamedTuple):
+    """The messages of a chunk that go to one table."""
+
+    destination: Destination
+    messages: list[Composed]
 
 
 class Sender:
@@ -70,59 +76,79 @@ class Sender:
         """
         done = Sent()
         for chunk in chunks(messages):
-            placed = [(self._find(message.destination), message) for message in chunk]
-            for target in dict.fromkeys(destination.target for destination, _ in placed):
-                ours = [each for each in placed if each[0].target == target]
-                sent = self._retried(target, lambda ours=ours, target=target: self._send(target, ours))  # type: ignore[misc] # mypy cannot see the defaults
+            for target, placed in self._placed(chunk).items():
+                sent = self._retried(target, partial(self._send, target, placed))
                 done.sent += sent
-                done.repeated += len(ours) - sent
+                done.repeated += sum(len(each.messages) for each in placed) - sent
         return done
+
+    def _placed(self, chunk: Iterable[Composed]) -> dict[Target, list[_Placed]]:
+        """The messages of a chunk by database and table."""
+        tables: dict[tuple[Target, str], _Placed] = {}
+        addresses: dict[str, list[Composed]] = {}
+        for message in chunk:
+            messages = addresses.get(message.destination)
+            if messages is None:
+                found = self._find(message.destination)
+                placed = tables.setdefault((found.target, found.table.name), _Placed(found, []))
+                messages = addresses[message.destination] = placed.messages
+            messages.append(message)
+        databases: dict[Target, list[_Placed]] = {}
+        for placed in tables.values():
+            databases.setdefault(placed.destination.target, []).append(placed)
+        for each in databases.values():  # as all others do, so that nobody waits for another in a circle
+            each.sort(key=lambda placed: placed.destination.table.name)
+        return databases
 
     def _find(self, address: str) -> Destination:
         return self._destinations.find(address, self._connected)
 
-    def _send(self, target: Target, placed: Sequence[Placed]) -> int:
+    def _send(self, target: Target, placed: Sequence[_Placed]) -> int:
         """One transaction; how many messages went out."""
         self._committing = False
         connection = self._connected(target)
         if not self._options.uses_outbox:
             with connection.transaction():
-                self._insert(connection, placed)
+                sent = sum(_insert(connection, each.destination, each.messages) for each in placed)
                 self._committing = True
-            return len(placed)
+            return sent
         outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
-        keyed = self._keyed(placed)
-        ids = list(keyed)
+        keyed = [(each.destination, self._keyed(each)) for each in placed]
+        ids = [each for _, messages in keyed for each in messages]
+
+        def insert(old: Container[str]) -> int:
+            return sum(
+                _insert(connection, to, [message for key, message in messages.items() if key not in old])
+                for to, messages in keyed
+            )
+
         with connection.transaction():
             if self._options.outbox == OPTIMISTIC:
                 seen = outbox.seen(ids)
                 faults.step(faults.IDS_CHECKED)
-                new = [each for each in ids if each not in seen]
-                missing = [keyed[each] for each in new]
-                self._insert(connection, missing)
+                sent = insert(seen)
                 faults.step(faults.ROWS_INSERTED)
-                outbox.add(new)
+                outbox.add(each for each in ids if each not in seen)
                 faults.step(faults.IDS_INSERTED)
             else:
-                added = outbox.add_new(ids)
-                missing = [keyed[each] for each in ids if each in added]
+                seen = set(ids) - outbox.add_new(ids)
                 faults.step(faults.IDS_INSERTED)
-                self._insert(connection, missing)
+                sent = insert(seen)
                 faults.step(faults.ROWS_INSERTED)
         faults.step(faults.CHUNK_SENT)
-        return len(missing)
+        return sent
 
-    def _keyed(self, placed: Iterable[Placed]) -> dict[str, Placed]:
+    def _keyed(self, placed: _Placed) -> dict[str, Composed]:
         """The messages, each once, by what the outbox is to know them by, in their order.
 
-        That is the message id, where the message goes to the option ``queue``. The same message to another queue is
+        That is the message id, where the messages go to the option ``queue``. The same message to another queue is
         another entry: one message may go to many, from any task and in any order, and each copy must arrive.
         """
-        own = self._own_table()
-        keyed: dict[str, Placed] = {}
-        for each in placed:
-            name, message_id = each[0].table.name, each[1].message_id
-            keyed.setdefault(message_id if name == own else message_id + _copy_of(name), each)
+        name = placed.destination.table.name
+        copy = "" if name == self._own_table() else _copy_of(name)
+        keyed: dict[str, Composed] = {}
+        for message in placed.messages:
+            keyed.setdefault(message.message_id + copy, message)
         return keyed
 
     def _own_table(self) -> str | None:
@@ -131,16 +157,6 @@ class Sender:
             return self._options.queue and self._find(self._options.queue).table.name
         except QueueError:
             return None
-
-    def _insert(self, connection: Connection, placed: Iterable[Placed]) -> None:
-        rows: dict[str, list[Composed]] = {}
-        tables: dict[str, Destination] = {}
-        for destination, message in placed:
-            tables[destination.table.name] = destination
-            rows.setdefault(destination.table.name, []).append(message)
-        for name in sorted(rows):  # as all others do, so that nobody waits for another in a circle
-            table = tables[name]
-            Inserter(connection, table.table, table.columns).insert([message.row for message in rows[name]])
 
     def _connected(self, target: Target) -> Connection:
         if target not in self._connections:
@@ -172,6 +188,13 @@ class Sender:
                     log.info("twin_won attempt=%d: %s", attempt.num, error)
                     raise
         raise AssertionError("unreachable: retry_context ends by return or raise")
+
+
+def _insert(connection: Connection, destination: Destination, messages: Sequence[Composed]) -> int:
+    if messages:
+        rows = [message.row for message in messages]
+        Inserter(connection, destination.table, destination.columns).insert(rows)
+    return len(messages)
 
 
 @functools.cache
