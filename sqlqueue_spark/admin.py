@@ -22,6 +22,7 @@ from sqlqueue_spark.inserting import CHUNK, Column, Inserter
 from sqlqueue_spark.messages import MESSAGE_ID, time_sent
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.outgoing import Outgoing, fill_in, outgoing
+from sqlqueue_spark.progress import Progress, untold
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.schema import Finding
 from sqlqueue_spark.tables import Index, Keeper, Message
@@ -33,10 +34,6 @@ MESSAGE_BYTES = 700
 _CHUNK_BYTES = 8 << 20
 #: A steady rate is sent in so many portions a second.
 _PORTIONS = 10
-
-
-def _untold(more: int) -> None:  # nobody asked to be told
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +172,7 @@ def send_load(
     size: int = MESSAGE_BYTES,
     rate: int | None = None,
     ttl: timedelta | None = None,
-    progress: Callable[[int], object] = _untold,
+    progress: Progress = untold,
 ) -> timedelta:
     """Send ``count`` realistic messages of about ``size`` bytes of headers and body; how long it took.
 
@@ -200,7 +197,7 @@ def purge(
     queue: str,
     *,
     expired: bool = False,
-    progress: Callable[[int], object] = _untold,
+    progress: Progress = untold,
 ) -> int:
     """Delete what stands in a queue now, or what is expired of it; how many rows that were.
 

@@ -12,19 +12,16 @@ from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.outbox import CHUNK, OutboxTable
+from sqlqueue_spark.progress import Progress, untold
 
 log = logging.getLogger(__name__)
-
-
-def _untold(more: int) -> None:  # nobody asked to be told
-    pass
 
 
 def forget(
     connection: Connection,
     outbox: OutboxTable,
     keep: timedelta,
-    progress: Callable[[int], object] = _untold,
+    progress: Progress = untold,
 ) -> int:
     """Forget the ids that are older than ``keep``; how many. Each batch is a transaction of its own.
 

@@ -6,7 +6,7 @@ Values in, values out; every function opens a connection of its own and closes i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,10 +18,7 @@ from sqlqueue_spark.dialects import OUTBOX_DATABASES
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.outbox import OutboxReport, OutboxTable, create_statements
-
-
-def _untold(more: int) -> None:  # nobody asked to be told
-    pass
+from sqlqueue_spark.progress import Progress, untold
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +71,7 @@ def cleanup(
     endpoint: str,
     keep: timedelta,
     *,
-    progress: Callable[[int], object] = _untold,
+    progress: Progress = untold,
 ) -> int:
     """Forget the message ids that are older than ``keep``; how many those were.
 

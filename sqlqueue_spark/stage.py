@@ -18,8 +18,10 @@ from sqlqueue_spark import queues
 from sqlqueue_spark.addresses import Naming, Table
 from sqlqueue_spark.claims import HIGHEST, LOWEST
 from sqlqueue_spark.connections import Connection
+from sqlqueue_spark.dialects import dialect_of
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
 from sqlqueue_spark.inserting import CHUNK, columns_of, present_columns
+from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.outgoing import Outgoing
 
 #: How much longer a stage's name is than its stream's; PostgreSQL's names have at most 63 bytes, and its index another few.
@@ -50,16 +52,19 @@ class Mark:
         )
 
 
-def table_of(stream: str, schema: str) -> Table:
-    """The table of a stream's stage.
+def table_of(options: SourceOptions | SinkOptions) -> Table:
+    """The table of a stream's stage, for the options of an atomic pipeline's source or sink.
 
     :raises ConfigurationError: the name is too long for a table's.
     """
+    stream = options.stream
+    assert stream is not None, "the options were checked"
     if len(stream.encode()) > _LONGEST_STREAM:
         raise ConfigurationError(
             f"The option stream is {stream!r}, which is longer than the {_LONGEST_STREAM} bytes that leave room for "
             f"the name of the table {stream}{_SUFFIX}; shorten it."
         )
+    schema = options.default_schema or dialect_of(options.url).default_schema
     return Table(table=stream + _SUFFIX, schema=schema)
 
 

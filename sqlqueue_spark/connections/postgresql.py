@@ -195,9 +195,12 @@ def _placeholders(statement: str) -> LiteralString:
 
 
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch under exactly our schema: timestamps are told to be UTC, views and wide types are cast."""
-    columns = [
-        column if column.type == field.type else column.cast(field.type)
-        for column, field in zip(batch.columns, schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    """The batch under exactly our schema: what the statement did not ask for is NULL, timestamps are told to be UTC."""
+    return pa.RecordBatch.from_arrays([_column(batch, field) for field in schema], schema=schema)
+
+
+def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    column = batch.column(field.name)
+    return column if column.type == field.type else column.cast(field.type)

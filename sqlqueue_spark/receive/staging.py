@@ -9,7 +9,6 @@ import logging
 from sqlqueue_spark import tables
 from sqlqueue_spark.addresses import Naming, Table
 from sqlqueue_spark.connections import Connection
-from sqlqueue_spark.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.offsets import Offset
 from sqlqueue_spark.options import ATOMIC, SourceOptions
@@ -78,10 +77,7 @@ class Staging:
 
 def stage_of(options: SourceOptions) -> Table | None:
     """The stage of a stream; None where its mode needs none."""
-    if options.transaction_mode != ATOMIC:
-        return None
-    assert options.stream is not None, "the options were checked"
-    return table_of(options.stream, options.default_schema or dialect_of(options.url).default_schema)
+    return table_of(options) if options.transaction_mode == ATOMIC else None
 
 
 def _digest(end: Json) -> str:

@@ -10,8 +10,8 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.outbox import OutboxTable
 from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.staging import check_one_database, stage_table
-from sqlqueue_spark.stage import Stage
+from sqlqueue_spark.send.staging import check_one_database
+from sqlqueue_spark.stage import Stage, table_of
 
 
 def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> str:
@@ -38,7 +38,7 @@ def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterabl
 
         if options.transaction_mode == ATOMIC:
             with connected(Target.of(options)).transaction() as connection:
-                run = Stage(connection, stage_table(options)).check_opened()
+                run = Stage(connection, table_of(options)).check_opened()
         for address in addresses:
             _find(destinations, address, connected)
     return run

@@ -22,7 +22,7 @@ from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
 from sqlqueue_spark.inserting import Inserter
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
-from sqlqueue_spark.outbox import OutboxTable
+from sqlqueue_spark.outbox import LONGEST_ID, OutboxTable
 from sqlqueue_spark.send.chunking import chunks
 from sqlqueue_spark.send.composing import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations
@@ -148,7 +148,7 @@ class Sender:
         copy = "" if name == self._own_table() else _copy_of(name)
         keyed: dict[str, Composed] = {}
         for message in placed.messages:
-            keyed.setdefault(message.message_id + copy, message)
+            keyed.setdefault(_key(message.message_id, copy), message)
         return keyed
 
     def _own_table(self) -> str | None:
@@ -162,8 +162,12 @@ class Sender:
         if target not in self._connections:
             connection = connect(target)
             level = _snake(self._options.isolation_level)
-            with connection.transaction():
-                connection.execute(connection.dialect.statement(f"isolation_{level}"))
+            try:
+                with connection.transaction():
+                    connection.execute(connection.dialect.statement(f"isolation_{level}"))
+            except BaseException:
+                connection.close()
+                raise
             self._connections[target] = connection
         return self._connections[target]
 
@@ -195,6 +199,13 @@ def _insert(connection: Connection, destination: Destination, messages: Sequence
         rows = [message.row for message in messages]
         Inserter(connection, destination.table, destination.columns).insert(rows)
     return len(messages)
+
+
+def _key(message_id: str, copy: str) -> str:
+    """A message id and the mark of its copy, in a length that the outbox takes; too long an id is left for it to refuse."""
+    if len(message_id) <= LONGEST_ID < len(message_id) + len(copy):
+        message_id = hashlib.sha256(message_id.encode()).hexdigest()
+    return message_id + copy
 
 
 @functools.cache

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlqueue_spark import faults
-from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inserting import fitted
@@ -28,13 +27,6 @@ class Staged:
     rows: int
 
 
-def stage_table(options: SinkOptions) -> Table:
-    """The stage of the sink's stream."""
-    assert options.stream is not None, "the options were checked"
-    target = Target.of(options)
-    return table_of(options.stream, options.default_schema or target.dialect.default_schema)
-
-
 def stage(options: SinkOptions, destinations: Destinations, messages: Iterable[Composed]) -> Staged:
     """Stage messages in their order, under a task's name that nothing else has.
 
@@ -44,7 +36,7 @@ def stage(options: SinkOptions, destinations: Destinations, messages: Iterable[C
     used: dict[str, None] = {}
     rows = 0
     with connect(Target.of(options)) as connection:
-        found = Stage(connection, stage_table(options))
+        found = Stage(connection, table_of(options))
         for chunk in chunks(messages):
             placed = [(destinations.find(each.destination, lambda _: connection), each.row) for each in chunk]
             with connection.transaction():
@@ -59,7 +51,7 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: str) -> None:
     """Say which tasks' rows count: those that Spark has accepted. Errors as :meth:`Stage.seal`."""
     done = list(staged)
     with connect(Target.of(options)) as connection, connection.transaction():
-        Stage(connection, stage_table(options)).seal(
+        Stage(connection, table_of(options)).seal(
             [each.task for each in done],
             list(dict.fromkeys(name for each in done for name in each.destinations)),
             run=run,

@@ -132,6 +132,17 @@ def test_each_row_goes_to_its_own_destination(engine, queue, sent, outbox):
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
+@pytest.mark.parametrize("length", [183, 184, 200])
+def test_an_id_as_long_as_an_outbox_takes_goes_to_every_queue_once(engine, queue, sent, outbox, length):
+    billing = engine.create_queue("billing")
+    long = batch([1, 1], MessageId="m" * length, Headers=None, Destination=["orders", "billing"])
+    given = options(engine, outbox=outbox)
+    assert [send(given, long), send(given, long)] == [(2, 0), (0, 2)]
+    assert (ids_in(queue), ids_in(billing)) == (["m" * length], ["m" * length])
+    assert max(map(len, sent.ids())) <= 200
+
+
+@pytest.mark.parametrize("outbox", OUTBOXES)
 def test_one_id_to_two_queues_arrives_at_both_once(engine, queue, sent, outbox, chunks_of_50):
     billing = engine.create_queue("billing")
     copies = [number for number in range(80) for _ in range(2)]

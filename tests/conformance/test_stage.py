@@ -37,11 +37,15 @@ def billing(engine):
     return engine.create_queue("billing")
 
 
+def stage_table(engine, stream):
+    return table_of(options(engine, queue="billing", transactionMode=ATOMIC, stream=stream))
+
+
 @contextlib.contextmanager
 def opened(engine):
     """A stage that was just created, and its connection."""
     with connect(Target.of(ConnectionOptions.parse({"url": engine.url}))) as connection:
-        found = Stage(connection, table_of(NAME, engine.default_schema))
+        found = Stage(connection, stage_table(engine, NAME))
         with connection.transaction():
             if not found.exists():
                 found.create()
@@ -199,7 +203,7 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
     send(options(engine, queue="orders", outbox="none"), rows)
     atomic = options(engine, queue="billing", transactionMode=ATOMIC, stream="Sales")
     with opened(engine) as (connection, _):
-        found = Stage(connection, table_of("Sales", engine.default_schema))
+        found = Stage(connection, stage_table(engine, "Sales"))
         with connection.transaction():
             found.create()
             run = found.open("claim")
@@ -213,7 +217,7 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
     before = datetime.now(UTC).replace(tzinfo=None)
     with opened(engine) as (connection, _):
         with connection.transaction():
-            found = Stage(connection, table_of("Sales", engine.default_schema))
+            found = Stage(connection, stage_table(engine, "Sales"))
             run = found.open("next")
         hour = batch([2], TimeToBeReceived=timedelta(hours=1))
         seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, hour))], run)

@@ -24,6 +24,7 @@ RANKS = {
             "faults",
             "embedded",
             "outgoing",
+            "progress",
         ),
         0,
     ),

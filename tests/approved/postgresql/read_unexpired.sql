@@ -1,7 +1,4 @@
 SELECT id::text AS "Id",
-       NULL::text AS "CorrelationId",
-       NULL::text AS "ReplyToAddress",
-       "Recoverable"::boolean AS "Recoverable",
        nullif(expires::timestamp, 'infinity') AS "Expires",
        headers::text AS "Headers",
        body AS "Body",

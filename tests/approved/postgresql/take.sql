@@ -8,9 +8,6 @@ WHERE ctid = ANY (ARRAY(
     FOR UPDATE SKIP LOCKED
 ))
 RETURNING id::text AS "Id",
-          NULL::text AS "CorrelationId",
-          NULL::text AS "ReplyToAddress",
-          "Recoverable"::boolean AS "Recoverable",
           nullif(expires::timestamp, 'infinity') AS "Expires",
           headers::text AS "Headers",
           body AS "Body",

@@ -1,10 +1,7 @@
 -- read_unexpired.sql · PostgreSQL · reads the rows of a range that have not expired, locking nothing
--- in: first seq, last seq     out: the eight columns of a message
+-- in: first seq, last seq     out: the columns of a message
 -- As read.sql, for a look at a queue that claims nothing.
 SELECT id::text AS "Id",
-       {CorrelationId}::text AS "CorrelationId",
-       {ReplyToAddress}::text AS "ReplyToAddress",
-       {Recoverable}::boolean AS "Recoverable",
        nullif(expires::timestamp, 'infinity') AS "Expires",
        headers::text AS "Headers",
        body AS "Body",

@@ -1,5 +1,5 @@
 -- take.sql · PostgreSQL · deletes the rows of a range and returns them
--- in: first seq, last seq, how many     out: the eight columns of a message, and whether it is expired, in any order
+-- in: first seq, last seq, how many     out: the columns of a message, and whether it is expired, in any order
 -- SKIP LOCKED steps over rows that others hold: they stay, and nobody waits. By ctid, which cannot change while the rows
 -- are locked: joined by seq, each row is sought in the index once more, which takes half as long again. At most as many
 -- as were planned, for others may have come up in between. Columns as in read.sql.
@@ -13,9 +13,6 @@ WHERE ctid = ANY (ARRAY(
     FOR UPDATE SKIP LOCKED
 ))
 RETURNING id::text AS "Id",
-          {CorrelationId}::text AS "CorrelationId",
-          {ReplyToAddress}::text AS "ReplyToAddress",
-          {Recoverable}::boolean AS "Recoverable",
           nullif(expires::timestamp, 'infinity') AS "Expires",
           headers::text AS "Headers",
           body AS "Body",
