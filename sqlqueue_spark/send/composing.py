@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
@@ -37,7 +37,7 @@ from sqlqueue_spark.outgoing import (
     uuid_text,
 )
 from sqlqueue_spark.send.columns import Columns
-from sqlqueue_spark.send.headers import Headers, headers_of
+from sqlqueue_spark.send.headers import Headers, Standard, headers_of
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _READ = (
@@ -117,7 +117,7 @@ class Composer:
 
     def _row(  # noqa: PLR0917 -- called for each message: names would cost more than they tell
         self,
-        standard: Mapping[str, str],
+        standard: Standard,
         message_id: str,
         ids: Iterator[bytes],
         row_id: bytes | None,
@@ -128,36 +128,37 @@ class Composer:
         ttl: timedelta | None,
         expires: datetime | None,
     ) -> Outgoing:
-        """The row of a message; ``standard`` are the members that it gets where it has none of its own."""
-        missing = dict(standard)
-        if MESSAGE_ID not in headers:
-            missing[MESSAGE_ID] = format_member(MESSAGE_ID, message_id)
-        related = headers.get(CORRELATION_ID)
-        if CORRELATION_ID not in headers:
-            related = correlation or message_id
-            missing[CORRELATION_ID] = format_member(CORRELATION_ID, related)
-        if CONVERSATION_ID not in headers:
-            missing[CONVERSATION_ID] = format_member(CONVERSATION_ID, uuid_text(next(ids)))
-        if CONTENT_TYPE not in headers:
-            missing[CONTENT_TYPE] = format_member(CONTENT_TYPE, content_type(body))
-        if reply_to:
-            missing[REPLY_TO_ADDRESS] = format_member(REPLY_TO_ADDRESS, reply_to)
+        """The row of a message, whose headers get the standard ones where it has none of its own."""
+        names = headers.names
+        own = []
+        if MESSAGE_ID not in names:
+            own.append(format_member(MESSAGE_ID, message_id))
+        related = headers.get(CORRELATION_ID) or correlation or message_id
+        if CORRELATION_ID not in names:
+            own.append(format_member(CORRELATION_ID, related))
+        if CONVERSATION_ID not in names:
+            own.append(format_member(CONVERSATION_ID, uuid_text(next(ids))))
+        if CONTENT_TYPE not in names:
+            own.append(format_member(CONTENT_TYPE, content_type(body)))
+        if reply_to and REPLY_TO_ADDRESS not in names:
+            own.append(format_member(REPLY_TO_ADDRESS, reply_to))
         if ttl is not None:
-            missing[TIME_TO_BE_RECEIVED] = format_member(TIME_TO_BE_RECEIVED, format_time_span(ttl))
-        elif TIME_TO_BE_RECEIVED in headers and "Expires" not in self.columns.names:
+            if TIME_TO_BE_RECEIVED not in names:
+                own.append(format_member(TIME_TO_BE_RECEIVED, format_time_span(ttl)))
+        elif TIME_TO_BE_RECEIVED in names and "Expires" not in self.columns.names:
             ttl = parse_time_span(headers.get(TIME_TO_BE_RECEIVED))
         return Outgoing(
             row_id or next(ids),
-            headers.completed(missing),
+            headers.completed(standard, own),
             body,
             None if ttl is None else milliseconds(ttl),
-            fitting(related or correlation or message_id),
+            fitting(related),
             fitting(headers.get(REPLY_TO_ADDRESS) or reply_to),
             expires,
         )
 
-    def _standard(self) -> dict[str, str]:
-        """The headers that all messages of a batch share, where they have none of their own: members by name."""
+    def _standard(self) -> Standard:
+        """The headers that all messages of a batch share, where they have none of their own."""
         standard = {
             MESSAGE_INTENT: "Send",
             ORIGINATING_MACHINE: socket.gethostname(),
@@ -166,14 +167,14 @@ class Composer:
         }
         if self.options.message_type is not None:
             standard[ENCLOSED_MESSAGE_TYPES] = self.options.message_type
-        return {name: format_member(name, value) for name, value in standard.items()}
+        return Standard({name: format_member(name, value) for name, value in standard.items()})
 
     def _values(self, batch: pa.RecordBatch, name: str) -> Iterable[Any]:
         own = self.columns.names.get(name)
         values: Iterable[Any] = itertools.repeat(None) if own is None else batch.column(own).to_pylist()
         return values
 
-    def _headers(self, batch: pa.RecordBatch) -> Iterator[Headers]:
+    def _headers(self, batch: pa.RecordBatch) -> list[Headers]:
         own = self.columns.names.get("Headers")
         return headers_of(pa.nulls(batch.num_rows) if own is None else batch.column(own))
 

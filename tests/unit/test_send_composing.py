@@ -141,6 +141,29 @@ def test_headers_are_written_byte_for_byte_whichever_way_they_are_given(form):
     assert json.loads(text) == VALUES
 
 
+def test_rows_of_many_shapes_keep_their_order_and_each_gets_what_it_lacks():
+    """Twenty senders whose headers have other names in another order; among them what .NET would not have written."""
+    written = []
+    for number in range(200):
+        own = {f"{number % 20}.{each}": f"v/{number}" for each in range(number % 20)}
+        headers = (
+            {**own, N + "MessageId": f"id/{number}"}
+            if number % 2
+            else {N + "MessageId": f"id/{number}", **own}
+        )
+        text = json.dumps(headers, separators=(",", ":")).replace("/", "\\/")
+        written.append((headers, f" {text}" if number % 7 == 0 else text))
+    made = compose(*({"Body": b"{}", "Headers": text} for _, text in written))
+    for (headers, _), message in zip(written, made, strict=True):
+        out = message.row.headers
+        added = json.loads(out).keys() - headers.keys()
+        assert message.message_id == headers[N + "MessageId"]
+        assert json.loads(out) == json.loads(out) | headers
+        assert added == {N + each for each in ("MessageIntent", "CorrelationId", "ConversationId", "OriginatingMachine",
+                                               "OriginatingEndpoint", "ContentType", "TimeSent")}  # fmt: skip
+        assert out.count('"') == 4 * len(json.loads(out))
+
+
 @pytest.mark.parametrize(
     "body, said",
     [
