@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,6 +28,17 @@ def one_of(*values: str, refused: Mapping[str, str] | None = None) -> Callable[[
         raise ValueError(" or ".join(values) + (f" ({reason})" if reason else ""))
 
     return parse
+
+
+#: The token provider that stands for Microsoft's package of this name.
+AZURE_IDENTITY = "azure-identity"
+
+
+def token_provider(value: str) -> str:
+    """A parser for ``module:function``, or the name of Microsoft's package."""
+    if value != AZURE_IDENTITY and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise ValueError(f"module:function or {AZURE_IDENTITY}")
+    return value
 
 
 RECEIVE_ONLY, ATOMIC, NO_TRANSACTION = "receiveOnly", "sendsAtomicWithReceive", "none"
@@ -64,11 +76,12 @@ class ConnectionOptions(Options):
     """Where the database is, who we are there, and how its queues are named."""
 
     url: str = option(
-        "`postgresql://…`, or an ODBC connection string for SQL Server.", parse=text, secret=True
+        "`postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string.", parse=text, secret=True
     )
     user: str | None = option("Login, kept out of `url`.", parse=text, default=None)
     password: str | None = option("Password, kept out of `url`.", parse=text, default=None, secret=True)
     access_token: str | None = option("A Microsoft Entra token.", parse=text, default=None, secret=True)
+    access_token_provider: str | None = option("`module:function` that returns such a token, or `azure-identity`; asked before each new connection.", parse=token_provider, default=None)  # fmt: skip
     default_schema: str | None = option("Schema of queues that name none.", parse=text, default=None, shown="`dbo` / `public`")  # fmt: skip
     legacy_addresses: bool = option("Ignore everything after the first `@` of an address.", parse=boolean, default=False, shown="`false`")  # fmt: skip
     lock_timeout: timedelta = option("Longest wait for rows that others hold.", parse=duration, default=timedelta(seconds=30), shown="`30s`")  # fmt: skip
@@ -85,6 +98,13 @@ class ConnectionOptions(Options):
             legacy_addresses=self.legacy_addresses,
             quoted_addresses=dialect.quoted_addresses,
         )
+
+    def check(self) -> None:
+        if self.access_token_provider and (self.password or self.access_token):
+            other = "password" if self.password else "accessToken"
+            raise ConfigurationError(
+                f"Both accessTokenProvider and {other} are given, and only one of them can be the login; drop one."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +127,7 @@ class SourceOptions(ConnectionOptions):
         return max(1, min(self.max_concurrency, rows // self.min_messages_per_partition))
 
     def check(self) -> None:
+        super().check()
         _check_stream(self.transaction_mode, self.stream)
 
 
@@ -137,6 +158,7 @@ class SinkOptions(ConnectionOptions):
         return self.endpoint or self.stream
 
     def check(self) -> None:
+        super().check()
         _check_stream(self.transaction_mode, self.stream)
         if self.uses_outbox and self.sender is None:
             raise ConfigurationError(

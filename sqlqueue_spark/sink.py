@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -109,15 +111,28 @@ class _Task:
         yield pa.RecordBatch.from_pylist([asdict(self.sent(batches))], _SENT)
 
     def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
-        with Sender(self.composer.options, self.destinations) as sender:
+        with _uncollected(), Sender(self.composer.options, self.destinations) as sender:
             return sender.send(self._composed(batches))
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        staged = stage(self.composer.options, self.destinations, self._composed(batches))
+        with _uncollected():
+            staged = stage(self.composer.options, self.destinations, self._composed(batches))
         yield pa.RecordBatch.from_pylist([asdict(staged)], _STAGED)
 
     def _composed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Composed]:
         return (message for batch in batches for message in self.composer.compose(batch))
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Leave out the search for reference cycles while a task runs: rows make none, and it took a fifth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass

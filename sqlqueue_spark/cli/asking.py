@@ -118,6 +118,7 @@ def _connected(command: Command, names: Callable[[Command], Command]) -> Command
         url: str,
         user: str | None,
         password: str | None,
+        access_token_provider: str | None,
         default_schema: str | None,
         legacy_addresses: bool = False,
         **others: Any,
@@ -126,6 +127,7 @@ def _connected(command: Command, names: Callable[[Command], Command]) -> Command
             "url": url,
             "user": user,
             "password": password,
+            "accessTokenProvider": access_token_provider,
             "defaultSchema": default_schema,
             "legacyAddresses": "true" if legacy_addresses else None,
         }
@@ -140,13 +142,18 @@ def _connected(command: Command, names: Callable[[Command], Command]) -> Command
             show_envvar=True,
             help="Password; better in the environment than here.",
         ),
+        click.option(
+            "--access-token-provider",
+            metavar="NAME",
+            help="Where a Microsoft Entra token comes from: module:function or azure-identity.",
+        ),
         click.option("--user", help="Login, kept out of the url.", metavar="NAME"),
         click.option(
             "--url",
             required=True,
             envvar="SQLQUEUE_URL",
             show_envvar=True,
-            help="postgresql://…, or an ODBC connection string for SQL Server.",
+            help="postgresql://…; for SQL Server mssql://… or an ODBC connection string.",
         ),
     ):
         wrapped = option(wrapped)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
+from sqlqueue_spark.connections.tokens import token_of
 from sqlqueue_spark.dialects import Dialect, Kind, dialect_of
 from sqlqueue_spark.errors import (
     ConfigurationError,
@@ -41,6 +42,7 @@ class Target:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     access_token: str | None = field(default=None, repr=False)
+    access_token_provider: str | None = None
     lock_timeout: timedelta = timedelta(seconds=30)
     command_timeout: timedelta = timedelta(minutes=5)
 
@@ -51,6 +53,7 @@ class Target:
             user=options.user,
             password=options.password,
             access_token=options.access_token,
+            access_token_provider=options.access_token_provider,
             lock_timeout=options.lock_timeout,
             command_timeout=options.command_timeout,
         )
@@ -58,6 +61,15 @@ class Target:
     @property
     def dialect(self) -> Dialect:
         return dialect_of(self.url)
+
+    def token(self) -> str | None:
+        """A Microsoft Entra token to log in with, as it is now; None where none is wanted.
+
+        :raises ConfigurationError: its provider failed.
+        """
+        if self.access_token_provider is None:
+            return self.access_token
+        return token_of(self.access_token_provider, self.dialect.entra_scope)
 
     @property
     def timeouts(self) -> tuple[int, int]:

@@ -29,7 +29,7 @@ class PostgresConnection(Connection):
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        conninfo = _conninfo(target)
+        conninfo = _conninfo(target, target.token())
         with _translated(target, "connecting", connecting=True):
             self._raw = psycopg.connect(conninfo, prepare_threshold=0)
         try:
@@ -93,8 +93,9 @@ class PostgresReader(Reader):
 
     def __init__(self, target: Target) -> None:
         self._target = target
+        conninfo = _conninfo(target, target.token())
         with _translated(target, "connecting", connecting=True):
-            self._raw = adbc.connect(_conninfo(target), autocommit=True)
+            self._raw = adbc.connect(conninfo, autocommit=True)
         with _translated(target, "connecting"), self._raw.cursor() as cursor:
             cursor.execute(_session((target.timeouts[0], 0)))
             cursor.fetchall()
@@ -138,9 +139,9 @@ def _session(timeouts: tuple[int, int]) -> str:
     return POSTGRESQL.with_numbers(POSTGRESQL.statement("session"), timeouts)
 
 
-def _conninfo(target: Target) -> str:
+def _conninfo(target: Target, token: str | None = None) -> str:
     """libpq's connection string: what the options say wins over what the url says."""
-    given: dict[str, Any] = {"user": target.user, "password": target.access_token or target.password}
+    given: dict[str, Any] = {"user": target.user, "password": token or target.password}
     defaults = {
         "application_name": "sqlqueue_spark",
         "connect_timeout": _CONNECT_SECONDS,
@@ -167,7 +168,7 @@ def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iter
     try:
         yield
     except (psycopg.Error, AdbcError, OSError) as error:
-        parts = conninfo_to_dict(_conninfo(target))
+        parts = conninfo_to_dict(_conninfo(target, target.access_token))
         sqlstate = getattr(error, "sqlstate", None) or None
         kind = POSTGRESQL.kind(DriverError(sqlstate, None, str(error)))
         if sqlstate is None and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError)):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import re
 import struct
 from collections.abc import Generator, Iterator, Sequence
@@ -12,11 +14,17 @@ import pyarrow as pa
 import pyodbc
 
 from sqlqueue_spark.connections.base import BATCH_BYTES, BATCH_ROWS, Connection, Failure, Reader, Row, Target
+from sqlqueue_spark.connections.odbc import Driver, OdbcString, driver_of
 from sqlqueue_spark.dialects import SQLSERVER, DriverError, Kind
+from sqlqueue_spark.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10
 # https://learn.microsoft.com/sql/connect/odbc/using-azure-active-directory
 _SQL_COPT_SS_ACCESS_TOKEN = 1256
+_LOGINS = ("UID", "PWD", "Authentication", "Trusted_Connection")
+_OFF, _ON = ("no", "false", "optional"), ("yes", "true")
 
 
 class SqlServerConnection(Connection):
@@ -120,39 +128,66 @@ def _batch(rows: list[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _connect(target: Target) -> pyodbc.Connection:
-    attributes: dict[int, Any] = {}
-    if target.access_token:
-        token = target.access_token.encode("utf-16-le")
-        attributes[_SQL_COPT_SS_ACCESS_TOKEN] = struct.pack(f"<i{len(token)}s", len(token), token)
-    given = {
-        "UID": target.user,
-        "PWD": target.password,
-        "APP": None if _part(target.url, "app") else "sqlqueue_spark",
-    }
-    text = target.url.rstrip(";") + "".join(f";{k}={_braced(v)}" for k, v in given.items() if v)
-    with _translated(target, "connecting", connecting=True):
-        return pyodbc.connect(text, autocommit=False, timeout=_CONNECT_SECONDS, attrs_before=attributes)
+    text = OdbcString.of(target.url)
+    driver = driver_of(text, pyodbc.drivers())
+    token = target.token()
+    if token is not None:
+        _check_only_login(target, text)
+    if driver is not None:
+        _warn(driver, text)
+        text = text.completed(
+            {"Driver": driver.name, **({} if driver.origin == "named" else driver.defaults)}
+        )
+    text = text.replaced({"UID": target.user, "PWD": target.password}).completed({"APP": "sqlqueue_spark"})
+    with _translated(target, "connecting", connecting=True, token=token):
+        return pyodbc.connect(
+            str(text), autocommit=False, timeout=_CONNECT_SECONDS, attrs_before=_attributes(token)
+        )
+
+
+def _attributes(token: str | None) -> dict[int, Any]:
+    """A token as Microsoft's driver takes it: its UTF-16 after its length."""
+    if token is None:
+        return {}
+    encoded = token.encode("utf-16-le")
+    return {_SQL_COPT_SS_ACCESS_TOKEN: struct.pack(f"<i{len(encoded)}s", len(encoded), encoded)}
+
+
+def _check_only_login(target: Target, text: OdbcString) -> None:
+    """The driver refuses a token beside any other login, in words that name neither."""
+    given = next((name for name in _LOGINS if text.get(name) is not None), "user" if target.user else None)
+    if given is not None:
+        raise ConfigurationError(
+            f"Both a Microsoft Entra token and {given} are given, and only one of them can be the login; drop one."
+        )
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)
+
+
+def _warn(driver: Driver, text: OdbcString) -> None:
+    """What somebody should know of a connection that works."""
+    if driver.is_freetds:
+        _warn_once(
+            "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better is "
+            "Microsoft's: pip install 'sqlqueue-spark[mssql]'."
+        )
+    if (text.get("Encrypt") or "").lower() in _OFF:
+        _warn_once("The url says Encrypt=no: messages and password cross the network in the clear.")
+    if (text.get("TrustServerCertificate") or "").lower() in _ON:
+        _warn_once("The url says TrustServerCertificate=yes: anybody on the way can pose as the server.")
 
 
 def _session(target: Target) -> str:
     return SQLSERVER.with_numbers(SQLSERVER.statement("session"), target.timeouts[:1])
 
 
-def _braced(value: str) -> str:
-    return "{" + value.replace("}", "}}") + "}"
-
-
-def _part(url: str, *names: str) -> str | None:
-    """One value of an ODBC connection string, braces taken off."""
-    match = re.search(rf"(?i)(?:^|;)\s*(?:{'|'.join(names)})\s*=\s*(\{{(?:[^}}]|\}}\}})*\}}|[^;]*)", url)
-    if not match:
-        return None
-    value = match[1].strip()
-    return value[1:-1].replace("}}", "}") if value.startswith("{") else value
-
-
 @contextlib.contextmanager
-def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iterator[None]:
+def _translated(
+    target: Target, doing: str, *, connecting: bool = False, token: str | None = None
+) -> Iterator[None]:
     """Turn a driver's error into ours."""
     try:
         yield
@@ -164,12 +199,13 @@ def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iter
         kind = SQLSERVER.kind(DriverError(sqlstate, int(number[1]) if number else None, text))
         if connecting and kind in (Kind.CONNECTION_LOST, Kind.TIMED_OUT):
             kind = Kind.NOT_REACHED
-        secrets = (target.password, target.access_token, _part(target.url, "pwd", "password"))
+        given = OdbcString.of(target.url)
+        secrets = (target.password, target.access_token, token, given.get("PWD"))
         Failure(
             kind=kind,
             text=re.sub(r"^(\[[^\]]*\]\s*)+", "", text),
-            where=f"{_part(target.url, 'server') or '?'}/{_part(target.url, 'database') or ''}",
-            user=target.user or _part(target.url, "uid", "user") or "",
+            where=f"{given.get('Server') or '?'}/{given.get('Database') or ''}",
+            user=target.user or given.get("UID") or "",
             secrets=tuple(each for each in secrets if each),
             doing=doing,
         ).raise_from(error)

@@ -36,12 +36,12 @@ __all__ = [
 def dialect_of(url: str) -> Dialect:
     """The dialect that a URL or connection string belongs to.
 
-    :raises ConfigurationError: it is neither of the two forms. The text is not repeated: it may hold a secret.
+    :raises ConfigurationError: it is of none of the known forms. The text is not repeated: it may hold a secret.
     """
     for dialect in DIALECTS.values():
         if dialect.speaks(url):
             return dialect
     raise ConfigurationError(
-        "The option url is neither postgresql://user@host:port/database nor an ODBC connection string "
-        "such as Driver={ODBC Driver 18 for SQL Server};Server=host;Database=name; correct it."
+        "The option url is none of postgresql://user@host:port/database, mssql://user@host:port/database and an ODBC "
+        "connection string such as Server=host;Database=name;Encrypt=yes; correct it."
     )

@@ -53,6 +53,8 @@ class Dialect(Database):
     reads_see_open_deletes: ClassVar[bool] = False
     #: Whether a statement that takes thousands of row locks may be given a lock on the whole table instead.
     escalates: ClassVar[bool] = True
+    #: What a Microsoft Entra token must be for to be a login here.
+    entra_scope: ClassVar[str]
     #: Whether the transport's ``"schema"."table"`` is an address here.
     quoted_addresses: ClassVar[bool] = False
 

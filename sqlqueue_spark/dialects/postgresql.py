@@ -64,6 +64,7 @@ class PostgreSQL(Dialect):
     longest_prefix: ClassVar[int | None] = 20
     longest_outbox: ClassVar[int] = 50  # 63 less what index names add: longer ones are cut, and then the same
     counts_bytes: ClassVar[bool] = True
+    entra_scope: ClassVar[str] = "https://ossrdbms-aad.database.windows.net/.default"
 
     def speaks(self, url: str) -> bool:
         return url.startswith(("postgresql://", "postgres://"))

@@ -13,6 +13,8 @@ from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.dialects.base import Dialect, DriverError, Kind
 from sqlqueue_spark.outgoing import Outgoing, uuid_text
 
+URL_SCHEME = "mssql://"
+
 # https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
 _NUMBERS = {
     64: Kind.CONNECTION_LOST,
@@ -74,9 +76,13 @@ class SqlServer(Dialect):
     # A statement that takes about 5,000 locks may be escalated to a table lock, which stops every sender.
     chunk: ClassVar[int] = 4_000
     longest_outbox: ClassVar[int] = 128
+    entra_scope: ClassVar[str] = "https://database.windows.net/.default"
 
     def speaks(self, url: str) -> bool:
-        return re.search(r"(?i)(^|;)\s*(driver|server|dsn)\s*=", url) is not None
+        return (
+            url.lower().startswith(URL_SCHEME)
+            or re.search(r"(?i)(^|;)\s*(driver|server|dsn)\s*=", url) is not None
+        )
 
     def quote(self, name: str) -> str:
         return "[" + name.replace("]", "]]") + "]"

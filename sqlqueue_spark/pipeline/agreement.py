@@ -12,7 +12,7 @@ from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 _SHARED = ("transactionMode", "stream")
 #: The sink's too, where it names no database of its own.
 _DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
-_LOGIN = ("user", "password", "accessToken")
+_LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
 
 
 def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

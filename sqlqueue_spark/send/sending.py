@@ -148,7 +148,7 @@ class Sender:
         copy = "" if name == self._own_table() else _copy_of(name)
         keyed: dict[str, Composed] = {}
         for message in placed.messages:
-            keyed.setdefault(_key(message.message_id, copy), message)
+            keyed.setdefault(_key(message.message_id, copy) if copy else message.message_id, message)
         return keyed
 
     def _own_table(self) -> str | None:

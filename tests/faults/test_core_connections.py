@@ -1,11 +1,14 @@
 """Connections that break: what was claimed is read, counted and settled all the same, or the batch fails."""
 
 import itertools
+import sys
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from sqlqueue_spark import faults
+from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, RowsHeld
 from tests.support import tampering
 from tests.support.driver import STEPS, at_step, streaming
@@ -29,6 +32,33 @@ def warnings(caplog):
         for record in caplog.records
         if record.name.startswith("sqlqueue_spark") and record.levelname == "WARNING"
     ]
+
+
+def test_a_stream_outlives_its_token_for_the_provider_is_asked_before_each_new_connection(
+    postgresql, guarded_url, monkeypatch
+):
+    """The token is the password here, which changes each time after it was asked for; connections are cut meanwhile."""
+    queue = postgresql.create_queue()
+    queue.execute(f"GRANT SELECT, UPDATE, DELETE ON {{table}} TO {GUARDED_ROLE}")
+    queue.insert(60)
+    given: list[str] = []
+
+    def get():
+        given.append(f"token {len(given)}")
+        postgresql.execute(f"ALTER ROLE {GUARDED_ROLE} PASSWORD '{given[-1]}'")
+        return given[-1]
+
+    vault = types.ModuleType("vault")
+    vault.get = get  # type: ignore[attr-defined] # a module of this test
+    monkeypatch.setitem(sys.modules, "vault", vault)
+    alone = PostgresEngine(guarded_url.replace(":open%20sesame", ""))
+    with streaming(alone, queue, accessTokenProvider="vault:get", maxMessagesPerTrigger="20") as stream:
+        while len(stream.ids()) < 60:
+            stream.trigger()
+            postgresql.cut_connections()
+        stream.drain()
+        assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(60)), 0, 0)
+    assert len(given) > 3
 
 
 # -- cut, and nobody interferes -------------------------------------------------------------------

@@ -87,7 +87,7 @@ def test_the_installed_command_ends_without_a_traceback_and_without_the_secret()
 def test_a_url_that_is_none_is_refused_without_being_repeated():
     result = run("length", "orders", "--url", f"mysql://{SECRET}")
     assert (result.exit_code, SECRET in result.output) == (1, False)
-    assert result.stderr.startswith("Error: The option url is neither postgresql://")
+    assert result.stderr.startswith("Error: The option url is none of postgresql://")
 
 
 def test_a_message_without_a_type_is_refused_before_anything_is_asked():
@@ -115,7 +115,7 @@ def test_options_are_listed_for_people_and_for_the_readme(of, which):
     assert markdown[:3] == [
         "| option | default | meaning |",
         "|---|---|---|",
-        "| `url` | required | `postgresql://…`, or an ODBC connection string for SQL Server. |",
+        "| `url` | required | `postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string. |",
     ]
     assert len(markdown) == 2 + len(described)
 

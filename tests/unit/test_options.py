@@ -138,7 +138,7 @@ def test_an_unknown_option_that_is_near_to_none_lists_them():
     [
         (
             "url",
-            "The option url is required; set it to: `postgresql://…`, or an ODBC connection string for SQL Server.",
+            "The option url is required; set it to: `postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string.",
         ),
         ("queue", "The option queue is required; set it to: Address of the queue table."),
     ],

@@ -1,0 +1,66 @@
+"""Microsoft Entra tokens for a login: asked of a provider before each new connection, so that a stream outlives them."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import AZURE_IDENTITY
+
+
+def token_of(provider: str, scope: str) -> str:
+    """A token, as the provider gives it now.
+
+    :param provider: ``module:function``, whose function takes no argument and returns the token as text; or
+        ``azure-identity``, the chain of credentials of Microsoft's package of this name, which keeps tokens itself.
+    :param scope: what the token is to be for; only ``azure-identity`` is told.
+    :raises ConfigurationError: there is no such provider, or it failed; the message names its error's class and not its
+        text, which may hold a secret.
+    """
+    ask = (
+        functools.partial(_credential().get_token, scope)
+        if provider == AZURE_IDENTITY
+        else _function(provider)
+    )
+    try:
+        given = ask()
+    except Exception as error:
+        raise ConfigurationError(
+            f"The accessTokenProvider {provider} failed with {type(error).__name__}; call it by hand to see why."
+        ) from error
+    token = getattr(given, "token", given)
+    if not isinstance(token, str) or not token:
+        raise ConfigurationError(
+            f"The accessTokenProvider {provider} returned {type(given).__name__} instead of a token's text; correct it."
+        )
+    return token
+
+
+def _function(provider: str) -> Callable[[], Any]:
+    module, _, name = provider.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigurationError(
+            f"The accessTokenProvider {provider} cannot be loaded ({error}); put its module where driver and workers find "
+            "it, such as with spark-submit --py-files."
+        ) from error
+    if not callable(found):
+        raise ConfigurationError(f"The accessTokenProvider {provider} is no function; name one.")
+    return found  # type: ignore[no-any-return] # what it returns is looked at
+
+
+@functools.cache
+def _credential() -> Any:
+    """One a process: it keeps tokens as long as they are good."""
+    try:
+        from azure.identity import DefaultAzureCredential
+    except ImportError as error:
+        raise ConfigurationError(
+            f"The accessTokenProvider {AZURE_IDENTITY} cannot be loaded ({error}); install it with: pip install "
+            "azure-identity."
+        ) from error
+    return DefaultAzureCredential()

@@ -1,0 +1,201 @@
+"""Connection strings and URLs of SQL Server, and which ODBC driver they are used with."""
+
+import platform
+
+import pytest
+
+from sqlqueue_spark.connections.odbc import Driver, OdbcString, driver_of, find_driver
+from sqlqueue_spark.dialects import SQLSERVER, dialect_of
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ConnectionOptions
+
+
+@pytest.mark.parametrize(
+    "text, parts",
+    [
+        ("Server=h;Database=d", [("Server", "h"), ("Database", "d")]),
+        (" server = tcp:h,1433 ;; PWD={a;b}}c=d} ; ", [("server", "tcp:h,1433"), ("PWD", "a;b}c=d")]),
+        ("Driver={ODBC Driver 18 for SQL Server};UID=", [("Driver", "ODBC Driver 18 for SQL Server"), ("UID", "")]),
+        ("mssql://h", [("Server", "h")]),
+        (
+            "mssql://me:p%40ss%2F%3B@h:1433/my%20shop?encrypt=yes&Trust_Server_Certificate=no&applicationName=x",
+            [
+                ("Server", "h,1433"),
+                ("Database", "my shop"),
+                ("UID", "me"),
+                ("PWD", "p@ss/;"),
+                ("Encrypt", "yes"),
+                ("TrustServerCertificate", "no"),
+                ("APP", "x"),
+            ],
+        ),
+        (
+            "MSSQL://h/d?authentication=ActiveDirectoryMsi",
+            [("Server", "h"), ("Database", "d"), ("Authentication", "ActiveDirectoryMsi")],
+        ),
+    ],
+)  # fmt: skip
+def test_strings_and_urls_are_read(text, parts):
+    assert list(OdbcString.of(text).parts) == parts
+    assert OdbcString.of(str(OdbcString.of(text))).parts == tuple(parts)
+    assert dialect_of(text) is SQLSERVER
+
+
+@pytest.mark.parametrize(
+    "text", ["Server=h;hunter2", "Server=h;PWD={hunter2", "=hunter2", "Server=h;PWD={hunter2}x"]
+)
+def test_a_string_that_cannot_be_read_is_refused_without_being_shown(text):
+    with pytest.raises(ConfigurationError) as caught:
+        OdbcString.of(text)
+    assert str(caught.value) == (
+        "The option url cannot be read as an ODBC connection string, Server=host,1433;Database=…;Encrypt=yes; put values "
+        "that hold ; or } between braces, with each } doubled."
+    )
+
+
+@pytest.mark.parametrize(
+    "url", ["mssql://", "mssql:///d", "mssql://me:hunter2@h:port/d", "mssql://[hunter2/d"]
+)
+def test_a_url_that_cannot_be_read_is_refused_without_being_shown(url):
+    with pytest.raises(ConfigurationError) as caught:
+        OdbcString.of(url)
+    assert str(caught.value) == (
+        "The option url cannot be read as mssql://user@host:1433/database?encrypt=yes; correct it (special characters in a "
+        "password are percent-encoded, or it goes into the option password)."
+    )
+
+
+def test_what_no_driver_understands_is_refused_with_the_nearest_word():
+    """The driver itself would ignore it, and not encrypt."""
+    with pytest.raises(ConfigurationError) as caught:
+        OdbcString.of("mssql://h/d?encript=yes")
+    assert str(caught.value) == (
+        "The url says 'encript' after its question mark, which no driver understands; did you mean encrypt?"
+    )
+
+
+def test_of_what_is_given_twice_the_first_counts_and_an_option_wins_over_both():
+    text = OdbcString.of("user=a;UID=b;Server=h")
+    assert text.get("UID") == "a"
+    assert text.completed({"UID": "c", "Database": "d", "APP": None}).get("UID") == "a"
+    assert text.replaced({"UID": "c", "PWD": None}).parts == (("Server", "h"), ("UID", "c"))
+
+
+def test_a_value_cannot_begin_another_keyword():
+    text = OdbcString.of("Server=h").replaced({"PWD": "x};Encrypt=no;{", "UID": "a;b"})
+    assert str(text) == "Server={h};PWD={x}};Encrypt=no;{};UID={a;b}"
+    assert OdbcString.of(str(text)).parts == (("Server", "h"), ("PWD", "x};Encrypt=no;{"), ("UID", "a;b"))
+
+
+def test_a_connection_string_does_not_show_its_values():
+    assert repr(OdbcString.of("Server=h;PWD=hunter2")) == "OdbcString(Server, PWD)"
+
+
+# -- drivers --------------------------------------------------------------------------------------
+
+EIGHTEEN, SEVENTEEN = "ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server"
+
+
+@pytest.fixture
+def wheel(tmp_path, monkeypatch):
+    """Makes a wheel that holds Microsoft's driver, and its file; none is there otherwise."""
+    from sqlqueue_spark.connections import odbc
+
+    monkeypatch.setattr(odbc, "_WHEELS", ("wheel_of_this_test",))
+    odbc._inside.cache_clear()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+
+    def make(distribution="debian_ubuntu"):
+        folder = tmp_path / "wheel_of_this_test" / "libs" / "linux" / distribution / "arm64" / "lib"
+        folder.mkdir(parents=True)
+        (tmp_path / "wheel_of_this_test" / "__init__.py").write_text("raise AssertionError('imported')")
+        file = folder / "libmsodbcsql-18.6.so.2.1"
+        file.touch()
+        return str(file)
+
+    yield make
+    odbc._inside.cache_clear()
+
+
+def test_the_installed_driver_of_microsoft_comes_first_and_the_newer_one(wheel):
+    wheel()
+    both = ["FreeTDS", SEVENTEEN, EIGHTEEN, "ODBC Driver 13 for SQL Server"]
+    assert find_driver(both) == Driver(name=EIGHTEEN, version=18, origin="installed")
+    assert find_driver([SEVENTEEN, "FreeTDS"]) == Driver(name=SEVENTEEN, version=17, origin="installed")
+
+
+@pytest.mark.parametrize(
+    "release, distribution",
+    [
+        ({"ID": "debian"}, "debian_ubuntu"),
+        ({"ID": "mint", "ID_LIKE": "ubuntu debian"}, "debian_ubuntu"),
+        ({"ID": "rocky", "ID_LIKE": "rhel centos fedora"}, "rhel"),
+        ({"ID": "alpine"}, "alpine"),
+        ({"ID": "unheard of"}, "debian_ubuntu"),
+    ],
+)
+def test_then_comes_the_one_inside_the_wheel_for_this_distribution_without_importing_it(
+    wheel, monkeypatch, release, distribution
+):
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
+    file = wheel(distribution)
+    assert find_driver(["FreeTDS"]) == Driver(name=file, version=18, origin="wheel wheel-of-this-test")
+
+
+def test_freetds_comes_last(wheel):
+    assert find_driver(["PostgreSQL", "FreeTDS"]) == Driver(name="FreeTDS", origin="installed")
+
+
+def test_without_any_driver_it_is_said_how_to_get_one(wheel):
+    with pytest.raises(ConfigurationError) as caught:
+        find_driver(["PostgreSQL", "ODBC Driver 13 for SQL Server"])
+    assert str(caught.value) == (
+        "There is no ODBC driver for SQL Server; install Microsoft's with: pip install 'sqlqueue-spark[mssql]', or its "
+        "package msodbcsql18."
+    )
+
+
+@pytest.mark.parametrize(
+    "text, driver",
+    [
+        ("Driver={ODBC Driver 17 for SQL Server};Server=h", Driver(name=SEVENTEEN, version=17, origin="named")),
+        ("mssql://h?driver=/opt/libmsodbcsql-18.6.so.2.1", Driver(name="/opt/libmsodbcsql-18.6.so.2.1", version=18, origin="named")),
+        ("Driver=FreeTDS;Server=h", Driver(name="FreeTDS", origin="named")),
+        ("DSN=shop", None),
+        ("Server=h", Driver(name=EIGHTEEN, version=18, origin="installed")),
+    ],
+)  # fmt: skip
+def test_a_driver_that_is_named_is_taken(text, driver):
+    assert driver_of(OdbcString.of(text), [EIGHTEEN]) == driver
+
+
+def test_a_driver_that_does_not_encrypt_by_itself_is_told_to():
+    assert Driver(name=EIGHTEEN, version=18, origin="installed").defaults == {}
+    assert Driver(name=SEVENTEEN, version=17, origin="installed").defaults == {"Encrypt": "yes"}
+    assert Driver(name="FreeTDS", origin="installed").defaults == {
+        "Encryption": "require",
+        "TDS_Version": "7.4",
+    }
+
+
+# -- logins ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["tokens", "tokens:", ":get", "a b:c", "os;system:x", "tokens:get()"])
+def test_a_token_provider_is_a_function_of_a_module(value):
+    with pytest.raises(ConfigurationError) as caught:
+        ConnectionOptions.parse({"url": "mssql://h", "accessTokenProvider": value})
+    assert str(caught.value) == (
+        f"The option accessTokenProvider must be module:function or azure-identity, not {value!r}."
+    )
+
+
+@pytest.mark.parametrize("other", ["password", "accessToken"])
+def test_a_token_provider_and_another_login_contradict_each_other(other):
+    with pytest.raises(ConfigurationError) as caught:
+        ConnectionOptions.parse({"url": "mssql://h", "accessTokenProvider": "a.b:c", other: "hunter2"})
+    assert str(caught.value) == (
+        f"Both accessTokenProvider and {other} are given, and only one of them can be the login; drop one."
+    )

@@ -1,0 +1,102 @@
+"""Tokens are asked of a provider each time, and a provider that fails is named without its words."""
+
+import sys
+import types
+
+import pytest
+
+from sqlqueue_spark.connections import Target, tokens
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ConnectionOptions
+
+
+@pytest.fixture
+def provider(monkeypatch):
+    """A module ``vault`` whose function ``get`` returns what is put there."""
+    vault = types.ModuleType("vault")
+    monkeypatch.setitem(sys.modules, "vault", vault)
+    return vault
+
+
+def target(**more):
+    return Target.of(ConnectionOptions.parse({"url": "mssql://h/d", **more}))
+
+
+def refusal(**more):
+    with pytest.raises(ConfigurationError) as caught:
+        target(**more).token()
+    return str(caught.value)
+
+
+def test_a_provider_is_asked_each_time(provider):
+    given = iter(
+        ["first", types.SimpleNamespace(token="second")]
+    )  # azure-identity's have a class of their own
+    provider.get = lambda: next(given)
+    asked = target(accessTokenProvider="vault:get")
+    assert [asked.token(), asked.token()] == ["first", "second"]
+    assert target(accessToken="fixed").token() == "fixed"
+    assert target().token() is None
+
+
+def test_a_provider_that_fails_is_named_without_its_words(provider):
+    def fail():
+        raise RuntimeError("hunter2")
+
+    provider.get = fail
+    assert refusal(accessTokenProvider="vault:get") == (
+        "The accessTokenProvider vault:get failed with RuntimeError; call it by hand to see why."
+    )
+
+
+@pytest.mark.parametrize("given, said", [(None, "NoneType"), ("", "str"), (b"token", "bytes")])
+def test_what_is_no_token_is_refused(provider, given, said):
+    provider.get = lambda: given
+    assert refusal(accessTokenProvider="vault:get") == (
+        f"The accessTokenProvider vault:get returned {said} instead of a token's text; correct it."
+    )
+
+
+def test_a_provider_that_is_not_there_is_said(provider):
+    provider.number = 1
+    remedy = "put its module where driver and workers find it, such as with spark-submit --py-files."
+    assert refusal(accessTokenProvider="nowhere.at_all:get") == (
+        f"The accessTokenProvider nowhere.at_all:get cannot be loaded (No module named 'nowhere'); {remedy}"
+    )
+    assert refusal(accessTokenProvider="vault:get") == (
+        f"The accessTokenProvider vault:get cannot be loaded (module 'vault' has no attribute 'get'); {remedy}"
+    )
+    assert refusal(accessTokenProvider="vault:number") == (
+        "The accessTokenProvider vault:number is no function; name one."
+    )
+
+
+@pytest.mark.parametrize(
+    "url, scope",
+    [
+        ("mssql://h/d", "https://database.windows.net/.default"),
+        ("postgresql://h/d", "https://ossrdbms-aad.database.windows.net/.default"),
+    ],
+)
+def test_azure_identity_is_asked_for_the_databases_own_scope(monkeypatch, url, scope):
+    class DefaultAzureCredential:
+        def get_token(self, scope):
+            return types.SimpleNamespace(token=f"for {scope}")
+
+    azure = types.ModuleType("azure.identity")
+    azure.DefaultAzureCredential = DefaultAzureCredential  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "azure", types.ModuleType("azure"))
+    monkeypatch.setitem(sys.modules, "azure.identity", azure)
+    tokens._credential.cache_clear()
+    try:
+        assert target(url=url, accessTokenProvider="azure-identity").token() == f"for {scope}"
+    finally:
+        tokens._credential.cache_clear()
+
+
+def test_without_azure_identity_it_is_said_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "azure", None)
+    tokens._credential.cache_clear()
+    assert refusal(accessTokenProvider="azure-identity").endswith(
+        "install it with: pip install azure-identity."
+    )
