@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from sqlqueue_spark.cleaning import Cleaner
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.send import (
     Columns,
     Composed,
@@ -55,16 +56,18 @@ class SqlQueueSink:
 
     def __init__(self, *, options: Mapping[str, str] | None = None, **named: object) -> None:
         given = {name: _text(value) for name, value in named.items() if value is not None}
-        self._options = SinkOptions.parse({**(options or {}), **given})
-        self._destinations = Destinations(self._options)
-        self._cleaner = Cleaner(self._options)
+        self.__setstate__(SinkOptions.parse({**(options or {}), **given}))
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Send a batch; Spark calls this. Nothing is sent before columns, destinations and the outbox were checked."""
         columns = Columns.of(df.dtypes, self._options)
         rows = df.persist() if "Destination" in columns.names else df
         try:
-            run = prepare(self._options, self._destinations, _addresses(rows, columns, self._options))
+            addresses = _addresses(rows, columns, self._options)
+            run = self._patience.retried(
+                lambda: prepare(self._options, self._destinations, addresses), lambda _: self._sent_before
+            )
+            self._sent_before = True
             task = _Task(Composer(columns=columns, options=self._options), self._destinations)
             if self._options.transaction_mode == ATOMIC:
                 self._stage(rows, task, batch_id, run)
@@ -95,6 +98,8 @@ class SqlQueueSink:
         self._options = options
         self._destinations = Destinations(options)
         self._cleaner = Cleaner(options)
+        self._patience = Patience(f"sending by {options.sender or 'a sink'}")
+        self._sent_before = False  # until then an error is the configuration's
 
     def __repr__(self) -> str:
         return f"SqlQueueSink({self._options!r})"

@@ -7,18 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-import stamina
-
 from sqlqueue_spark import queues
 from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, TryAgain
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.queues import Queue
 
 T = TypeVar("T")
-
-#: A database that is restarted or fails over is back within this, or the stream fails.
-_RETRY_SECONDS = 60.0
 
 
 class Pool:
@@ -30,6 +26,7 @@ class Pool:
         self._on_first_open = on_first_open
         self._free: list[Queue] = []
         self._lock = threading.Lock()
+        self._patience = Patience(f"receiving from {options.queue}")
         #: Whether the database was ever reached: until then an error is the configuration's.
         self.opened_before = False
 
@@ -82,19 +79,11 @@ class Pool:
     def retried(self, action: Callable[[], T]) -> T:
         """Run a step; when the database gives way, again on a new connection, within a limit."""
 
-        def worth_it(error: Exception) -> bool:
-            return isinstance(error, TryAgain) and not isinstance(error, RowsHeld) and self.opened_before
+        def worth_it(error: TryAgain) -> bool:
+            return not isinstance(error, RowsHeld) and self.opened_before
 
-        for attempt in stamina.retry_context(
-            on=worth_it, attempts=None, timeout=_RETRY_SECONDS, wait_max=5.0
-        ):
-            with attempt:
-                try:
-                    return action()
-                except TryAgain:
-                    self.close()  # the others have most likely died too
-                    raise
-        raise AssertionError("unreachable: retry_context ends by return or raise")
+        # The other connections have most likely died too.
+        return self._patience.retried(action, worth_it, on_failure=lambda _: self.close())
 
     def close(self) -> None:
         """End the connections that are not lent."""

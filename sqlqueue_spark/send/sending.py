@@ -15,22 +15,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Self
 
-import stamina
-
 from sqlqueue_spark import faults
 from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
 from sqlqueue_spark.inserting import Inserter
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.outbox import LONGEST_ID, OutboxTable
+from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.send.chunking import chunks
 from sqlqueue_spark.send.composing import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations
 
 log = logging.getLogger(__name__)
-
-#: A chunk is tried again as often before its task fails, which Spark then tries again.
-_ATTEMPTS = 8
 
 
 @dataclass(kw_only=True)
@@ -56,6 +52,7 @@ class Sender:
         self._destinations = destinations
         self._connections: dict[Target, Connection] = {}
         self._committing = False
+        self._patience = Patience(f"sending by {options.sender or 'a sink'}")
 
     def __enter__(self) -> Self:
         return self
@@ -174,24 +171,18 @@ class Sender:
     def _retried(self, target: Target, action: Callable[[], int]) -> int:
         """Run a transaction, again when the database gave way; after a lost commit only where an outbox knows its fate."""
 
-        def worth_it(error: Exception) -> bool:
-            return isinstance(error, TryAgain) and (self._options.uses_outbox or not self._committing)
+        def worth_it(_: TryAgain) -> bool:
+            return self._options.uses_outbox or not self._committing
 
-        for attempt in stamina.retry_context(
-            on=worth_it, attempts=_ATTEMPTS, timeout=None, wait_initial=0.05, wait_max=2.0, wait_jitter=0.1
-        ):
-            with attempt:
-                try:
-                    return action()
-                except ConnectionLost:
-                    lost = self._connections.pop(target, None)
-                    if lost is not None:
-                        lost.close()
-                    raise
-                except Duplicate as error:
-                    log.info("twin_won attempt=%d: %s", attempt.num, error)
-                    raise
-        raise AssertionError("unreachable: retry_context ends by return or raise")
+        def failed(error: TryAgain) -> None:
+            if isinstance(error, ConnectionLost):
+                lost = self._connections.pop(target, None)
+                if lost is not None:
+                    lost.close()
+            elif isinstance(error, Duplicate):
+                log.info("twin_won: %s", error)
+
+        return self._patience.retried(action, worth_it, on_failure=failed)
 
 
 def _insert(connection: Connection, destination: Destination, messages: Sequence[Composed]) -> int:

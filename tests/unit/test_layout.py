@@ -29,6 +29,7 @@ RANKS = {
         0,
     ),
     "loads": 1,
+    "patience": 1,
     "dialects": 1,
     "connections": 2,
     **dict.fromkeys(("queues", "outbox"), 3),
