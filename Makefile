@@ -32,6 +32,18 @@ setup: $(VENV)/.dev ## make .venv with everything, again only when a dependency 
 test: java lint ## style, types and all tests (PYTEST_OPTIONS='-k witness -x' for some)
 	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
 
+# In the environment, where a password does not show: SQLQUEUE_TEST_SQLSERVER='mssql://…' make test-live
+ifdef URL
+export SQLQUEUE_TEST_SQLSERVER := $(URL)
+endif
+
+.PHONY: test-live
+test-live: java $(VENV)/.dev ## the tests of SQL Server against a real one (URL='mssql://…')
+	@[ -n "$${SQLQUEUE_TEST_SQLSERVER:-}" ] || { echo >&2 "Nothing says which server: make test-live" \
+		"URL='mssql://user:password@host/master'."; exit 2; }
+	$(BIN)/python -m pytest tests/conformance tests/streaming tests/faults --only sqlserver --require sqlserver \
+		$(PYTEST_OPTIONS)
+
 .PHONY: lint
 lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .

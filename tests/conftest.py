@@ -1,7 +1,8 @@
 """Fixtures of all layers: a real PostgreSQL server, a new database a test, each engine, a real Spark.
 
 A test that takes ``engine`` runs once for each engine. An engine that is missing is counted aloud and its
-tests are skipped, or fail with ``--require=sqlserver,postgresql``.
+tests are skipped, or fail with ``--require=sqlserver,postgresql``. ``--only=sqlserver`` leaves out what other engines are
+enough for.
 """
 
 import itertools
@@ -30,6 +31,7 @@ ENGINES = ("postgresql", "sqlserver")
 #: Those that keep outbox tables.
 OUTBOX_ENGINES = (*ENGINES, "mysql", "oracle")
 GUARDED_PASSWORD = "open sesame"
+_MISSING = "is missing"
 _numbers = itertools.count(1)
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -171,13 +173,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require", default="", metavar="ENGINES", help="fail when one of these engines is missing"
     )
+    parser.addoption("--only", default="", metavar="ENGINE", help="only tests that need this engine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    unknown = _required(config) - set(OUTBOX_ENGINES)
+    unknown = (_required(config) | _only(config)) - set(OUTBOX_ENGINES)
     if unknown:
         raise pytest.UsageError(
-            f"--require names unknown engines {sorted(unknown)}; known are {list(OUTBOX_ENGINES)}"
+            f"--require or --only names unknown engines {sorted(unknown)}; known are {list(OUTBOX_ENGINES)}"
         )
 
 
@@ -185,32 +188,28 @@ def pytest_report_header() -> list[str]:
     return versions.lines()
 
 
-_COUNTS = pytest.StashKey[dict[str, int]]()
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    counts = config.stash[_COUNTS] = {}
+    for only in _only(config):
+        left_out = [item for item in items if not _concerns(item, only)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
     for name, remedy in versions.missing_engines().items():
-        concerned = [item for item in items if _concerns(item, name)]
-        counts[name] = len(concerned)
         if name not in _required(config):
-            for item in concerned:
-                item.add_marker(pytest.mark.skip(reason=f"{name} is missing; {remedy}"))
+            for item in items:
+                if _concerns(item, name):
+                    item.add_marker(pytest.mark.skip(reason=f"{name} {_MISSING}; {remedy}"))
 
 
-def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    return _missing(config)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Counts what was not tested; the head of the report has said which engines are missing."""
+    reasons = [str(each.longrepr) for each in terminalreporter.stats.get("skipped", [])]
+    for name in versions.missing_engines():
+        count = sum(f"{name} {_MISSING}" in reason for reason in reasons)
+        terminalreporter.write_line(f"{name}: MISSING, {count} tests skipped", yellow=True, bold=True)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    for line in _missing(config):
-        terminalreporter.write_line(line, yellow=True, bold=True)
-
-
-def _missing(config: pytest.Config) -> list[str]:
-    counts = config.stash.get(_COUNTS, {})
-    fate = {name: "fail" if name in _required(config) else "skipped" for name in counts}
-    return [f"{name}: MISSING, {count} tests {fate[name]}" for name, count in counts.items()]
+def _only(config: pytest.Config) -> set[str]:
+    return {name for name in (str(config.getoption("--only")),) if name}
 
 
 def _required(config: pytest.Config) -> set[str]:

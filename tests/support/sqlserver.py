@@ -1,6 +1,5 @@
 """SQL Server behind the back of the code under test, with pyodbc."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
+from sqlqueue_spark.connections.odbc import OdbcString, driver_of
 from tests.support.engines import Engine, QueueTable, Session, address_of
 from tests.support.messages import HEADERS, Row
 
@@ -171,7 +171,10 @@ def connected(url: str, *, autocommit: bool = False) -> Iterator["pyodbc.Connect
     """A connection that is closed, and thereby rolled back, at the end of the block."""
     import pyodbc
 
-    connection = pyodbc.connect(url, autocommit=autocommit)
+    text = OdbcString.of(url)
+    driver = driver_of(text, pyodbc.drivers())
+    named = text.completed({"Driver": driver.name if driver else None})
+    connection = pyodbc.connect(str(named), autocommit=autocommit)
     try:
         yield connection
     finally:
@@ -184,7 +187,7 @@ def fresh_database(server_url: str, name: str) -> Iterator[str]:
     with connected(server_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {quoted(name)}")
     try:
-        yield f"{re.sub(r'(?i)(^|;)database=[^;]*', '', server_url).strip(';')};Database={name}"
+        yield str(OdbcString.of(server_url).replaced({"Database": name}))
     finally:
         with connected(server_url, autocommit=True) as connection:
             connection.execute(f"ALTER DATABASE {quoted(name)} SET SINGLE_USER WITH ROLLBACK IMMEDIATE")
