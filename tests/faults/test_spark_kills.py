@@ -27,9 +27,10 @@ def sent(messages):
 
 
 def files_that_tell(folder, secret):
-    """Among what the runs said, their checkpoint and their table."""
+    """Among what the runs said, their event logs, their checkpoint and their table."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     assert {"said-0.txt", "metadata"} <= {file.name for file in files}
+    assert any(b"sqlqueue" in file.read_bytes() for file in (folder / "events").iterdir())
     return [str(file) for file in files if secret.encode() in file.read_bytes()]
 
 

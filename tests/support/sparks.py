@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
 
 
-def start_spark(folder: Path, *, master: str = "local[2]") -> SparkSession:
+def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None = None) -> SparkSession:
+    """:param events: where Spark is to write its event log, as text."""
     settings = {
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -22,6 +23,14 @@ def start_spark(folder: Path, *, master: str = "local[2]") -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
+    if events is not None:
+        events.mkdir(exist_ok=True)
+        settings |= {
+            "spark.eventLog.enabled": "true",
+            "spark.eventLog.dir": events.as_uri(),
+            "spark.eventLog.compress": "false",
+            "spark.eventLog.rolling.enabled": "false",
+        }
     builder = SparkSession.builder.master(master).appName("sqlqueue_spark tests")
     for name, value in settings.items():
         builder = builder.config(name, value)

@@ -24,6 +24,7 @@ RANKS = {
             "faults",
             "embedded",
             "outgoing",
+            "postgresql_programs",
             "progress",
         ),
         0,

