@@ -7,7 +7,13 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.sink import SqlQueueWriter
-from sqlqueue_spark.source import SCHEMA, SqlQueuePeekReader, SqlQueueStreamReader, check_schema
+from sqlqueue_spark.source import (
+    SCHEMA,
+    FollowingStreamReader,
+    QueueStreamReader,
+    SqlQueuePeekReader,
+    check_schema,
+)
 
 
 class SqlQueueDataSource(DataSource):
@@ -20,9 +26,14 @@ class SqlQueueDataSource(DataSource):
     def schema(self) -> StructType:
         return SCHEMA
 
-    def streamReader(self, schema: StructType) -> SqlQueueStreamReader:
+    def streamReader(self, schema: StructType) -> QueueStreamReader:
         check_schema(schema)
-        return SqlQueueStreamReader(SourceOptions.parse(self.options))
+        options = SourceOptions.parse(self.options)
+        try:
+            from sqlqueue_spark.limited import SqlQueueStreamReader
+        except ImportError:  # Spark before 4.2
+            return FollowingStreamReader(options)
+        return SqlQueueStreamReader(options)
 
     def reader(self, schema: StructType) -> SqlQueuePeekReader:
         check_schema(schema)

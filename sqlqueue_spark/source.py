@@ -13,12 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import (
     BinaryType,
     BooleanType,
@@ -36,7 +30,7 @@ from sqlqueue_spark.messages import COLUMNS
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.queues import Queue
-from sqlqueue_spark.receive import Receiver, Slice, SliceReader, Taker, TakingSlice
+from sqlqueue_spark.receive import Follower, Receiver, Slice, SliceReader, Taker, TakingSlice
 from sqlqueue_spark.receive.peeking import plan_peek
 
 log = logging.getLogger(__name__)
@@ -59,8 +53,8 @@ class SlicePartition(InputPartition):
     part: Slice
 
 
-class SqlQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream's reader; its methods run in one process on the driver, ``read`` in the workers."""
+class QueueStreamReader(DataSourceStreamReader):
+    """What every stream's reader does; its methods run in one process on the driver, ``read`` in the workers."""
 
     def __init__(self, options: SourceOptions) -> None:
         _log_to_stderr()
@@ -71,19 +65,6 @@ class SqlQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._options.max_messages_per_trigger)
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        rows = None if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", None)
-        return self._receiver.latest(start, rows)
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._receiver.waiting()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._receiver.stop_at_present_end()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
         return [SlicePartition(part) for part in self._receiver.plan(start, end)]
@@ -104,6 +85,23 @@ class SqlQueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["options"])  # type: ignore[misc] # a reader opens nothing when made
+
+
+class FollowingStreamReader(QueueStreamReader):
+    """The reader for Spark before 4.2, which says neither how far it is nor how much it wants, nor asks for lag."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._follower = Follower(self._receiver, options.max_messages_per_trigger)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return dict(self._follower.initial())
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # as it was before 4.2
+        return self._follower.latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
+        return [SlicePartition(part) for part in self._follower.plan(start, end)]
 
 
 class SqlQueuePeekReader(DataSourceReader):

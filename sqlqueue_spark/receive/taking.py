@@ -133,6 +133,12 @@ class Taker:
             say_not_taken_again(offset)
         return []
 
+    def finish(self, start: Json) -> None:
+        """Leave the last batch of a previous process as it is, or finish it in the mode in which it was begun."""
+        if start != self._finished:
+            self._pool.retried(lambda: self._finish(start))
+            self._finished = start
+
     def settle(self, end: Json) -> None:
         """Settle a batch that was begun in another mode; one of our own needs nothing."""
         self._receiver.settle(end)

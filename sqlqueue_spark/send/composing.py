@@ -105,7 +105,10 @@ class Composer:
         make = self._row
         rows = zip(self._headers(batch), *(self._values(batch, name) for name in _READ), strict=False)
         for headers, given_body, own, destination, row_id, *others in rows:
-            message_id = self._message_id(own, headers) or uuid_text(next(ids))
+            given_id = headers.get(MESSAGE_ID)
+            if own or not given_id:
+                given_id = self._message_id(own, given_id)
+            message_id = given_id or uuid_text(next(ids))
             body = given_body.encode() if isinstance(given_body, str) else given_body
             yield Composed(
                 message_id,
@@ -133,14 +136,18 @@ class Composer:
         own = []
         if MESSAGE_ID not in names:
             own.append(format_member(MESSAGE_ID, message_id))
-        related = headers.get(CORRELATION_ID) or correlation or message_id
-        if CORRELATION_ID not in names:
+        related = correlation or message_id
+        if CORRELATION_ID in names:
+            related = headers.get(CORRELATION_ID) or related
+        else:
             own.append(format_member(CORRELATION_ID, related))
         if CONVERSATION_ID not in names:
             own.append(format_member(CONVERSATION_ID, uuid_text(next(ids))))
         if CONTENT_TYPE not in names:
             own.append(format_member(CONTENT_TYPE, content_type(body)))
-        if reply_to and REPLY_TO_ADDRESS not in names:
+        if REPLY_TO_ADDRESS in names:
+            reply_to = headers.get(REPLY_TO_ADDRESS) or reply_to
+        elif reply_to:
             own.append(format_member(REPLY_TO_ADDRESS, reply_to))
         if ttl is not None:
             if TIME_TO_BE_RECEIVED not in names:
@@ -153,7 +160,7 @@ class Composer:
             body,
             None if ttl is None else milliseconds(ttl),
             fitting(related),
-            fitting(headers.get(REPLY_TO_ADDRESS) or reply_to),
+            fitting(reply_to),
             expires,
         )
 
@@ -178,8 +185,8 @@ class Composer:
         own = self.columns.names.get("Headers")
         return headers_of(pa.nulls(batch.num_rows) if own is None else batch.column(own))
 
-    def _message_id(self, own: str | None, headers: Headers) -> str | None:
-        header = headers.get(MESSAGE_ID)
+    def _message_id(self, own: str | None, header: str | None) -> str | None:
+        """The id of a row that has a column for it, or no header, or both."""
         if own and header and own != header:
             raise ConfigurationError(
                 f"A row has the MessageId {own!r} and the header {MESSAGE_ID} {header!r}, and its outbox can only know it "

@@ -63,14 +63,15 @@ class Standard:
     def __init__(self, members: Mapping[str, str]) -> None:
         """:param members: by name, members as :func:`format_member` writes them."""
         self._members = members
-        self._lacking: dict[frozenset[str], list[str]] = {}
+        self._lacking: dict[frozenset[str], str] = {}
 
-    def lacking(self, names: frozenset[str]) -> list[str]:
-        """The members that a row with these headers lacks."""
+    def lacking(self, names: frozenset[str], own: Sequence[str]) -> str:
+        """The members that a row with these headers lacks, and the row's own additions."""
         found = self._lacking.get(names)
         if found is None:
-            found = self._lacking[names] = [each for name, each in self._members.items() if name not in names]
-        return found
+            lacking = (each for name, each in self._members.items() if name not in names)
+            found = self._lacking[names] = ",".join(lacking)
+        return ",".join([found, *own] if found else own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +132,11 @@ class WrittenHeaders(Headers):
         return len(self._text)
 
     def completed(self, standard: Standard, own: Sequence[str]) -> str:
-        more = [*standard.lacking(self._shape.names), *own]
+        names = self._shape.names
+        more = standard.lacking(names, own)
         if not more:
             return self._text
-        return f"{self._text[:-1]}{',' if self._shape.names else ''}{','.join(more)}}}"
+        return f"{self._text[:-1]}{',' if names else ''}{more}}}"
 
 
 class ReadHeaders(Headers):
@@ -157,11 +159,11 @@ class ReadHeaders(Headers):
         return sum(map(len, self._headers)) + sum(map(len, self._headers.values()))
 
     def completed(self, standard: Standard, own: Sequence[str]) -> str:
-        more = [*standard.lacking(self.names), *own]
+        more = standard.lacking(self.names, own)
         written = format_headers(self._headers)
         if not more:
             return written
-        return f"{{{','.join(more)}{',' if self._headers else ''}{written[1:]}"
+        return f"{{{more}{',' if self._headers else ''}{written[1:]}"
 
 
 _NO_SHAPE = _Shape(frozenset(), {}, "")

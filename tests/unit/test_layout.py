@@ -38,9 +38,10 @@ RANKS = {
     **dict.fromkeys(("tables", "stage"), 5),
     **dict.fromkeys(("schema", "receive", "send"), 6),
     **dict.fromkeys(("source", "sink", "admin", "outboxes", "functions"), 7),
-    **dict.fromkeys(("datasource", "pipeline"), 8),
-    **dict.fromkeys(("demo", "__init__"), 9),
-    "cli": 10,
+    "limited": 8,
+    **dict.fromkeys(("datasource", "pipeline"), 9),
+    **dict.fromkeys(("demo", "__init__"), 10),
+    "cli": 11,
 }
 DRIVERS = {"psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
 SQL = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|WITH|MERGE|TRUNCATE|DROP|ALTER)\s+\S")
