@@ -101,6 +101,25 @@ def raw_copy(url: str, count: int) -> float:
         return count / (time.perf_counter() - began)
 
 
+def copy_of_rows(url: str, count: int) -> float:
+    """Messages a second of one binary COPY into the destination, of rows in hand, as psycopg writes them."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"TRUNCATE {DESTINATION}")
+        rows = (
+            connection.cursor(binary=True)
+            .execute(f"SELECT id, headers, body FROM {QUEUE} LIMIT {count}")
+            .fetchall()
+        )
+        began = time.perf_counter()
+        with connection.cursor().copy(
+            f"COPY {DESTINATION} (id, headers, body) FROM STDIN (FORMAT binary)"
+        ) as target:
+            target.set_types(["uuid", "text", "bytea"])
+            for row in rows:
+                target.write_row(row)
+        return count / (time.perf_counter() - began)
+
+
 def one_row_senders(url: str, connections: int, *, seconds: int) -> float:
     """Messages a second of senders that insert one row a transaction, in C."""
     return _pgbench_rate(url, f"INSERT INTO {DESTINATION} (id, headers, body) SELECT gen_random_uuid(), {_HEADERS}, {_BODY} FROM (SELECT 1 AS n) AS one;\n", connections, seconds)  # fmt: skip

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from queue_under_test import (
     DESTINATION,
     QUEUE,
+    copy_of_rows,
     create_destination,
     empty_destination,
     fill,
@@ -77,7 +78,8 @@ def compare(url: str, messages: DataFrame, count: int, rounds: int) -> None:
         "our sink, pessimistic outbox": lambda: ours("pessimistic"),
         "our sink, no outbox": lambda: ours("none"),
         "(a) Spark's JDBC append, no deduplication": lambda: jdbc_append(url, messages, count),
-        "(b) a raw binary COPY": lambda: raw_copy(url, count),
+        "(b) a raw binary COPY of bytes made beforehand": lambda: raw_copy(url, count),
+        "(b) a binary COPY of rows, by psycopg": lambda: copy_of_rows(url, count),
         "(c) one insert a transaction, 8 connections": lambda: one_row_senders(url, 8, seconds=5),
     }
     middle = medians(measures, rounds)

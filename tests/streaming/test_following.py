@@ -1,0 +1,53 @@
+"""A reader as Spark before 4.2 wants it, run by this Spark, which still speaks with such readers."""
+
+import pytest
+
+from sqlqueue_spark.datasource import SqlQueueDataSource
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.source import FollowingStreamReader
+from tests.support.messages import row_ids
+from tests.support.streams import drain, ids_in_delta, running, to_delta
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def following(spark):
+    """The format of a source that follows."""
+
+    class Following(SqlQueueDataSource):  # here, so that it travels to the workers by value
+        @classmethod
+        def name(cls):
+            return "sqlqueue_following"
+
+        def streamReader(self, _schema):  # noqa: N802 -- Spark's name
+            return FollowingStreamReader(SourceOptions.parse(self.options))
+
+    spark.dataSource.register(Following)
+    return "sqlqueue_following"
+
+
+def test_a_stream_that_is_stopped_and_started_again_delivers_each_message_once(
+    spark, postgresql, following, tmp_path
+):
+    queue = postgresql.create_queue()
+    options = {"url": postgresql.url, "queue": queue.address, "maxMessagesPerTrigger": "100"}
+    writer = to_delta(spark.readStream.format(following).options(**options).load(), tmp_path)
+    for messages in (250, 500):
+        queue.insert(250, start=messages - 250)
+        with running(writer):
+            eventually(lambda: queue.count() == 0)
+        assert ids_in_delta(spark, tmp_path) == sent(messages)
+
+    # Trigger.AvailableNow is one micro-batch there; the next run deletes what the last one has delivered.
+    queue.insert(150, start=500)
+    drain(writer)
+    assert ids_in_delta(spark, tmp_path) == sent(600)
+    drain(writer)
+    drain(writer)
+    assert (ids_in_delta(spark, tmp_path), queue.count()) == (sent(650), 50)
+    drain(writer)
+    assert (ids_in_delta(spark, tmp_path), queue.count()) == (sent(650), 0)
+
+
+def sent(messages):
+    return [str(each) for each in row_ids(range(messages))]
