@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE = $(wildcard sqlqueue_spark pyspark_sqlqueue.py jobs benchmarks tests)
 PYTEST_OPTIONS ?=
+# Two files of tests at a time, each with a database server and a Spark of its own.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 # Spark looks its own host name up and fails where that name is odd; its workers must use this environment.
 export SPARK_LOCAL_IP := 127.0.0.1
@@ -30,7 +32,7 @@ setup: $(VENV)/.dev ## make .venv with everything, again only when a dependency 
 
 .PHONY: test
 test: java lint ## style, types and all tests (PYTEST_OPTIONS='-k witness -x' for some)
-	$(BIN)/python -m pytest $(PYTEST_OPTIONS)
+	$(PYTEST) $(PYTEST_OPTIONS)
 
 # In the environment, where a password does not show: SQLQUEUE_TEST_SQLSERVER='mssql://…' make test-live
 ifdef URL
@@ -41,7 +43,7 @@ endif
 test-live: java $(VENV)/.dev ## the tests of SQL Server against a real one (URL='mssql://…')
 	@[ -n "$${SQLQUEUE_TEST_SQLSERVER:-}" ] || { echo >&2 "Nothing says which server: make test-live" \
 		"URL='mssql://user:password@host/master'."; exit 2; }
-	$(BIN)/python -m pytest tests/conformance tests/streaming tests/faults --only sqlserver --require sqlserver \
+	$(PYTEST) tests/conformance tests/streaming tests/faults --only sqlserver --require sqlserver \
 		$(PYTEST_OPTIONS)
 
 .PHONY: lint

@@ -39,6 +39,15 @@ def fill(url: str, count: int, *, new_table: bool = True) -> None:
         )
         if new_table:
             connection.execute(f"VACUUM ANALYZE {QUEUE}")
+        connection.execute(
+            "CHECKPOINT"
+        )  # or what was written before is still being written while others are measured
+
+
+def checkpoint_now(url: str) -> None:
+    """Write what is to be written."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CHECKPOINT")
 
 
 def came_and_went(url: str, count: int, *, vacuum: bool) -> None:

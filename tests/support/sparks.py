@@ -1,5 +1,9 @@
 """A small local Spark with Delta, quick to start and quiet."""
 
+import contextlib
+import fcntl
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -34,6 +38,20 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
     builder = SparkSession.builder.master(master).appName("sqlqueue_spark tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
+    with _one_downloads_at_a_time():
+        session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+@contextlib.contextmanager
+def _one_downloads_at_a_time() -> Iterator[None]:
+    """Ivy's cache takes only one writer; once the jars are there everybody may start at once."""
+    there = Path(sys.prefix) / "spark-jars"
+    if there.exists():
+        yield
+        return
+    with there.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+        there.touch()
