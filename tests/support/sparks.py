@@ -6,9 +6,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
-DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"
+#: The jar that fits each Spark; its wheel has the same version.
+_DELTA = {
+    "4.0": "io.delta:delta-spark_2.13:4.0.0",
+    "4.1": "io.delta:delta-spark_4.1_2.13:4.1.0",
+    "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+}
+DELTA = _DELTA[".".join(pyspark.__version__.split(".")[:2])]
 
 
 def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None = None) -> SparkSession:
