@@ -55,8 +55,8 @@ class SqlServerConnection(Connection):
     def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
         with self.running(statement, parameters, doing) as cursor:
             count = int(cursor.rowcount)
-            while cursor.nextset():
-                pass
+            while cursor.nextset():  # a SET in front of the change may be a result of its own, without a count
+                count = max(count, int(cursor.rowcount))
             return count
 
     def modify_many(self, statement: str, rows: Sequence[Sequence[object]], *, doing: str = "") -> None:

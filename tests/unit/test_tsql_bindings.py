@@ -4,10 +4,12 @@ The real pyodbc binds them, by way of the real connections, to an ODBC driver th
 (tests/support/recording_odbc). ``SQLQUEUE_APPROVE=1`` writes what is now bound to tests/approved/sqlserver_bindings/.
 """
 
+import json
 import os
 import re
 from datetime import timedelta
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pyarrow as pa
 import pytest
@@ -293,7 +295,7 @@ def recorded(library, tmp_path):
     """Does something on a recording connection; what was executed, and what came of it."""
 
     def run(action, answers=()):
-        recorder = Recorder(library, tmp_path, answers)
+        recorder = Recorder(library, Path(mkdtemp(dir=tmp_path)), answers)
         with connect(Target(url=recorder.url)) as connection:
             return action(connection), recorder.executions()
 
@@ -381,3 +383,38 @@ def test_a_lost_parameter_is_noticed(recorded):
     with pytest.raises(SqlQueueError) as caught:
         recorded(lambda c: c.execute("SELECT ?, ?", (1,)))
     assert "contains 2 parameter markers, but 1 parameters were supplied" in str(caught.value.__cause__)
+
+
+def rows_of(execution):
+    """How many rows or ids a statement was given as JSON."""
+    return len(json.loads(execution.bound[-1].value))
+
+
+#: What each row can cost in locks on one index or heap: its own, and its page's. 5,000 may escalate to a table lock.
+LOCKS_OF_A_ROW = 2
+
+
+def test_no_statement_is_given_more_rows_than_would_escalate(recorded):
+    ids = [str(number) for number in range(5_000)]
+    chunks = [2_400, 2_400, 200]
+    actions = [
+        lambda c: outbox(c).seen(ids),
+        lambda c: outbox(c).add(ids),
+        lambda c: outbox(c).add_new(ids),
+        lambda c: Inserter(c, QUEUE, COLUMNS).insert([MESSAGE] * 5_000),
+    ]
+    for action in actions:
+        _, (_, *executions) = recorded(action)
+        assert [rows_of(each) for each in executions] == chunks
+    scattered = Runs((number, number) for number in range(0, 10_000, 2))
+    for action in (lambda c: list(queue(c).lock(scattered)), lambda c: queue(c).delete(scattered)):
+        _, (_, *executions) = recorded(action)
+        assert [rows_of(each) for each in executions] == chunks
+    _, (_, *executions) = recorded(lambda c: queue(c).delete(Runs([(1, 5_000)])))
+    assert [[each.value for each in execution.bound] for execution in executions] == [
+        [1, 2_400],
+        [2_401, 4_800],
+        [4_801, 5_000],
+    ]
+    assert "TOP (2400)" in SQLSERVER.statement("outbox_clean")
+    assert max(SQLSERVER.chunk, SQLSERVER.written) * LOCKS_OF_A_ROW < 5_000
