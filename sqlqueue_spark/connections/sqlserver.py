@@ -55,7 +55,9 @@ class SqlServerConnection(Connection):
     def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
         with self.running(statement, parameters, doing) as cursor:
             count = int(cursor.rowcount)
-            while cursor.nextset():  # a SET in front of the change may be a result of its own, without a count
+            while (
+                cursor.nextset()
+            ):  # a SET in front of the change may be a result of its own, without a count
                 count = max(count, int(cursor.rowcount))
             return count
 
@@ -187,7 +189,7 @@ def _type(value: object) -> tuple[int, int, int] | None:
     """What a parameter is declared as: the same whatever number or short text it is, and else what pyodbc says.
 
     pyodbc says int or bigint by the number, and nvarchar of the text's own length; the server would make another plan for
-    each combination. A long text is ntext to it, however long.
+    each combination (https://github.com/mkleehammer/pyodbc/issues/213). A long text is ntext to it, however long.
     """
     if isinstance(value, int):
         return pyodbc.SQL_BIGINT, 0, 0

@@ -47,10 +47,10 @@ UNKNOWN = {
     )
 }
 
-#: A hint beside the target itself. It may stand in a FROM clause only (error 10724):
+#: A hint beside the target itself that may stand in a FROM clause only (errors 10724, 10745, 1069):
 #: https://learn.microsoft.com/previous-versions/sql/sql-server-2008/bb510478(v=sql.100)
-SEEK_BESIDE_TARGET = re.compile(
-    r"\b(?:DELETE(?:\s+FROM)?|UPDATE|INTO)\s+(?:\[(?:[^\]]|\]\])*\]|[\w.])+\s+WITH\s*\([^)]*\bFORCE(?:SEEK|SCAN)"
+PATH_BESIDE_TARGET = re.compile(
+    r"\b(?:DELETE(?:\s+FROM)?|UPDATE|INTO)\s+(?:\[(?:[^\]]|\]\])*\]|[\w.])+\s+WITH\s*\([^)]*\b(?:FORCESEEK|FORCESCAN|INDEX)\b"
 )
 HINTS = re.compile(r"\bWITH\s*\(((?:\s*[A-Z]+\s*,?)+)\)")
 
@@ -129,7 +129,11 @@ def test_a_text_keeps_the_rules_that_no_grammar_tells(name):
 
 
 def broken_rules(text):
-    broken = ["FORCESEEK stands beside the target of a change"] if SEEK_BESIDE_TARGET.search(text) else []
+    broken = (
+        ["a way to the rows is prescribed beside the target of a change"]
+        if PATH_BESIDE_TARGET.search(text)
+        else []
+    )
     for hints in ({each.strip() for each in found[1].split(",")} for found in HINTS.finditer(text)):
         # https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-table#readpast
         if "READPAST" in hints and not hints & {"UPDLOCK", "READCOMMITTEDLOCK"}:
@@ -177,6 +181,8 @@ def test_a_slip_is_noticed(what):
     [
         ("DELETE FROM t WITH (FORCESEEK) WHERE a = ?", 1),
         ("UPDATE [dbo].[my queue] WITH (ROWLOCK, FORCESEEK) SET a = 1 WHERE b = ?", 1),
+        ("UPDATE t WITH (ROWLOCK, INDEX (i)) SET a = 1 WHERE b = ?", 1),
+        ("UPDATE t SET a = 1 FROM [my queue] AS t WITH (ROWLOCK, INDEX (i)) WHERE b = ?", 0),
         ("SELECT a FROM t WITH (READPAST, ROWLOCK) WHERE a = ?", 1),
         ("SELECT a FROM t WITH (READPAST, READUNCOMMITTED) WHERE a = ?", 2),
         ("DELETE q FROM t AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) WHERE a = ?", 0),
