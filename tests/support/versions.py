@@ -37,7 +37,7 @@ def lines() -> list[str]:
         f"postgresql: {_postgresql()}",
         f"sqlserver: {_sqlserver()}",
         f"mysql: {_mysql()}",
-        f"statements of sqlserver: {_recorded()}",
+        f"statements of sqlserver: {_recorded()}, grammar {_package('pytsql')}",
         f"oracle: {'MISSING' if 'oracle' in missing_engines() else 'given'}",
     ]
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 from datetime import timedelta
+from importlib import resources
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -32,8 +33,11 @@ from sqlqueue_spark.stage import Stage
 from sqlqueue_spark.tables import Keeper
 from tests.support import recording
 from tests.support.recording import Answer, Recorder
-from tests.unit.test_tsql_grammar import NAMES
 
+NAMES = sorted(
+    path.stem
+    for path in (Path(str(resources.files("sqlqueue_spark.dialects"))) / "sql" / "sqlserver").glob("*.sql")
+)
 APPROVED = Path(__file__).parent.parent / "approved" / "sqlserver_bindings"
 
 #: Printed for people, who run them as they are.
@@ -418,3 +422,32 @@ def test_no_statement_is_given_more_rows_than_would_escalate(recorded):
     ]
     assert "TOP (2400)" in SQLSERVER.statement("outbox_clean")
     assert max(SQLSERVER.chunk, SQLSERVER.written) * LOCKS_OF_A_ROW < 5_000
+
+
+def declared(name):
+    """The names that a statement declares, in its JSON or as variables, with their types."""
+    return dict(re.findall(r"(@?\b\w+) (\w+(?:\(\w+\))?)(?: '\$| = \?)", SQLSERVER.statement(name)))
+
+
+@pytest.mark.parametrize(
+    "names,column,expected",
+    [
+        (["delete", "lock", "ids"], "RowVersion bigint", {"first": "bigint", "last": "bigint"}),
+        (
+            ["purge", "purge_expired"],
+            "RowVersion bigint",
+            dict.fromkeys(["@after", "@up_to", "@rows"], "bigint"),
+        ),
+        (["take"], "RowVersion bigint", dict.fromkeys(["@first", "@last", "@rows"], "bigint")),
+        (["outbox_seen", "outbox_add"], "MessageId nvarchar(200)", {"MessageId": "nvarchar(200)"}),
+        (
+            ["outbox_add_new"],
+            "MessageId nvarchar(200)",
+            {"MessageId": "nvarchar(200)", "@version": "varchar(23)"},
+        ),
+    ],
+)
+def test_what_is_sought_by_is_of_the_columns_own_type(names, column, expected):
+    """The server would convert the column else, and might scan it."""
+    assert column in SQLSERVER.statement("create") + SQLSERVER.statement("outbox_create")
+    assert [declared(name) for name in names] == [expected] * len(names)
