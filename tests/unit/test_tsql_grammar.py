@@ -62,9 +62,11 @@ class RefusedError(Exception):
     pass
 
 
-class Refusing(grammar.SA_ErrorListener):
-    def syntaxError(self, *where_and_what):  # noqa: N802 -- its name
-        raise RefusedError(*where_and_what[-3:])
+def refuse(_, *where_and_what):
+    raise RefusedError(*where_and_what[-3:])
+
+
+LISTENER = type("Listener", (grammar.SA_ErrorListener,), {"syntaxError": refuse})
 
 
 def complaint(text):
@@ -72,7 +74,7 @@ def complaint(text):
     numbers = iter(range(1, 100))
     named = re.sub(r"(\[(?:[^\]]|\]\])*\]|'(?:[^']|'')*')|\?", lambda m: m[1] or f"@P{next(numbers)}", text)
     try:
-        grammar.parse(antlr4.InputStream(data=named), "tsql_file", Refusing())
+        grammar.parse(antlr4.InputStream(data=named), "tsql_file", LISTENER())
     except RefusedError as error:
         return str(error)
     return None
