@@ -213,7 +213,7 @@ def purge(
                 rows = keeper.purge(after, up_to, expired=expired)
             deleted += len(rows)
             progress(len(rows))
-            if len(rows) < CHUNK:
+            if len(rows) < keeper.connection.dialect.written:
                 break
             after = rows[-1]
     return deleted

@@ -11,7 +11,7 @@ from datetime import timedelta
 from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.outbox import CHUNK, OutboxTable
+from sqlqueue_spark.outbox import OutboxTable
 from sqlqueue_spark.progress import Progress, untold
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def forget(
             batch = outbox.clean(keep)
         forgotten += batch
         progress(batch)
-        if batch < CHUNK:
+        if batch < outbox.most_forgotten:
             return forgotten
 
 

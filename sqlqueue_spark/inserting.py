@@ -13,7 +13,7 @@ from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.outgoing import Outgoing, ascii_json, expiring
 from sqlqueue_spark.queues import OPTIONAL_COLUMNS, QueueTable
 
-#: Most rows that one statement inserts or purges: about 5,000 locks may be escalated to a table lock.
+#: Most messages that go out in one transaction.
 CHUNK = 4_000
 
 _INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
@@ -46,7 +46,7 @@ class Inserter:
         bind = self._connection.dialect.bind_messages
         return sum(
             self._connection.modify(self._statement, bind(chunk), doing=self._doing)
-            for chunk in _chunks(messages)
+            for chunk in _chunks(messages, self._connection.dialect.written)
         )
 
 
@@ -77,6 +77,6 @@ def columns_of(connection: Connection, table: QueueTable) -> list[Column]:
     return [Column(*row) for row in connection.execute(statement, names, doing=f"looking at {table.name}")]
 
 
-def _chunks(messages: Sequence[Outgoing]) -> Iterator[Sequence[Outgoing]]:
-    for start in range(0, len(messages), CHUNK):
-        yield messages[start : start + CHUNK]
+def _chunks(messages: Sequence[Outgoing], rows: int) -> Iterator[Sequence[Outgoing]]:
+    for start in range(0, len(messages), rows):
+        yield messages[start : start + rows]

@@ -18,8 +18,6 @@ from sqlqueue_spark.connections.foreign import ForeignConnection
 from sqlqueue_spark.dialects import OUTBOX_DATABASES, Database
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 
-#: Most ids that one statement takes, and most rows that it deletes: about 5,000 locks may be escalated to a table lock.
-CHUNK = 4_000
 #: What fits into the column MessageId.
 LONGEST_ID = 200
 
@@ -81,7 +79,7 @@ class OutboxTable:
     def seen(self, ids: Iterable[str]) -> set[str]:
         """Which of these ids are there already."""
         found: set[str] = set()
-        for chunk in _chunks(_sorted(ids)):
+        for chunk in self._chunks(ids):
             found |= self._answer("seen", (self._bound(chunk),), chunk)
         return found
 
@@ -90,7 +88,7 @@ class OutboxTable:
 
         :raises Duplicate: one of them is there already, or comes with another transaction that has been waited for.
         """
-        for chunk in _chunks(_sorted(ids)):
+        for chunk in self._chunks(ids):
             self._modify("add", (_version(), self._bound(chunk)), "adding ids to")
 
     def add_new(self, ids: Iterable[str]) -> set[str]:
@@ -99,16 +97,21 @@ class OutboxTable:
         An id that another transaction has added and not committed is waited for, up to the lock timeout.
         """
         new: set[str] = set()
-        for chunk in _chunks(_sorted(ids)):
+        for chunk in self._chunks(ids):
             new |= self._add_new(chunk)
         return new
 
     def clean(self, keep: timedelta) -> int:
-        """Forget at most :data:`CHUNK` ids that are older than ``keep`` by the database's clock; how many those were.
+        """Forget at most :attr:`most_forgotten` ids that are older than ``keep`` by the database's clock; how many those were.
 
         Rows that others hold are stepped over, and those that are not dispatched stay whatever their age.
         """
         return self._modify("clean", (-(-keep // timedelta(seconds=1)),), "cleaning")
+
+    @property
+    def most_forgotten(self) -> int:
+        """How many ids :meth:`clean` forgets while there are more."""
+        return self._connection.dialect.written
 
     def report(self) -> OutboxReport:
         """What the table holds; waits for nobody."""
@@ -127,6 +130,12 @@ class OutboxTable:
         mark = f"sqlqueue {secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
         self._modify("add_new", (mark, bound), "adding ids to")
         return self._answer("added", (bound, mark), chunk)
+
+    def _chunks(self, ids: Iterable[str]) -> Iterator[Sequence[str]]:
+        """The ids, sorted, in portions for one statement."""
+        everything, rows = _sorted(ids), self._connection.dialect.written
+        for start in range(0, len(everything), rows):
+            yield everything[start : start + rows]
 
     def _bound(self, chunk: Sequence[str]) -> object:
         return self._connection.dialect.bind_texts(chunk)
@@ -247,12 +256,6 @@ def create_statements(database: Database, names: Mapping[str, str]) -> list[str]
 def _version() -> str:
     """Who wrote a row; the column PersistenceVersion takes 23 characters."""
     return f"sqlqueue {__version__}"[:23]
-
-
-def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The ids in portions for one statement."""
-    for start in range(0, len(ids), CHUNK):
-        yield ids[start : start + CHUNK]
 
 
 def _sorted(ids: Iterable[Any]) -> list[str]:

@@ -20,7 +20,7 @@ from sqlqueue_spark.claims import HIGHEST, LOWEST
 from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.dialects import dialect_of
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
-from sqlqueue_spark.inserting import CHUNK, columns_of, present_columns
+from sqlqueue_spark.inserting import columns_of, present_columns
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.outgoing import Outgoing
 
@@ -97,7 +97,7 @@ class Stage:
         return Mark.from_json(rows[0][0]) if rows else None
 
     def add(self, task: str, messages: Sequence[tuple[str, Outgoing]]) -> None:
-        """Stage messages, each with the canonical name of its destination, at most :data:`CHUNK` of them."""
+        """Stage messages, each with the canonical name of its destination, at most :attr:`Database.written` of them."""
         bound = self._connection.dialect.bind_staged(task, messages)
         self._connection.modify(self._render("stage_insert"), bound, doing=self._doing)
 
@@ -175,7 +175,7 @@ class Stage:
         if not self._connection.dialect.escalates:
             return HIGHEST
         last: int | None = self._connection.execute(
-            self._render("stage_next"), (*which, after, CHUNK), doing=self._doing
+            self._render("stage_next"), (*which, after, self._connection.dialect.written), doing=self._doing
         )[0][0]
         return last
 

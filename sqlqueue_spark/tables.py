@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.connections import Connection
-from sqlqueue_spark.inserting import CHUNK, Column, Inserter, columns_of
+from sqlqueue_spark.inserting import Column, Inserter, columns_of
 from sqlqueue_spark.queues import QueueTable, read_statement
 
 
@@ -146,9 +146,10 @@ class Keeper:
     def purge(self, after: int, up_to: int, *, expired: bool) -> list[int]:
         """Delete the next rows (or the next expired ones) above ``after``, stepping over rows that others hold.
 
-        :returns: the RowVersions of at most :data:`CHUNK` rows; fewer when there are no more.
+        :returns: the RowVersions of at most :attr:`Database.written` rows; fewer when there are no more.
         """
-        found = self._execute("purge_expired" if expired else "purge", (after, up_to, CHUNK), "deleting from")
+        limits = (after, up_to, self.connection.dialect.written)
+        found = self._execute("purge_expired" if expired else "purge", limits, "deleting from")
         return sorted(row_version for (row_version,) in found)
 
     def _execute(

@@ -21,6 +21,8 @@ from sqlqueue_spark.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 10
+#: So many characters fit into nvarchar(4000) whatever they are: some count as two.
+_SHORT_TEXT = 2_000
 # https://learn.microsoft.com/sql/connect/odbc/using-azure-active-directory
 _SQL_COPT_SS_ACCESS_TOKEN = 1256
 _LOGINS = ("UID", "PWD", "Authentication", "Trusted_Connection")
@@ -53,8 +55,10 @@ class SqlServerConnection(Connection):
     def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
         with self.running(statement, parameters, doing) as cursor:
             count = int(cursor.rowcount)
-            while cursor.nextset():
-                pass
+            while (
+                cursor.nextset()
+            ):  # a SET in front of the change may be a result of its own, without a count
+                count = max(count, int(cursor.rowcount))
             return count
 
     def modify_many(self, statement: str, rows: Sequence[Sequence[object]], *, doing: str = "") -> None:
@@ -76,6 +80,7 @@ class SqlServerConnection(Connection):
     @contextlib.contextmanager
     def running(self, statement: str, parameters: Sequence[object], doing: str) -> Iterator[pyodbc.Cursor]:
         with _translated(self.target, doing), self._raw.cursor() as cursor:
+            cursor.setinputsizes([_type(each) for each in parameters])
             cursor.execute(statement, *parameters)
             yield cursor
 
@@ -178,6 +183,19 @@ def _warn(driver: Driver, text: OdbcString) -> None:
         _warn_once("The url says Encrypt=no: messages and password cross the network in the clear.")
     if (text.get("TrustServerCertificate") or "").lower() in _ON:
         _warn_once("The url says TrustServerCertificate=yes: anybody on the way can pose as the server.")
+
+
+def _type(value: object) -> tuple[int, int, int] | None:
+    """What a parameter is declared as: the same whatever number or short text it is, and else what pyodbc says.
+
+    pyodbc says int or bigint by the number, and nvarchar of the text's own length; the server would make another plan for
+    each combination (https://github.com/mkleehammer/pyodbc/issues/213). A long text is ntext to it, however long.
+    """
+    if isinstance(value, int):
+        return pyodbc.SQL_BIGINT, 0, 0
+    if isinstance(value, str) and len(value) <= _SHORT_TEXT:
+        return pyodbc.SQL_WVARCHAR, 4_000, 0
+    return None
 
 
 def _session(target: Target) -> str:

@@ -29,6 +29,8 @@ class Database(ABC):
     longest_prefix: ClassVar[int | None] = None
     longest_outbox: ClassVar[int]
     counts_bytes: ClassVar[bool] = False
+    #: Most rows that one statement writes, and most message ids that it looks up.
+    written: ClassVar[int] = 4_000
 
     @abstractmethod
     def quote(self, name: str) -> str:

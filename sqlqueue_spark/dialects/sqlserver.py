@@ -37,6 +37,8 @@ _NUMBERS = {
     2714: Kind.EXISTS_ALREADY,
     3906: Kind.GAVE_WAY,  # the database is read-only on this replica
     4060: Kind.NO_DATABASE,
+    3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: somebody else has changed the row since
+    3961: Kind.GAVE_WAY,  # or the table
     6005: Kind.NOT_REACHED,  # the server is being shut down
     8645: Kind.GAVE_WAY,  # no memory for the statement in time
     8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
@@ -73,8 +75,10 @@ class SqlServer(Dialect):
     name: ClassVar[str] = "sqlserver"
     title: ClassVar[str] = "SQL Server"
     default_schema: ClassVar[str] = "dbo"
-    # A statement that takes about 5,000 locks may be escalated to a table lock, which stops every sender.
-    chunk: ClassVar[int] = 4_000
+    # A statement that takes 5,000 locks on one index or heap may be given a table lock, which stops every sender. Locks on
+    # pages count, and a row may have a page to itself (docs/sqlserver-locking.md).
+    chunk: ClassVar[int] = 2_400
+    written: ClassVar[int] = 2_400
     longest_outbox: ClassVar[int] = 128
     entra_scope: ClassVar[str] = "https://database.windows.net/.default"
 

@@ -72,7 +72,7 @@ class Sender:
         :raises TryAgain: the database gave way too often. What was sent is in the outbox: sending all again is safe.
         """
         done = Sent()
-        for chunk in chunks(messages):
+        for chunk in chunks(messages, Target.of(self._options).dialect.written):
             for target, placed in self._placed(chunk).items():
                 sent = self._retried(target, partial(self._send, target, placed))
                 done.sent += sent

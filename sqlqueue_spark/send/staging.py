@@ -37,7 +37,7 @@ def stage(options: SinkOptions, destinations: Destinations, messages: Iterable[C
     rows = 0
     with connect(Target.of(options)) as connection:
         found = Stage(connection, table_of(options))
-        for chunk in chunks(messages):
+        for chunk in chunks(messages, connection.dialect.written):
             placed = [(destinations.find(each.destination, lambda _: connection), each.row) for each in chunk]
             with connection.transaction():
                 found.add(task, _fitted(connection, placed))

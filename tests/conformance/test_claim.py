@@ -177,7 +177,7 @@ def opened(engine, queue):
 
 def test_a_statement_locks_no_more_rows_than_the_engine_bears(engine, queue, opened):
     queue.insert(50_000)
-    most = {"postgresql": 20_000, "sqlserver": 4_000}[engine.name]
+    most = {"postgresql": 20_000, "sqlserver": 2_400}[engine.name]
     with mock.patch.object(opened.connection, "execute", wraps=opened.connection.execute) as execute:
         taken = claim(opened, LOWEST, HIGHEST, Limits(rows=45_000, bytes=1 << 30))
     asked = [call.args[1][-1] for call in execute.call_args_list]

@@ -16,6 +16,8 @@ from tests.support.outboxes import OutboxRows
 from tests.support.waiting import eventually
 
 WEEK = timedelta(days=7)
+#: What two who clean at once forget of 4,500 ids.
+BATCHES = {"postgresql": [4_000, 500], "sqlserver": [2_400, 2_100]}
 
 
 @pytest.fixture
@@ -180,8 +182,7 @@ def test_two_who_clean_at_once_do_not_wait_for_each_other(engine, rows):
         with connection.transaction():
             outbox.add(f"order {number}" for number in range(4_500))
         rows.age(2 * WEEK)
-        assert outbox.clean(WEEK) == 4_000
-        assert twin.clean(WEEK) == 500
+        assert [outbox.clean(WEEK), twin.clean(WEEK)] == BATCHES[engine.name]
         other.commit()
         connection.commit()
     assert rows.ids() == set()
@@ -190,13 +191,13 @@ def test_two_who_clean_at_once_do_not_wait_for_each_other(engine, rows):
 def test_senders_go_on_while_somebody_cleans(engine, rows):
     with opened(engine) as (connection, outbox), opened(engine, lockTimeout="200ms") as (other, sender):
         with connection.transaction():
-            outbox.add(f"order {number}" for number in range(4_000))
+            outbox.add(f"order {number}" for number in range(2_400))
         rows.age(2 * WEEK)
-        assert outbox.clean(WEEK) == 4_000
+        assert outbox.clean(WEEK) == 2_400
         with other.transaction():
-            assert sender.add_new([f"next {number}" for number in range(4_000)]) != set()
+            assert sender.add_new([f"next {number}" for number in range(2_400)]) != set()
         connection.commit()
-    assert len(rows.ids()) == 4_000
+    assert len(rows.ids()) == 2_400
 
 
 def test_a_missing_table_is_named_with_its_remedy(engine):

@@ -149,7 +149,8 @@ def test_a_cleanup_goes_on_until_nothing_old_is_left_in_batches(engine):
     rows.insert("new")
     batches = list[int]()
     assert outboxes.cleanup(options(engine), "Sales", WEEK, progress=batches.append) == 9_000
-    assert (batches, rows.ids()) == ([4_000, 4_000, 1_000], {"orphan", "new"})
+    expected = {"postgresql": [4_000, 4_000, 1_000], "sqlserver": [2_400, 2_400, 2_400, 1_800]}
+    assert (batches, rows.ids()) == (expected[engine.name], {"orphan", "new"})
 
 
 def test_a_report_counts_rows_and_orphans_and_tells_the_oldest(engine):

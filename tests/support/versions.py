@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sqlqueue_spark import postgresql_programs
-from tests.support import mariadb
+from tests.support import mariadb, recording
 
 SQLSERVER_VARIABLE = "SQLQUEUE_TEST_SQLSERVER"
 ORACLE_VARIABLE = "SQLQUEUE_TEST_ORACLE"
@@ -37,6 +37,7 @@ def lines() -> list[str]:
         f"postgresql: {_postgresql()}",
         f"sqlserver: {_sqlserver()}",
         f"mysql: {_mysql()}",
+        f"statements of sqlserver: {_recorded()}, grammar {_package('pytsql')}",
         f"oracle: {'MISSING' if 'oracle' in missing_engines() else 'given'}",
     ]
 
@@ -72,6 +73,12 @@ def _sqlserver() -> str:
 
     found = SqlServerEngine(os.environ[SQLSERVER_VARIABLE]).fetch("SELECT @@VERSION")
     return str(found[0][0]).splitlines()[0]
+
+
+def _recorded() -> str:
+    """Whether what is bound to them can be written down without a server."""
+    reason = recording.missing()
+    return "their parameters are recorded" if reason is None else f"NOT RECORDED: {reason}"
 
 
 def _mysql() -> str:

@@ -23,6 +23,12 @@ def test_a_chunk_has_4000_messages_in_their_order():
     assert list(itertools.chain(*made)) == messages
 
 
+def test_a_chunk_has_fewer_where_one_statement_takes_fewer():
+    messages = [message(str(number)) for number in range(5_000)]
+    assert [len(chunk) for chunk in chunks(messages, 2_400)] == [2_400, 2_400, 200]
+    assert [len(chunk) for chunk in chunks(messages, 20_000)] == [4_000, 1_000]
+
+
 def test_a_chunk_has_16_mb_of_headers_and_bodies():
     megabyte = 1 << 20
     big = [message(str(number), headers=" " * megabyte, body=bytes(megabyte)) for number in range(9)]

@@ -1,3 +1,4 @@
 DELETE q
 FROM [dbo].[orders] AS q WITH (ROWLOCK, FORCESEEK)
 WHERE q.RowVersion BETWEEN ? AND ?
+OPTION (MAXDOP 1)

@@ -2,3 +2,4 @@ SELECT q.RowVersion, COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.
 FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
 INNER LOOP JOIN [dbo].[orders] AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON q.RowVersion BETWEEN run.first AND run.last
 ORDER BY q.RowVersion
+OPTION (MAXDOP 1)

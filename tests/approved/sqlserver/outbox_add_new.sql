@@ -1,5 +1,5 @@
 SET XACT_ABORT OFF;
-DECLARE @version varchar(23) = ?, @ids nvarchar(max) = CAST(? AS nvarchar(max)), @done bit = 0;
+DECLARE @version varchar(23) = ?, @ids nvarchar(max) = CAST(? AS nvarchar(max)), @done bit = 0, @left int = 100;
 DECLARE @added TABLE (MessageId nvarchar(200) NOT NULL PRIMARY KEY);
 WHILE @done = 0
 BEGIN
@@ -17,7 +17,8 @@ BEGIN
         SET @done = 1;
     END TRY
     BEGIN CATCH
-        IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1
+        SET @left -= 1;
+        IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @left = 0
         BEGIN;
             THROW;
         END;

@@ -1,5 +1,6 @@
+SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
-    SELECT TOP (4000) MessageId
+    SELECT TOP (2400) MessageId
     FROM [dbo].[Sales_Orders_OutboxData] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
     WHERE Dispatched = 1
       AND DispatchedAt < DATEADD(second, -CAST(? AS int), GETUTCDATE())
@@ -7,3 +8,4 @@ WITH batch AS (
     ORDER BY DispatchedAt
 )
 DELETE FROM batch
+OPTION (MAXDOP 1)

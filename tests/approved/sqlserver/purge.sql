@@ -1,3 +1,4 @@
+SET DEADLOCK_PRIORITY LOW;
 DECLARE @after bigint = ?, @up_to bigint = ?, @rows bigint = ?;
 WITH batch AS (
     SELECT TOP (@rows) RowVersion
@@ -7,3 +8,4 @@ WITH batch AS (
 )
 DELETE FROM batch
 OUTPUT deleted.RowVersion
+OPTION (MAXDOP 1)

@@ -1,1 +1,4 @@
-SELECT Headers FROM [dbo].[billing.Outgoing] WITH (UPDLOCK, ROWLOCK) WHERE Task = ''
+SELECT Headers
+FROM [dbo].[billing.Outgoing] WITH (UPDLOCK, ROWLOCK, INDEX (Index_Mark))
+WHERE Task = ''
+OPTION (RECOMPILE)

@@ -1,1 +1,4 @@
-UPDATE [dbo].[billing.Outgoing] WITH (ROWLOCK) SET Headers = ? WHERE Task = ''
+UPDATE s
+SET Headers = ?
+FROM [dbo].[billing.Outgoing] AS s WITH (ROWLOCK, INDEX (Index_Mark))
+WHERE s.Task = ''

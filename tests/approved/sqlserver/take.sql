@@ -23,3 +23,4 @@ OUTPUT LOWER(CONVERT(char(36), deleted.Id)) AS Id,
        deleted.Body,
        deleted.RowVersion,
        CAST(CASE WHEN deleted.Expires <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS bit) AS expired
+OPTION (MAXDOP 1)

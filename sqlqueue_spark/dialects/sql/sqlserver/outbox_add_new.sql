@@ -5,9 +5,9 @@
 -- ranges kept under HOLDLOCK, would make senders of other ids wait, and take so many locks that they escalate.
 -- XACT_ABORT OFF lets the transaction live on after the duplicate; it is undone when the batch ends, which has
 -- parameters. @added is emptied, as what OUTPUT has said stands even when the statement fails. INNER LOOP JOIN: the JSON
--- is read once.
+-- is read once. @left: a duplicate of something else than an id, in an index that somebody has added, would never end.
 SET XACT_ABORT OFF;
-DECLARE @version varchar(23) = ?, @ids nvarchar(max) = CAST(? AS nvarchar(max)), @done bit = 0;
+DECLARE @version varchar(23) = ?, @ids nvarchar(max) = CAST(? AS nvarchar(max)), @done bit = 0, @left int = 100;
 DECLARE @added TABLE (MessageId nvarchar(200) NOT NULL PRIMARY KEY);
 WHILE @done = 0
 BEGIN
@@ -25,7 +25,8 @@ BEGIN
         SET @done = 1;
     END TRY
     BEGIN CATCH
-        IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1
+        SET @left -= 1;
+        IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @left = 0
         BEGIN;
             THROW;
         END;

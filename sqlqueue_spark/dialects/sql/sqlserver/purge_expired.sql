@@ -4,6 +4,7 @@
 -- only as in the twin: as a condition it would let the plan go by RowVersion and lock the whole backlog. GETUTCDATE(),
 -- not SYSUTCDATETIME(): of the column's own type, or the seek would need a conversion. IS NOT NULL is what a filtered
 -- index says. Else as purge.sql.
+SET DEADLOCK_PRIORITY LOW;
 DECLARE @after bigint = ?, @up_to bigint = ?, @rows bigint = ?;
 WITH batch AS (
     SELECT TOP (@rows) RowVersion
@@ -13,3 +14,4 @@ WITH batch AS (
 )
 DELETE FROM batch
 OUTPUT deleted.RowVersion
+OPTION (MAXDOP 1)

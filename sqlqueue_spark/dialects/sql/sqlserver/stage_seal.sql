@@ -1,3 +1,7 @@
 -- stage_seal.sql · SQL Server · says in the mark which rows count
 -- in: the mark, as JSON     out: number of rows
-UPDATE {stage} WITH (ROWLOCK) SET Headers = ? WHERE Task = ''
+-- INDEX as in stage_mark.sql.
+UPDATE s
+SET Headers = ?
+FROM {stage} AS s WITH (ROWLOCK, INDEX (Index_Mark))
+WHERE s.Task = ''

@@ -6,7 +6,7 @@
 -- key. FORCESEEK: a scan with a sort would lock every row; it may stand in a FROM clause, not beside DELETE (error
 -- 10724). At most as many as were planned, for others may have come up in between. The values are declared first
 -- because TOP stands before the others in the text. Columns as in read.sql; OUTPUT may name a column of the common
--- table expression where it is a plain expression (error 4186 forbids subqueries).
+-- table expression where it is a plain expression (error 4186 forbids subqueries). MAXDOP as in claim.sql.
 DECLARE @first bigint = ?, @last bigint = ?, @rows bigint = ?;
 WITH batch AS (
     SELECT TOP (@rows)
@@ -32,3 +32,4 @@ OUTPUT LOWER(CONVERT(char(36), deleted.Id)) AS Id,
        deleted.Body,
        deleted.RowVersion,
        CAST(CASE WHEN deleted.Expires <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS bit) AS expired
+OPTION (MAXDOP 1)

@@ -1,0 +1,139 @@
+"""SQL Server's driver without SQL Server: what pyodbc binds is written down by an ODBC driver that we compile."""
+
+import ctypes.util
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "recording_odbc" / "driver.c"
+
+# https://learn.microsoft.com/sql/odbc/reference/appendixes/sql-data-types
+_C_TYPES = {4: "SQL_C_LONG", -25: "SQL_C_SBIGINT", -8: "SQL_C_WCHAR", -7: "SQL_C_BIT", -2: "SQL_C_BINARY"}
+_INTEGERS = {4: "i", -25: "q"}
+_SQL_TYPES = {4: "int", -5: "bigint", -7: "bit", -10: "ntext", -2: "binary", -3: "varbinary"}
+_WVARCHAR, _AT_EXECUTION, _NULL = -9, -2, -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """One parameter as it stood when its statement was executed."""
+
+    c_type: str
+    #: As Microsoft's driver declares the parameter to the server.
+    sql_type: str
+    value: int | str | bytes | None
+    #: It came in pieces while the statement was executed.
+    in_pieces: bool
+
+    def __str__(self) -> str:
+        pieces = ", in pieces" if self.in_pieces else ""
+        return f"{self.sql_type} from {self.c_type}{pieces} = {self.value!r}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """One statement that was executed; ``described`` counts the round trips to ask for a parameter's type."""
+
+    text: str
+    prepared: bool
+    bound: tuple[Bound, ...]
+    described: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What statements with a part of their text in common are told.
+
+    ``types`` has a letter for each column: i bigint, w nvarchar, b bit, t datetime, x varbinary.
+    """
+
+    part: str
+    types: str = ""
+    rows: Sequence[Sequence[object]] = ()
+    changed: int = -1
+
+    def lines(self) -> list[str]:
+        rows = ["\t".join("" if each is None else str(each) for each in row) for row in self.rows]
+        return [f"=\t{self.part}\t{self.changed}", *([f":\t{self.types}", *rows] if self.types else [])]
+
+
+def missing() -> str | None:
+    """Why nothing can be recorded here, with the remedy."""
+    if shutil.which(os.environ.get("CC", "cc")) is None:
+        return "there is no C compiler; install one (Debian: apt-get install gcc libc6-dev)"
+    try:
+        import pyodbc  # noqa: F401 -- its wheel may bring unixODBC's library or not
+    except ImportError as error:
+        found = ctypes.util.find_library("odbc")
+        return f"pyodbc cannot be loaded ({error}; libodbc is {found}); install unixODBC (Debian: apt-get install unixodbc)"
+    return None
+
+
+def compiled(folder: Path) -> Path:
+    """The driver, compiled into a folder."""
+    library = folder / "librecording.so"
+    compiler = os.environ.get("CC", "cc")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", "-o", library, SOURCE],
+        check=True,
+    )
+    return library
+
+
+class Recorder:
+    """A place to connect to, and what was said there."""
+
+    def __init__(self, library: Path, folder: Path, answers: Iterable[Answer] = ()) -> None:
+        self._log = folder / "log"
+        self._log.touch()
+        file = folder / "answers"
+        file.write_text("".join(f"{line}\n" for answer in answers for line in answer.lines()))
+        self.url = f"Driver={library};Server=nowhere;Database=shop;Log={self._log};Answers={file}"
+
+    def executions(self) -> list[Execution]:
+        """The statements in the order in which they were executed."""
+        found: list[Execution] = []
+        text, prepared, described = "", False, 0
+        bound: dict[int, Bound] = {}
+        for event, *rest in (line.split(" ") for line in self._log.read_text().splitlines()):
+            if event in ("prepare", "direct"):
+                text, prepared, described = bytes.fromhex(rest[0]).decode(), event == "prepare", 0
+            elif event == "describe":
+                described += 1
+            elif event == "bind":
+                number, *kinds = (int(each) for each in rest[:6])
+                bound[number] = _bound(kinds, bytes.fromhex(rest[6]))
+            elif event == "execute":
+                parameters = tuple(bound[number] for number in sorted(bound))
+                found.append(Execution(text=text, prepared=prepared, bound=parameters, described=described))
+                bound = {}
+        return found
+
+    def endings(self) -> list[str]:
+        """The commits and rollbacks."""
+        return [line for line in self._log.read_text().splitlines() if line in ("commit", "rollback")]
+
+
+def _bound(kinds: Sequence[int], raw: bytes) -> Bound:
+    c_type, sql_type, size, digits, indicator = kinds
+    assert digits == 0, "nothing that we bind has decimal places"
+    value: int | str | bytes | None = raw
+    if indicator == _NULL:
+        value = None
+    elif c_type in _INTEGERS:
+        value = int(struct.unpack(_INTEGERS[c_type], raw)[0])
+    elif _C_TYPES.get(c_type) == "SQL_C_WCHAR":
+        value = raw.decode("utf-16-le")
+    declared = _SQL_TYPES.get(sql_type, f"type {sql_type}")
+    if sql_type == _WVARCHAR:
+        declared = f"nvarchar({size or 'max'})"
+    return Bound(
+        c_type=_C_TYPES.get(c_type, f"C type {c_type}"),
+        sql_type=declared,
+        value=value,
+        in_pieces=indicator == _AT_EXECUTION,
+    )

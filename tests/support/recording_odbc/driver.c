@@ -1,0 +1,443 @@
+/* An ODBC driver without a database: it writes down what it is told, and answers out of a file.
+ *
+ * The connection string names both: Driver=…/librecording.so;Log=…;Answers=…
+ *
+ * The log has a line for each event, texts and values in hexadecimal:
+ *     prepare SQL · direct SQL · execute · describe NUMBER · commit · rollback
+ *     bind NUMBER C-TYPE SQL-TYPE COLUMN-SIZE DIGITS INDICATOR VALUE        (as it stands when the statement is executed)
+ *
+ * The answers are blocks of lines, their fields separated by tabs:
+ *     =<TAB>part of a statement<TAB>number of rows that it changes
+ *     :<TAB>one letter for the type of each column: i bigint, w nvarchar, b bit, t datetime, x varbinary
+ *     a line for each row; an empty field is NULL
+ * A statement is answered by the first block that has a part of its text and has not been used, else by the last such
+ * block, else by nothing.
+ *
+ * Only what pyodbc and the driver manager call is here. Prototypes and numbers are those of ODBC 3.8
+ * (https://learn.microsoft.com/sql/odbc/reference/syntax/odbc-api-reference), written out so that no header is needed.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int16_t Return;
+typedef uint16_t Wide; /* the driver manager's characters are UTF-16 */
+typedef void *Handle;
+
+enum { SUCCESS = 0, NEED_DATA = 99, ERROR = -1, NO_DATA = 100, NULL_DATA = -1, NTS = -3, DATA_AT_EXEC = -2 };
+enum { ENVIRONMENT = 1, CONNECTION = 2, STATEMENT = 3 };
+enum { C_LONG = 4, C_BIT = -7, C_SBIGINT = -25, C_WCHAR = -8, C_BINARY = -2, C_TIMESTAMP = 93 };
+enum { MOST_PARAMETERS = 64, MOST_COLUMNS = 32, MOST_ANSWERS = 256, LONGEST_LINE = 1 << 16 };
+
+typedef struct {
+    char *part, *types, **rows;
+    long changed;
+    int row_count, used;
+} Answer;
+
+typedef struct {
+    FILE *log;
+    Answer answers[MOST_ANSWERS];
+    int answer_count;
+} Connection;
+
+typedef struct {
+    int16_t c_type, sql_type, digits;
+    uint64_t size;
+    char *value;
+    int64_t length, *indicator;
+    char *sent; /* what came in pieces, after the statement was executed */
+    size_t sent_length;
+    int bound;
+} Parameter;
+
+typedef struct {
+    Connection *connection;
+    char *text;
+    Parameter parameters[MOST_PARAMETERS + 1];
+    int awaited; /* the parameter that is being sent in pieces */
+    Answer *answer;
+    int row;
+    int32_t type_size; /* the answer to SQLGetTypeInfo */
+} Statement;
+
+/* -- texts ------------------------------------------------------------------------------------ */
+
+static char *utf8(const Wide *text, int64_t length) {
+    int64_t count = 0;
+    if (length == NTS) while (text[count]) count++;
+    else count = length;
+    char *made = calloc(count * 3 + 1, 1), *to = made;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t c = text[i];
+        if (c >= 0xD800 && c < 0xDC00 && i + 1 < count) c = 0x10000 + ((c - 0xD800) << 10) + (text[++i] - 0xDC00);
+        if (c < 0x80) *to++ = c;
+        else if (c < 0x800) { *to++ = 0xC0 | c >> 6; *to++ = 0x80 | (c & 63); }
+        else if (c < 0x10000) { *to++ = 0xE0 | c >> 12; *to++ = 0x80 | (c >> 6 & 63); *to++ = 0x80 | (c & 63); }
+        else { *to++ = 0xF0 | c >> 18; *to++ = 0x80 | (c >> 12 & 63); *to++ = 0x80 | (c >> 6 & 63); *to++ = 0x80 | (c & 63); }
+    }
+    return made;
+}
+
+/* ASCII is all that answers need. */
+static int64_t widen(const char *text, Wide *to, int64_t room) {
+    int64_t i = 0;
+    for (; text[i] && i + 1 < room; i++) to[i] = (unsigned char)text[i];
+    if (room > 0) to[i] = 0;
+    return strlen(text);
+}
+
+static char *option(const char *text, const char *name) {
+    const char *found = strstr(text, name);
+    if (!found) return NULL;
+    found += strlen(name);
+    return *found == '{' ? strndup(found + 1, strcspn(found + 1, "}")) : strndup(found, strcspn(found, ";"));
+}
+
+static void hexadecimal(FILE *log, const void *bytes, size_t length) {
+    for (size_t i = 0; i < length; i++) fprintf(log, "%02x", ((const unsigned char *)bytes)[i]);
+}
+
+static void told(Statement *s, const char *event) {
+    fprintf(s->connection->log, "%s ", event);
+    hexadecimal(s->connection->log, s->text, strlen(s->text));
+    fprintf(s->connection->log, "\n");
+    fflush(s->connection->log);
+}
+
+/* -- answers ---------------------------------------------------------------------------------- */
+
+static void read_answers(Connection *c, const char *path) {
+    FILE *file = fopen(path, "r");
+    char *line = malloc(LONGEST_LINE);
+    Answer *a = NULL;
+    while (file && fgets(line, LONGEST_LINE, file)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!strncmp(line, "=\t", 2) && c->answer_count < MOST_ANSWERS) {
+            a = &c->answers[c->answer_count++];
+            a->part = strdup(strtok(line + 2, "\t"));
+            a->changed = atol(strtok(NULL, "\t"));
+            a->types = "";
+        } else if (a && !strncmp(line, ":\t", 2)) {
+            a->types = strdup(line + 2);
+        } else if (a && *a->types) {
+            a->rows = realloc(a->rows, (a->row_count + 1) * sizeof *a->rows);
+            a->rows[a->row_count++] = strdup(line);
+        }
+    }
+    free(line);
+    if (file) fclose(file);
+}
+
+static void find_answer(Statement *s) {
+    Connection *c = s->connection;
+    s->answer = NULL;
+    s->row = -1;
+    for (int i = 0; i < c->answer_count; i++) {
+        if (!strstr(s->text, c->answers[i].part)) continue;
+        s->answer = &c->answers[i];
+        if (!s->answer->used) break;
+    }
+    if (s->answer) s->answer->used = 1;
+}
+
+/* -- parameters ------------------------------------------------------------------------------- */
+
+/* A ? in a text, a name or a comment is none. */
+static int count_parameters(const char *text) {
+    int count = 0;
+    for (const char *at = text; *at; at++) {
+        char end = *at == '\'' ? '\'' : *at == '"' ? '"' : *at == '[' ? ']' : 0;
+        if (end) { for (at++; *at && *at != end; at++); if (!*at) break; }
+        else if (at[0] == '-' && at[1] == '-') { at += strcspn(at, "\n"); if (!*at) break; }
+        else if (*at == '?') count++;
+    }
+    return count;
+}
+
+static int at_execution(const Parameter *p) {
+    return p->bound && p->indicator && (*p->indicator == DATA_AT_EXEC || *p->indicator <= -100);
+}
+
+static size_t fixed_length(int16_t c_type) {
+    switch (c_type) {
+    case C_LONG: return 4;
+    case C_SBIGINT: return 8;
+    case C_BIT: return 1;
+    case C_TIMESTAMP: return 16;
+    default: return 0;
+    }
+}
+
+static Return finish(Statement *s) {
+    FILE *log = s->connection->log;
+    for (int i = 1; i <= MOST_PARAMETERS; i++) {
+        Parameter *p = &s->parameters[i];
+        if (!p->bound) continue;
+        int64_t indicator = p->indicator ? *p->indicator : NTS;
+        const char *value = at_execution(p) ? p->sent : p->value;
+        size_t length = at_execution(p) ? p->sent_length
+                        : indicator == NULL_DATA ? 0
+                        : fixed_length(p->c_type) ? fixed_length(p->c_type)
+                        : indicator >= 0 ? (size_t)indicator : 0;
+        fprintf(log, "bind %d %d %d %llu %d %lld ", i, p->c_type, p->sql_type, (unsigned long long)p->size, p->digits,
+                (long long)(at_execution(p) ? DATA_AT_EXEC : indicator == NULL_DATA ? NULL_DATA : (int64_t)length));
+        hexadecimal(log, value, length);
+        fprintf(log, "\n");
+        free(p->sent);
+        p->sent = NULL;
+        p->sent_length = 0;
+    }
+    fprintf(log, "execute\n");
+    fflush(log);
+    find_answer(s);
+    return SUCCESS;
+}
+
+/* -- the functions of ODBC -------------------------------------------------------------------- */
+
+Return SQLAllocHandle(int16_t type, Handle input, Handle *output) {
+    if (type == STATEMENT) {
+        Statement *s = calloc(1, sizeof *s);
+        s->connection = input;
+        s->row = -1;
+        *output = s;
+    } else {
+        *output = calloc(1, sizeof(Connection));
+    }
+    return SUCCESS;
+}
+
+Return SQLFreeHandle(int16_t type, Handle handle) {
+    if (type == STATEMENT) free(((Statement *)handle)->text);
+    free(handle);
+    return SUCCESS;
+}
+
+Return SQLDriverConnectW(Handle handle, Handle window, Wide *given, int16_t given_length, Wide *out, int16_t room,
+                         int16_t *out_length, uint16_t completion) {
+    (void)window, (void)completion;
+    Connection *c = handle;
+    char *text = utf8(given, given_length), *log = option(text, "Log="), *answers = option(text, "Answers=");
+    c->log = log ? fopen(log, "a") : NULL;
+    if (!c->log) return ERROR;
+    if (answers) read_answers(c, answers);
+    if (out && room > 0) out[0] = 0;
+    if (out_length) *out_length = 0;
+    free(text), free(log), free(answers);
+    return SUCCESS;
+}
+
+Return SQLDisconnect(Handle handle) {
+    fclose(((Connection *)handle)->log);
+    return SUCCESS;
+}
+
+Return SQLEndTran(int16_t type, Handle handle, int16_t completion) {
+    if (type == CONNECTION) {
+        fprintf(((Connection *)handle)->log, completion ? "rollback\n" : "commit\n");
+        fflush(((Connection *)handle)->log);
+    }
+    return SUCCESS;
+}
+
+Return SQLSetEnvAttr(Handle h, int32_t a, void *v, int32_t l) { (void)h, (void)a, (void)v, (void)l; return SUCCESS; }
+Return SQLSetConnectAttrW(Handle h, int32_t a, void *v, int32_t l) { return SQLSetEnvAttr(h, a, v, l); }
+Return SQLSetStmtAttrW(Handle h, int32_t a, void *v, int32_t l) { return SQLSetEnvAttr(h, a, v, l); }
+
+Return SQLGetStmtAttrW(Handle h, int32_t attribute, void *value, int32_t room, int32_t *length) {
+    /* The driver manager asks for the four descriptors of a statement: any address will do. */
+    (void)attribute, (void)room;
+    if (value) *(Handle *)value = h;
+    if (length) *length = sizeof(Handle);
+    return SUCCESS;
+}
+
+Return SQLGetInfoW(Handle h, uint16_t what, void *value, int16_t room, int16_t *length) {
+    (void)h;
+    const char *text = what == 77 /* SQL_DRIVER_ODBC_VER */ ? "03.80"
+                       : what == 10002 /* SQL_DESCRIBE_PARAMETER */ ? "Y"
+                       : what == 111 /* SQL_NEED_LONG_DATA_LEN */ ? "N"
+                       : what == 6 /* SQL_DRIVER_NAME */ ? "librecording.so" : NULL;
+    if (text) {
+        int64_t characters = widen(text, value, value ? room / 2 : 0);
+        if (length) *length = characters * 2;
+    } else {
+        if (value) *(uint16_t *)value = 2; /* SQL_CB_PRESERVE: a commit leaves cursors as they are */
+        if (length) *length = 2;
+    }
+    return SUCCESS;
+}
+
+/* How long values may be before they are sent in pieces: as Microsoft's driver answers. */
+Return SQLGetTypeInfoW(Handle handle, int16_t type) {
+    Statement *s = handle;
+    s->type_size = type == -9 || type == -8 ? 4000 : type == 93 ? 27 : 8000;
+    s->answer = NULL;
+    s->row = -1;
+    return SUCCESS;
+}
+
+Return SQLPrepareW(Handle handle, Wide *text, int32_t length) {
+    Statement *s = handle;
+    free(s->text);
+    s->text = utf8(text, length);
+    s->type_size = 0;
+    told(s, "prepare");
+    return SUCCESS;
+}
+
+Return SQLExecDirectW(Handle handle, Wide *text, int32_t length) {
+    Statement *s = handle;
+    free(s->text);
+    s->text = utf8(text, length);
+    s->type_size = 0;
+    told(s, "direct");
+    return finish(s);
+}
+
+Return SQLNumParams(Handle handle, int16_t *count) {
+    *count = count_parameters(((Statement *)handle)->text);
+    return SUCCESS;
+}
+
+/* A round trip to a real server, so it is written down that it was asked. */
+Return SQLDescribeParam(Handle handle, uint16_t number, int16_t *type, uint64_t *size, int16_t *digits, int16_t *nullable) {
+    (void)type, (void)size, (void)digits, (void)nullable;
+    fprintf(((Statement *)handle)->connection->log, "describe %d\n", number);
+    return ERROR;
+}
+
+Return SQLBindParameter(Handle handle, uint16_t number, int16_t direction, int16_t c_type, int16_t sql_type, uint64_t size,
+                        int16_t digits, void *value, int64_t length, int64_t *indicator) {
+    (void)direction;
+    if (number < 1 || number > MOST_PARAMETERS) return ERROR;
+    ((Statement *)handle)->parameters[number] = (Parameter){
+        .c_type = c_type, .sql_type = sql_type, .size = size, .digits = digits, .value = value, .length = length,
+        .indicator = indicator, .bound = 1};
+    return SUCCESS;
+}
+
+Return SQLParamData(Handle handle, void **token) {
+    Statement *s = handle;
+    for (s->awaited++; s->awaited <= MOST_PARAMETERS; s->awaited++) {
+        if (at_execution(&s->parameters[s->awaited])) {
+            *token = s->parameters[s->awaited].value;
+            return NEED_DATA;
+        }
+    }
+    return finish(s);
+}
+
+Return SQLPutData(Handle handle, void *data, int64_t length) {
+    Parameter *p = &((Statement *)handle)->parameters[((Statement *)handle)->awaited];
+    p->sent = realloc(p->sent, p->sent_length + length + 1);
+    memcpy(p->sent + p->sent_length, data, length);
+    p->sent_length += length;
+    return SUCCESS;
+}
+
+Return SQLExecute(Handle handle) {
+    Statement *s = handle;
+    s->awaited = 0;
+    for (int i = 1; i <= MOST_PARAMETERS; i++) {
+        if (at_execution(&s->parameters[i])) return NEED_DATA;
+    }
+    return finish(s);
+}
+
+Return SQLRowCount(Handle handle, int64_t *count) {
+    Answer *a = ((Statement *)handle)->answer;
+    *count = a ? a->changed : 0;
+    return SUCCESS;
+}
+
+Return SQLNumResultCols(Handle handle, int16_t *count) {
+    Answer *a = ((Statement *)handle)->answer;
+    *count = a ? strlen(a->types) : 0;
+    return SUCCESS;
+}
+
+Return SQLDescribeColW(Handle handle, uint16_t number, Wide *name, int16_t room, int16_t *name_length, int16_t *type,
+                       uint64_t *size, int16_t *digits, int16_t *nullable) {
+    char letter = ((Statement *)handle)->answer->types[number - 1];
+    int64_t length = widen("column", name, name ? room : 0);
+    if (name_length) *name_length = length;
+    if (type) *type = letter == 'i' ? -5 : letter == 'b' ? -7 : letter == 't' ? 93 : letter == 'x' ? -3 : -9;
+    if (size) *size = letter == 'i' ? 19 : letter == 'b' ? 1 : letter == 't' ? 23 : 1000;
+    if (digits) *digits = letter == 't' ? 3 : 0;
+    if (nullable) *nullable = 1;
+    return SUCCESS;
+}
+
+Return SQLColAttributeW(Handle h, uint16_t number, uint16_t field, void *text, int16_t room, int16_t *length, int64_t *value) {
+    (void)h, (void)number, (void)field, (void)text, (void)room;
+    if (length) *length = 0;
+    if (value) *value = 0;
+    return SUCCESS;
+}
+
+Return SQLFetch(Handle handle) {
+    Statement *s = handle;
+    int rows = s->type_size ? 1 : s->answer ? s->answer->row_count : 0;
+    return ++s->row < rows ? SUCCESS : NO_DATA;
+}
+
+static Return timestamp(const char *field, void *value) {
+    int16_t *parts = value;
+    int year, month, day, hour, minute, second;
+    sscanf(field, "%d-%d-%dT%d:%d:%d", &year, &month, &day, &hour, &minute, &second);
+    parts[0] = year, parts[1] = month, parts[2] = day, parts[3] = hour, parts[4] = minute, parts[5] = second;
+    ((int32_t *)value)[3] = 0;
+    return SUCCESS;
+}
+
+Return SQLGetData(Handle handle, uint16_t number, int16_t c_type, void *value, int64_t room, int64_t *indicator) {
+    Statement *s = handle;
+    int64_t unused, *length = indicator ? indicator : &unused;
+    if (s->type_size) {
+        *(int32_t *)value = s->type_size;
+        *length = 4;
+        return SUCCESS;
+    }
+    const char *at = s->answer->rows[s->row];
+    for (int i = 1; i < number && *at; i++) at += strcspn(at, "\t") + (at[strcspn(at, "\t")] == '\t');
+    char *field = strndup(at, strcspn(at, "\t"));
+    *length = *field ? (int64_t)fixed_length(c_type) : NULL_DATA;
+    if (!*field) { /* NULL */ }
+    else if (c_type == C_SBIGINT) *(int64_t *)value = atoll(field);
+    else if (c_type == C_LONG) *(int32_t *)value = atol(field);
+    else if (c_type == C_BIT) *(char *)value = *field == '1';
+    else if (c_type == C_TIMESTAMP || c_type == 11) *length = 16, timestamp(field, value);
+    else if (c_type == C_WCHAR) *length = 2 * widen(field, value, room / 2);
+    else *length = strlen(field), memcpy(value, field, *length < room ? *length : room);
+    free(field);
+    return SUCCESS;
+}
+
+Return SQLMoreResults(Handle handle) {
+    ((Statement *)handle)->answer = NULL;
+    return NO_DATA;
+}
+
+Return SQLFreeStmt(Handle handle, uint16_t what) {
+    Statement *s = handle;
+    if (what == 3 /* SQL_RESET_PARAMS */) memset(s->parameters, 0, sizeof s->parameters);
+    if (what == 0 /* SQL_CLOSE */) s->answer = NULL, s->type_size = 0, s->row = -1;
+    return SUCCESS;
+}
+
+Return SQLCloseCursor(Handle handle) { return SQLFreeStmt(handle, 0); }
+Return SQLCancel(Handle handle) { (void)handle; return SUCCESS; }
+
+Return SQLGetDiagRecW(int16_t type, Handle handle, int16_t record, Wide *state, int32_t *native, Wide *text, int16_t room,
+                      int16_t *length) {
+    (void)type, (void)handle;
+    if (record > 1) return NO_DATA;
+    if (state) widen("HY000", state, 6);
+    if (native) *native = 0;
+    int64_t characters = widen("[recording] refused", text, text ? room : 0);
+    if (length) *length = characters;
+    return SUCCESS;
+}

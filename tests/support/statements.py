@@ -1,0 +1,293 @@
+"""What makes the package say each of SQL Server's statements, what a database answers, and what comes of it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from sqlqueue_spark import queues, tables
+from sqlqueue_spark.addresses import Table
+from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
+from sqlqueue_spark.connections import Connection, open_reader
+from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.inserting import Column, Inserter
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.outbox import OutboxTable
+from sqlqueue_spark.outgoing import Outgoing
+from sqlqueue_spark.queues import Queue, QueueTable, Waiting
+from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.sending import Sender
+from sqlqueue_spark.stage import Mark, Stage
+from sqlqueue_spark.tables import Keeper, Numbers, Space
+from tests.support.recording import Answer
+
+Action = Callable[[Any], object]
+
+
+class Call(NamedTuple):
+    """Something to do on a connection that leads to a statement."""
+
+    action: Action
+    answers: list[Answer]
+    expected: object
+
+
+NAMES = sorted(
+    path.stem
+    for path in (Path(str(resources.files("sqlqueue_spark.dialects"))) / "sql" / "sqlserver").glob("*.sql")
+)
+
+#: Printed for people, who run them as they are.
+FOR_PEOPLE = {name for name in NAMES if name.startswith(("remedy_", "script_"))} | {"create_schema"}
+#: Twins of what another engine has to say.
+EMPTY = {name for name in NAMES if not SQLSERVER.statement(name)}
+
+TABLE = Table(table="orders", schema="dbo")
+COLUMNS = [
+    Column(name, type_, True, False)
+    for name, type_ in [
+        ("Id", "uniqueidentifier"),
+        ("CorrelationId", "varchar"),
+        ("ReplyToAddress", "varchar"),
+        ("Recoverable", "bit"),
+        ("Expires", "datetime"),
+        ("Headers", "nvarchar(max)"),
+        ("Body", "varbinary(max)"),
+        ("RowVersion", "bigint"),
+    ]
+]
+QUEUE = QueueTable(
+    table=TABLE,
+    name="orders@[dbo]@[shop]",
+    object_id=77,
+    identity="77/2026-01-02T03:04:05",
+    columns=tuple(column.name for column in COLUMNS),
+    database="shop",
+)
+MESSAGE = Outgoing(
+    id=bytes(range(16)), headers='{"a":"주문"}', body=b"{}", correlation_id="c", reply_to="Sales"
+)
+NOW = "2026-01-02T03:04:05"
+ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+MARK = '{"claim":"c","run":"r","tasks":["t"],"destinations":["orders@[dbo]@[shop]"]}'
+
+DATABASE = Answer("SELECT DB_NAME()", "w", [["shop"]])
+CLOCK = Answer("SELECT SYSUTCDATETIME()", "t", [[NOW]])
+IDENTITY = Answer("t.create_date", "wwiw", [["dbo", "orders", 77, NOW]])
+TABLE_COLUMNS = Answer("c.is_computed", "wwbb", [[each.name, each.type, 1, 0] for each in COLUMNS])
+FOUND = Answer("AS bytes", "ibi", [[5, 0, 700], [6, 1, 700]])
+MESSAGES = "wwwbtwxi"
+MESSAGE_ROW = [ID, None, None, 1, None, "{}", "body", 5]
+READ = dict(zip(SCHEMA.names, [ID, None, None, True, None, "{}", b"body", 5], strict=True))
+MARKED = Answer("SELECT Headers", "w", [[MARK]])
+
+
+def queue(connection: Connection) -> Queue:
+    return Queue(connection, QUEUE)
+
+
+def keeper(connection: Connection) -> Keeper:
+    return Keeper(connection, QUEUE)
+
+
+def outbox(connection: Connection) -> OutboxTable:
+    return OutboxTable(connection, "Sales")
+
+
+def stage(connection: Connection) -> Stage:
+    return Stage(connection, Table(table="billing.Outgoing", schema="dbo"))
+
+
+def inserter(connection: Connection) -> Inserter:
+    return Inserter(connection, QUEUE, COLUMNS)
+
+
+def read(name: str, *numbers: int) -> Action:
+    def action(connection: Connection) -> object:
+        reader = open_reader(connection.target)
+        statement = queues.read_statement(SQLSERVER, QUEUE, name)
+        schema = SCHEMA.append(pa.field("expired", pa.bool_())) if name == "take" else SCHEMA
+        batches = list(reader.batches(statement, numbers, schema))
+        reader.close()
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    return action
+
+
+def isolated(level: str) -> Action:
+    def action(connection: Connection) -> object:
+        given = {"url": connection.target.url, "endpoint": "Sales", "isolationLevel": level}
+        options = SinkOptions.parse(given)
+        with Sender(options, Destinations(options)) as sender:
+            return sender._connected(connection.target) is connection
+
+    return action
+
+
+_CALLS: dict[str, tuple[Action, list[Answer], object]] = {
+    "claim": (
+        lambda c: queue(c).claim(LOWEST, HIGHEST, 256),
+        [FOUND],
+        ((5, 6), (False, True), (700, 700)),
+    ),
+    "look": (lambda c: queue(c).look(4, 9_000_000_000, 2), [FOUND], ((5, 6), (False, True), (700, 700))),
+    "lock": (
+        lambda c: list(queue(c).lock(Runs([(5, 6), (9, 9)]))),
+        [Answer("q.Expires", "iit", [[5, 700, None], [9, 800, NOW]])],
+        [(5, 700), (9, 800)],
+    ),
+    "delete": (lambda c: queue(c).delete(Runs([(5, 6), (9, 9)])), [Answer("DELETE q", changed=3)], 3),
+    "delete_range": (lambda c: queue(c).delete(Runs([(5, 8)])), [Answer("DELETE q", changed=4)], 4),
+    "ids": (
+        lambda c: queue(c).ids([5, 9]),
+        [Answer("q.Id", "iw", [[5, ID], [9, ID.upper()]])],
+        {5: ID, 9: ID},
+    ),
+    "identity": (lambda c: queue(c).identity(), [IDENTITY], f"77/{NOW}"),
+    "highest": (lambda c: queue(c).highest(), [Answer("MAX(RowVersion)", "i", [[9]])], 9),
+    "waiting": (
+        lambda c: queue(c).waiting(5),
+        [Answer("MAX(RowVersion)", "iwt", [[4, "{}", NOW]])],
+        Waiting(4, "{}", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+    ),
+    "holders": (
+        lambda c: [str(each) for each in queue(c).holders(Runs([(5, 9)]))],
+        [Answer("dm_tran_locks", "iwww", [[51, "sa", "box", None]])],
+        ["session 51 (unnamed program, sa@box)"],
+    ),
+    "database": (tables.database, [DATABASE], "shop"),
+    "columns": (lambda c: keeper(c).columns()[0].name, [TABLE_COLUMNS], "Id"),
+    "indexes": (
+        lambda c: [each.name for each in keeper(c).indexes()],
+        [Answer("i.is_unique", "wwbww", [["Index_RowVersion", "RowVersion", 0, "clustered", None]])],
+        ["Index_RowVersion"],
+    ),
+    "index_names": (
+        lambda c: keeper(c).new_index_name("I"),
+        [Answer("SELECT i.name", "w", [["i"]])],
+        "I_2",
+    ),
+    "space": (
+        lambda c: keeper(c).space(),
+        [Answer("used_pages", "iiii", [[1, 2, 0, 0]])],
+        Space(1, 2, 0, 0),
+    ),
+    "numbers": (
+        lambda c: keeper(c).numbers(),
+        [Answer("last_value", "wwii", [["dbo", "orders", 9, HIGHEST]])],
+        Numbers(TABLE, 9, HIGHEST),
+    ),
+    "compatibility": (
+        lambda c: tuple(keeper(c).compatibility()),
+        [Answer("compatibility_level", "wii", [["compatibility level", 150, 130]])],
+        ("compatibility level", 150, 130),
+    ),
+    "length": (
+        lambda c: keeper(c).length().rows,
+        [Answer("COUNT_BIG", "iiiwt", [[3, 0, 2100, "{}", NOW]])],
+        3,
+    ),
+    "peek": (
+        lambda c: [each.row_version for each in keeper(c).peek(10)],
+        [Answer("FETCH NEXT", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
+        [5],
+    ),
+    "purge": (
+        lambda c: keeper(c).purge(LOWEST, 9, expired=False),
+        [Answer("deleted.RowVersion", "i", [[7], [5]])],
+        [5, 7],
+    ),
+    "purge_expired": (
+        lambda c: keeper(c).purge(LOWEST, 9, expired=True),
+        [Answer("deleted.RowVersion", "i", [[7], [5]])],
+        [5, 7],
+    ),
+    "insert": (lambda c: inserter(c).insert([MESSAGE]), [Answer("INSERT INTO", changed=1)], 1),
+    "clock": (
+        lambda c: inserter(c).insert([MESSAGE._replace(ttl_ms=1_500)]),
+        [CLOCK, Answer("INSERT INTO", changed=1)],
+        1,
+    ),
+    "schema": (
+        lambda c: tables.schema_exists(c, TABLE, "shop"),
+        [Answer("sys.schemas", "w", [["dbo"]])],
+        True,
+    ),
+    "create_lock": (lambda c: tables.lock_creation(c, TABLE), [], None),
+    "create": (lambda c: tables.create(c, TABLE), [], None),
+    "outbox_exists": (
+        lambda c: outbox(c).exists(),
+        [Answer("sys.tables", "w", [["Sales_OutboxData"]])],
+        True,
+    ),
+    "outbox_create": (lambda c: outbox(c).create(), [], None),
+    "outbox_index_dispatched_at": (lambda c: outbox(c).create(), [], None),
+    "outbox_seen": (lambda c: outbox(c).seen(["b", "a"]), [Answer("j.MessageId", "w", [["b"]])], {"b"}),
+    "outbox_add": (lambda c: outbox(c).add(["b", "a"]), [Answer("INSERT INTO", changed=2)], None),
+    "outbox_add_new": (lambda c: outbox(c).add_new(["b", "a"]), [Answer("@added", "w", [["a"]])], {"a"}),
+    "outbox_clean": (lambda c: outbox(c).clean(timedelta(days=7)), [Answer("DELETE", changed=12)], 12),
+    "outbox_report": (
+        lambda c: outbox(c).report().rows,
+        [Answer("COUNT_BIG", "iitt", [[3, 0, NOW, NOW]])],
+        3,
+    ),
+    "stage_create": (lambda c: stage(c).create(), [], None),
+    "stage_index": (lambda c: stage(c).create(), [], None),
+    "stage_clear": (lambda c: len(stage(c).open("claim")), [], 36),
+    "stage_open": (lambda c: len(stage(c).open("claim")), [], 36),
+    "stage_mark": (
+        lambda c: stage(c).mark(),
+        [MARKED],
+        Mark(claim="c", run="r", tasks=("t",), destinations=("orders@[dbo]@[shop]",)),
+    ),
+    "stage_insert": (
+        lambda c: stage(c).add("task", [("orders@[dbo]@[shop]", MESSAGE)]),
+        [Answer("INSERT INTO", changed=1)],
+        None,
+    ),
+    "stage_seal": (
+        lambda c: stage(c).seal(["u"], ["orders@[dbo]@[shop]"], run="r"),
+        [MARKED, Answer("UPDATE", changed=1)],
+        None,
+    ),
+    **{
+        name: (
+            lambda c: stage(c).move("c"),
+            [
+                *(MARKED, DATABASE, IDENTITY, TABLE_COLUMNS, Answer("INSERT INTO", changed=2)),
+                *(
+                    Answer("SELECT MAX(RowVersion)", "i", [[8]]),
+                    Answer("SELECT MAX(RowVersion)", "i", [[None]]),
+                ),
+            ],
+            2,
+        )
+        for name in ("stage_next", "stage_move")
+    },
+    "read": (
+        read("read", 5, 9_000_000_000),
+        [Answer("SELECT LOWER", MESSAGES, [MESSAGE_ROW])],
+        [READ],
+    ),
+    "read_unexpired": (
+        read("read_unexpired", 5, 9),
+        [Answer("SELECT LOWER", MESSAGES, [MESSAGE_ROW])],
+        [READ],
+    ),
+    "take": (
+        read("take", 5, 9, 3),
+        [Answer("DELETE FROM batch", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
+        [{**READ, "expired": False}],
+    ),
+    "session": (lambda c: c.commit(), [], None),
+    "isolation_read_committed": (isolated("ReadCommitted"), [], False),
+    "isolation_repeatable_read": (isolated("RepeatableRead"), [], False),
+    "isolation_serializable": (isolated("Serializable"), [], False),
+    "isolation_snapshot": (isolated("Snapshot"), [], False),
+}
+
+CALLS = {name: Call(*call) for name, call in _CALLS.items()}

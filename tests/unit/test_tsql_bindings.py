@@ -1,0 +1,188 @@
+"""What pyodbc makes of every statement's parameters: how many, of which types, in how many round trips.
+
+The real pyodbc binds them, by way of the real connections, to an ODBC driver that writes down what it is told
+(tests/support/recording_odbc). ``SQLQUEUE_APPROVE=1`` writes what is now bound to tests/approved/sqlserver_bindings/.
+"""
+
+import json
+import os
+import re
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
+from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.errors import SqlQueueError
+from tests.support import recording
+from tests.support.recording import Recorder
+from tests.support.statements import CALLS, EMPTY, FOR_PEOPLE, MESSAGE, NAMES, Action, inserter, outbox, queue
+
+APPROVED = Path(__file__).parent.parent / "approved" / "sqlserver_bindings"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    if (reason := recording.missing()) is not None:
+        pytest.skip(reason)
+    return recording.compiled(tmp_path_factory.mktemp("recording"))
+
+
+@pytest.fixture
+def recorded(library, tmp_path):
+    """Does something on a recording connection; what was executed, and what came of it."""
+
+    def run(action, answers=()):
+        recorder = Recorder(library, Path(mkdtemp(dir=tmp_path)), answers)
+        with connect(Target(url=recorder.url)) as connection:
+            return action(connection), recorder.executions()
+
+    return run
+
+
+def said(name):
+    """The texts that a statement may be rendered to."""
+    text = SQLSERVER.statement(name)
+    if name == "session":
+        text = SQLSERVER.with_numbers(text, [30_000])
+    return re.compile(".+?".join(map(re.escape, re.split(r"\{\w+\}", text))), re.DOTALL)
+
+
+def test_each_statement_is_called_printed_for_people_or_empty():
+    assert sorted([*CALLS, *FOR_PEOPLE, *EMPTY - FOR_PEOPLE]) == NAMES
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_statement_is_bound_as_approved(name, recorded):
+    action, answers, expected = CALLS[name]
+    result, executions = recorded(action, answers)
+    assert result == expected
+    found = [each for each in executions if said(name).fullmatch(each.text)]
+    assert found, f"{name} is not among {[each.text for each in executions]}"
+    text = "\n".join(
+        "\n".join(f"@P{number} {each}" for number, each in enumerate(execution.bound, 1)) or "nothing bound"
+        for execution in found
+    )
+    text = (
+        re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", "(a new UUID)", text) + "\n"
+    )
+    file = APPROVED / f"{name}.txt"
+    if os.environ.get("SQLQUEUE_APPROVE"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert file.read_text(encoding="utf-8") == text
+
+
+def test_nothing_is_approved_that_is_no_longer_bound():
+    assert sorted(path.stem for path in APPROVED.glob("*.txt")) == sorted(CALLS)
+
+
+def placeholders(text):
+    """How many question marks stand outside of names and texts."""
+    return re.sub(r"\[(?:[^\]]|\]\])*\]|'(?:[^']|'')*'", "", text).count("?")
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_parameters_are_as_many_as_placeholders_and_of_types_that_never_vary(name, recorded):
+    """A type that varied with the value would be another entry in the server's cache of plans, and another plan."""
+    action, answers, _ = CALLS[name]
+    for execution in recorded(action, answers)[1]:
+        assert len(execution.bound) == placeholders(execution.text)
+        assert execution.prepared is bool(execution.bound)
+        assert execution.described == 0, "each time the server is asked for a type costs a round trip"
+        assert {each.sql_type for each in execution.bound} <= {"bigint", "nvarchar(4000)"}
+
+
+@pytest.mark.parametrize(
+    "text,expected",
+    [
+        ("", "nvarchar(4000) from SQL_C_WCHAR"),
+        ("주" * 2_000, "nvarchar(4000) from SQL_C_WCHAR"),
+        ("\N{GRINNING FACE}" * 2_000, "nvarchar(4000) from SQL_C_WCHAR, in pieces"),
+        ("주" * 2_001, "ntext from SQL_C_WCHAR, in pieces"),
+        ("주" * 4_001, "ntext from SQL_C_WCHAR, in pieces"),
+        ("주" * 1_000_000, "ntext from SQL_C_WCHAR, in pieces"),
+    ],
+    ids=lambda each: f"{len(each)}",
+)
+def test_a_text_is_of_one_of_two_types_and_arrives_whole(text, expected, recorded):
+    _, (_, execution) = recorded(lambda c: c.execute("SELECT CAST(? AS nvarchar(max))", (text,)))
+    (bound,) = execution.bound
+    assert (bound.value == text, str(bound).partition(" = ")[0]) == (True, expected)
+
+
+@pytest.mark.parametrize("number", [LOWEST, -1, 0, 1 << 31, HIGHEST])
+def test_a_number_is_a_bigint_whatever_its_size(number, recorded):
+    _, (_, execution) = recorded(lambda c: c.modify("SELECT ?", (number,)))
+    assert [(each.sql_type, each.value) for each in execution.bound] == [("bigint", number)]
+
+
+def test_a_lost_parameter_is_noticed(recorded):
+    with pytest.raises(SqlQueueError) as caught:
+        recorded(lambda c: c.execute("SELECT ?, ?", (1,)))
+    assert "contains 2 parameter markers, but 1 parameters were supplied" in str(caught.value.__cause__)
+
+
+def rows_of(execution):
+    """How many rows or ids a statement was given as JSON."""
+    return len(json.loads(execution.bound[-1].value))
+
+
+#: What each row can cost in locks on one index or heap: its own, and its page's. 5,000 may escalate to a table lock.
+LOCKS_OF_A_ROW = 2
+
+
+def test_no_statement_is_given_more_rows_than_would_escalate(recorded):
+    ids = [str(number) for number in range(5_000)]
+    chunks = [2_400, 2_400, 200]
+    scattered = Runs((number, number) for number in range(0, 10_000, 2))
+    actions: list[Action] = [
+        lambda c: outbox(c).seen(ids),
+        lambda c: outbox(c).add(ids),
+        lambda c: outbox(c).add_new(ids),
+        lambda c: inserter(c).insert([MESSAGE] * 5_000),
+        lambda c: list(queue(c).lock(scattered)),
+        lambda c: queue(c).delete(scattered),
+    ]
+    for action in actions:
+        _, (_, *executions) = recorded(action)
+        assert [rows_of(each) for each in executions] == chunks
+    _, (_, *executions) = recorded(lambda c: queue(c).delete(Runs([(1, 5_000)])))
+    assert [[each.value for each in execution.bound] for execution in executions] == [
+        [1, 2_400],
+        [2_401, 4_800],
+        [4_801, 5_000],
+    ]
+    assert "TOP (2400)" in SQLSERVER.statement("outbox_clean")
+    assert max(SQLSERVER.chunk, SQLSERVER.written) * LOCKS_OF_A_ROW < 5_000
+
+
+def declared(name):
+    """The names that a statement declares, in its JSON or as variables, with their types."""
+    return dict(re.findall(r"(@?\b\w+) (\w+(?:\(\w+\))?)(?: '\$| = \?)", SQLSERVER.statement(name)))
+
+
+@pytest.mark.parametrize(
+    "names,column,expected",
+    [
+        (["delete", "lock", "ids"], "RowVersion bigint", {"first": "bigint", "last": "bigint"}),
+        (
+            ["purge", "purge_expired"],
+            "RowVersion bigint",
+            dict.fromkeys(["@after", "@up_to", "@rows"], "bigint"),
+        ),
+        (["take"], "RowVersion bigint", dict.fromkeys(["@first", "@last", "@rows"], "bigint")),
+        (["outbox_seen", "outbox_add"], "MessageId nvarchar(200)", {"MessageId": "nvarchar(200)"}),
+        (
+            ["outbox_add_new"],
+            "MessageId nvarchar(200)",
+            {"MessageId": "nvarchar(200)", "@version": "varchar(23)"},
+        ),
+    ],
+)
+def test_what_is_sought_by_is_of_the_columns_own_type(names, column, expected):
+    """The server would convert the column else, and might scan it."""
+    assert column in SQLSERVER.statement("create") + SQLSERVER.statement("outbox_create")
+    assert [declared(name) for name in names] == [expected] * len(names)
