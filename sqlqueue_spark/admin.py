@@ -18,13 +18,13 @@ from sqlqueue_spark.addresses import Naming, Table
 from sqlqueue_spark.claims import LOWEST
 from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.dialects import DIALECTS
+from sqlqueue_spark.findings import Finding, findings
 from sqlqueue_spark.inserting import CHUNK, Column, Inserter
 from sqlqueue_spark.messages import MESSAGE_ID, time_sent
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.outgoing import Outgoing, fill_in, outgoing
 from sqlqueue_spark.progress import Progress, untold
 from sqlqueue_spark.queues import Queue
-from sqlqueue_spark.schema import Finding
 from sqlqueue_spark.tables import Index, Keeper, Message
 
 #: What a load sends without a size of its own, as measured in the field.
@@ -121,7 +121,7 @@ def inspect(options: ConnectionOptions, queue: str) -> Inspection:
             queue=keeper.table.name,
             columns=keeper.columns(),
             indexes=keeper.indexes(),
-            findings=schema.findings(keeper.connection, keeper.table),
+            findings=findings(keeper.connection, keeper.table),
         )
 
 

@@ -152,7 +152,7 @@ def _leave_ctrl_c_to_the_program() -> None:
 
 def _log_findings(queue: Queue) -> None:
     """Say once, at the start, what ``sqlqueue inspect`` would find."""
-    from sqlqueue_spark.schema import findings
+    from sqlqueue_spark.findings import findings
 
     for finding in findings(queue.connection, queue.table):
         log.warning("finding queue=%s: %s %s", queue.table.name, finding.message, finding.remedy_sql)

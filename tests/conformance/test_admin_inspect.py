@@ -5,8 +5,8 @@ import pytest
 
 from sqlqueue_spark import admin
 from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.findings import Finding
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.schema import Finding
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.waiting import eventually
 

@@ -1,0 +1,165 @@
+"""What is wrong with a queue table that stands, each with the statement that puts it right.
+
+Every generation of tables in the field is right here: clustered or heap, with or without Recoverable,
+CorrelationId and ReplyToAddress, Headers of either kind of text, further columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sqlqueue_spark.connections import Connection
+from sqlqueue_spark.queues import QueueTable
+from sqlqueue_spark.tables import Index, Keeper, Space
+
+#: The columns that every queue table has, with the types that will do.
+_COLUMNS = {
+    "sqlserver": {
+        "Id": ("uniqueidentifier",),
+        "Expires": ("datetime", "datetime2"),
+        "Headers": ("nvarchar(max)", "varchar(max)"),
+        "Body": ("varbinary(max)",),
+        "RowVersion": ("bigint",),
+    },
+    "postgresql": {
+        "id": ("uuid",),
+        "expires": ("timestamp without time zone",),
+        "headers": ("text", "character varying"),
+        "body": ("bytea",),
+        "seq": ("bigint", "integer"),
+    },
+}
+_ROW_VERSION = {"sqlserver": "RowVersion", "postgresql": "seq"}
+#: The index that expired rows are found by, where the classic table has one.
+_EXPIRES = {"sqlserver": "Expires"}
+#: Indexes can be sought in order.
+_ORDERED = ("clustered", "nonclustered", "btree")
+
+#: A heap smaller than 8 MB is quick to scan whatever is in it.
+_FEW_PAGES = 1_000
+#: Dead rows that are still ordinary between two vacuums of a busy queue, and the time one may take to come.
+_FEW_DEAD_ROWS = 100_000
+_VACUUM_DUE_SECONDS = 600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something wrong with a table: a sentence, and the statement that puts it right where there is one."""
+
+    message: str
+    remedy_sql: str = ""
+
+
+def findings(connection: Connection, table: QueueTable) -> list[Finding]:
+    """What is wrong with a table: only looks, inside the open transaction, and never commits."""
+    keeper = Keeper(connection, table)
+    found = list(_column_findings(keeper))
+    if not found:
+        checks: tuple[Callable[[Keeper], Iterator[Finding]], ...] = (
+            _index_findings,
+            _space_findings,
+            _number_findings,
+        )
+        found = [finding for check in checks for finding in check(keeper)]
+    return found + list(_compatibility_findings(keeper))
+
+
+def _column_findings(keeper: Keeper) -> Iterator[Finding]:
+    there = {column.name.lower(): column for column in keeper.columns()}
+    anew = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
+    for name, types in _COLUMNS[keeper.connection.dialect.name].items():
+        wanted = " or ".join(types)
+        column = there.get(name.lower())
+        if column is None:
+            yield Finding(message=f"{keeper.table.name} has no column {name} ({wanted}); {anew}.")
+        elif column.type not in types and column.type.partition("(")[0] not in types:
+            yield Finding(
+                message=f"The column {name} of {keeper.table.name} is {column.type}, not {wanted}; {anew}."
+            )
+
+
+def _index_findings(keeper: Keeper) -> Iterator[Finding]:
+    engine = keeper.connection.dialect.name
+    indexes = keeper.indexes()
+    row_version = _ROW_VERSION[engine]
+    if not any(_leads(index, row_version) and index.filter is None for index in indexes):
+        name = "Index_RowVersion" if engine == "sqlserver" else _cut(keeper.table.table.table, "_seq_key")
+        yield Finding(
+            message=f"{keeper.table.name} has no index that begins with {row_version}: every look at the queue "
+            "reads the whole table, and receiving is refused or slow.",
+            remedy_sql=_remedy(keeper, "index_row_version", index=keeper.new_index_name(name)),
+        )
+    expires = _EXPIRES.get(engine)
+    if expires and not any(_leads(index, expires) for index in indexes):
+        yield Finding(
+            message=f"{keeper.table.name} has no index that begins with {expires}: purging expired messages is "
+            "refused, and other receivers read the whole table for them.",
+            remedy_sql=_remedy(keeper, "index_expires", index=keeper.new_index_name("Index_Expires")),
+        )
+
+
+def _space_findings(keeper: Keeper) -> Iterator[Finding]:
+    space = keeper.space()
+    if space is None:
+        return
+    if keeper.connection.dialect.name == "sqlserver":
+        # Each row of a heap lies on one page, so more pages than rows are mostly dead ones.
+        if space.pages > max(space.live, _FEW_PAGES):
+            yield Finding(
+                message=f"{keeper.table.name} is a heap of {space.pages} pages for about {space.live} rows: a heap "
+                "does not give emptied pages back, and scans read them all.",
+                remedy_sql=_remedy(keeper, "space"),
+            )
+    elif space.dead > max(space.live, _FEW_DEAD_ROWS) and not _vacuumed_lately(space):
+        yield Finding(
+            message=f"{keeper.table.name} holds about {space.dead} dead rows beside {space.live} live ones: "
+            "autovacuum does not keep up, or an open transaction holds it back.",
+            remedy_sql=_remedy(keeper, "space"),
+        )
+
+
+def _number_findings(keeper: Keeper) -> Iterator[Finding]:
+    row_version = _ROW_VERSION[keeper.connection.dialect.name]
+    numbers = keeper.numbers()
+    if numbers is None:
+        yield Finding(
+            message=f"Nothing numbers the rows of {keeper.table.name}: {row_version} is neither an identity nor "
+            "filled from a sequence, so senders cannot send; create a table of another name with sqlqueue create "
+            "and move the rows."
+        )
+    elif numbers.last is not None and numbers.last > numbers.highest // 2:
+        sequence = keeper.connection.dialect.table(numbers.source)
+        yield Finding(
+            message=f"{keeper.table.name} has used {numbers.last} of the {numbers.highest} numbers that "
+            f"{row_version} can have; no message can be sent after the last one.",
+            remedy_sql=_remedy(keeper, "numbers", sequence=sequence),
+        )
+
+
+def _compatibility_findings(keeper: Keeper) -> Iterator[Finding]:
+    found = keeper.compatibility()
+    if found.is_ < found.needed:
+        yield Finding(
+            message=f"The {found.what} of {keeper.table.database!r} is {found.is_}, but {found.needed} is needed.",
+            remedy_sql=_remedy(keeper, "compatibility"),
+        )
+
+
+def _vacuumed_lately(space: Space) -> bool:
+    return space.idle_seconds is not None and space.idle_seconds < _VACUUM_DUE_SECONDS
+
+
+def _leads(index: Index, column: str) -> bool:
+    return index.kind in _ORDERED and index.columns[:1] != () and index.columns[0].lower() == column.lower()
+
+
+def _remedy(keeper: Keeper, name: str, **names: str) -> str:
+    dialect = keeper.connection.dialect
+    quoted = {key: dialect.quote(value) if key == "index" else value for key, value in names.items()}
+    return dialect.render(f"remedy_{name}", queue=dialect.table(keeper.table.table), **quoted)
+
+
+def _cut(name: str, ending: str) -> str:
+    """An index name that carries the table's, cut to the 63 bytes of PostgreSQL."""
+    return name.encode()[: 63 - len(ending)].decode(errors="ignore") + ending
