@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from sqlqueue_spark import loads, queues, schema
+from sqlqueue_spark import loads, queues, rights, schema
 from sqlqueue_spark.addresses import Naming, Table
 from sqlqueue_spark.claims import LOWEST
 from sqlqueue_spark.connections import Connection, Target, connect
-from sqlqueue_spark.dialects import DIALECTS
+from sqlqueue_spark.dialects import DIALECTS, Dialect
 from sqlqueue_spark.findings import Finding, findings
 from sqlqueue_spark.inserting import CHUNK, Column, Inserter
 from sqlqueue_spark.messages import MESSAGE_ID, time_sent
@@ -25,6 +25,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.outgoing import Outgoing, fill_in, outgoing
 from sqlqueue_spark.progress import Progress, untold
 from sqlqueue_spark.queues import Queue
+from sqlqueue_spark.stage import table_named
 from sqlqueue_spark.tables import Index, Keeper, Message
 
 #: What a load sends without a size of its own, as measured in the field.
@@ -106,12 +107,44 @@ def script(
 ) -> str:
     """A script that creates queue tables, for a database administrator; needs no connection."""
     dialect = DIALECTS[engine]
-    naming = Naming(
-        default_schema=default_schema or dialect.default_schema,
-        legacy_addresses=legacy_addresses,
-        quoted_addresses=dialect.quoted_addresses,
-    )
+    naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
     return schema.script(dialect, _tables(naming, wanted, instances, companions))
+
+
+def grants(
+    engine: str,
+    user: str,
+    role: str,
+    wanted: Sequence[str],
+    *,
+    instances: Sequence[str] = (),
+    companions: Sequence[str] = (),
+    endpoint: str | None = None,
+    stream: str | None = None,
+    default_schema: str | None = None,
+    legacy_addresses: bool = False,
+) -> str:
+    """A script that gives a user the rights of a role and no others, for a database administrator; needs no connection.
+
+    :param role: one of :data:`sqlqueue_spark.rights.ROLES`.
+    :param endpoint: also those on the outbox of this endpoint.
+    :param stream: also those on the stage of this atomic pipeline.
+    :raises ConfigurationError: a name is too long.
+    """
+    dialect = DIALECTS[engine]
+    naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
+    tables = _tables(naming, wanted, instances, companions)
+    for table in tables:
+        schema.check_name(dialect, table)
+    beside = naming.default_schema
+    return rights.script(
+        dialect,
+        user,
+        role,
+        tables,
+        outbox=None if endpoint is None else Table(table=dialect.outbox_table(endpoint), schema=beside),
+        stage=None if stream is None else table_named(stream, beside),
+    )
 
 
 def inspect(options: ConnectionOptions, queue: str) -> Inspection:
@@ -241,6 +274,15 @@ def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[Sequ
                 inserter.insert(messages)
 
         yield insert
+
+
+def _naming(dialect: Dialect, default_schema: str | None, *, legacy_addresses: bool) -> Naming:
+    """How addresses become tables where no database is asked."""
+    return Naming(
+        default_schema=default_schema or dialect.default_schema,
+        legacy_addresses=legacy_addresses,
+        quoted_addresses=dialect.quoted_addresses,
+    )
 
 
 def _tables(

@@ -53,18 +53,21 @@ class Mark:
 
 
 def table_of(options: SourceOptions | SinkOptions) -> Table:
-    """The table of a stream's stage, for the options of an atomic pipeline's source or sink.
+    """The table of a stream's stage, for the options of an atomic pipeline's source or sink. Errors as :func:`table_named`."""
+    assert options.stream is not None, "the options were checked"
+    return table_named(options.stream, options.default_schema or dialect_of(options.url).default_schema)
+
+
+def table_named(stream: str, schema: str) -> Table:
+    """The table of a stream's stage.
 
     :raises ConfigurationError: the name is too long for a table's.
     """
-    stream = options.stream
-    assert stream is not None, "the options were checked"
     if len(stream.encode()) > _LONGEST_STREAM:
         raise ConfigurationError(
             f"The option stream is {stream!r}, which is longer than the {_LONGEST_STREAM} bytes that leave room for "
             f"the name of the table {stream}{_SUFFIX}; shorten it."
         )
-    schema = options.default_schema or dialect_of(options.url).default_schema
     return Table(table=stream + _SUFFIX, schema=schema)
 
 

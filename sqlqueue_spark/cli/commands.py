@@ -14,6 +14,7 @@ from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.cli.outbox import outbox
 from sqlqueue_spark.dialects import DIALECTS
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.rights import RECEIVER, ROLES, SENDER
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _JSON = click.option("--json", "json_", is_flag=True, help="One JSON object a line.")
@@ -51,24 +52,39 @@ def create(
 @click.option(
     "--engine", required=True, type=click.Choice(sorted(DIALECTS)), help="The engine to write the script for."
 )
+@click.option("--grants", "user", metavar="USER", help="Instead give this user the rights of a role.")
+@click.option("--role", type=click.Choice(ROLES), help="Which rights: all that the role needs, no others.")
+@click.option("--endpoint", type=asking.endpoint_name, metavar="NAME", help="A sender's outbox too.")
+@click.option("--stream", metavar="NAME", help="The stage of a receiver's atomic pipeline too.")
 def script(
     *,
     queues: tuple[str, ...],
     instances: tuple[str, ...],
     companions: str,
     engine: str,
+    user: str | None,
+    role: str | None,
+    endpoint: str | None,
+    stream: str | None,
     default_schema: str | None,
     legacy_addresses: bool,
 ) -> None:
-    """Write the script that creates queue tables, for a database administrator. Needs no connection."""
-    text = admin.script(
-        engine,
-        queues,
-        instances=instances,
-        companions=_names(companions),
-        default_schema=default_schema,
-        legacy_addresses=legacy_addresses,
-    )
+    """Write a script for a database administrator: it creates queue tables, or gives rights. Needs no connection."""
+    if (user is None) is not (role is None):
+        raise click.UsageError("--grants and --role belong together: who, and which rights.")
+    for option, given, owner in (("--endpoint", endpoint, SENDER), ("--stream", stream, RECEIVER)):
+        if given is not None and role != owner:
+            raise click.UsageError(f"{option} belongs to --grants USER --role {owner}.")
+    naming: dict[str, Any] = {
+        "instances": instances,
+        "companions": _names(companions),
+        "default_schema": default_schema,
+        "legacy_addresses": legacy_addresses,
+    }
+    if user is None or role is None:
+        text = admin.script(engine, queues, **naming)
+    else:
+        text = admin.grants(engine, user, role, queues, endpoint=endpoint, stream=stream, **naming)
     click.echo(text, nl=False)
 
 

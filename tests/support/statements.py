@@ -42,7 +42,9 @@ NAMES = sorted(
 )
 
 #: Printed for people, who run them as they are.
-FOR_PEOPLE = {name for name in NAMES if name.startswith(("remedy_", "script_"))} | {"create_schema"}
+FOR_PEOPLE = {name for name in NAMES if name.startswith(("grants_", "remedy_", "script_"))} | {
+    "create_schema"
+}
 #: Twins of what another engine has to say.
 EMPTY = {name for name in NAMES if not SQLSERVER.statement(name)}
 

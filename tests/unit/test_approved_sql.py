@@ -53,6 +53,7 @@ def rendered(engine: str, name: str) -> str:
         stage=dialect.table(Table(table="billing.Outgoing", schema=schema)),
         catalog=quote("shop"),
         schema=quote("sales"),
+        user=quote("shop"),
         index=quote("Index_RowVersion"),
         sequence=dialect.table(Table(table="orders_seq_seq", schema=schema)),
         columns=", ".join(quote(column) for column in ("Id", "Recoverable", "Expires", "Headers", "Body")),

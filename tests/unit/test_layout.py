@@ -34,7 +34,7 @@ RANKS = {
     "dialects": 1,
     "connections": 2,
     **dict.fromkeys(("queues", "outbox"), 3),
-    **dict.fromkeys(("inserting", "cleaning"), 4),
+    **dict.fromkeys(("inserting", "cleaning", "rights"), 4),
     **dict.fromkeys(("tables", "stage"), 5),
     **dict.fromkeys(("schema", "findings", "receive", "send"), 6),
     **dict.fromkeys(("source", "sink", "admin", "outboxes", "functions"), 7),

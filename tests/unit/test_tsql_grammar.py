@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sqlqueue_spark import outboxes, queues, schema
+from sqlqueue_spark import outboxes, queues, rights, schema
 from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.dialects import SQLSERVER
 from sqlqueue_spark.queues import OPTIONAL_COLUMNS, QueueTable
@@ -90,6 +90,7 @@ def rendered(name, table=HOSTILE):
         stage=SQLSERVER.table(Table(table="bill]ing.Outgoing", schema="my schema")),
         catalog=quote("sh[op"),
         schema=quote("my schema"),
+        user=quote("SHOP\\my ]user"),
         index=quote("Index]2"),
         columns=", ".join(map(quote, ("Id", "Recoverable", "Expires", "Headers", "Body"))),
         **SQLSERVER.outbox_names("my schema", SQLSERVER.outbox_table("Sales.]Orders")),
@@ -111,6 +112,10 @@ TEXTS = {
         for shape, columns in SHAPES.items()
     },
     "script of queues": schema.script(SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")]),
+    "script of rights": "".join(
+        rights.script(SQLSERVER, "SHOP\\my ]user", role, [HOSTILE], outbox=HOSTILE, stage=HOSTILE)
+        for role in rights.ROLES
+    ),
     "script of an outbox": outboxes.script("sqlserver", "Sales.It's ]odd"),
 }
 

@@ -1,0 +1,1 @@
+-- grants_database.sql · PostgreSQL · nothing to do: a connection reaches one database, and names of another are refused

@@ -1,0 +1,2 @@
+GRANT USAGE ON SCHEMA "sales" TO "shop";
+GRANT CREATE ON SCHEMA "sales" TO "shop";

@@ -1,0 +1,2 @@
+GRANT CREATE TABLE TO [shop];
+GRANT ALTER ON SCHEMA::[sales] TO [shop];

@@ -1,0 +1,2 @@
+GRANT SELECT ON [dbo].[orders] TO [shop];
+GRANT DELETE ON [dbo].[orders] TO [shop];

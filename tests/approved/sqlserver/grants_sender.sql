@@ -1,0 +1,1 @@
+GRANT INSERT ON [dbo].[orders] TO [shop];

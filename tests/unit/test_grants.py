@@ -1,0 +1,158 @@
+"""The script that gives a login the rights of a role: the whole text, for both engines and for odd names."""
+
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark.cli import main
+
+QUEUE, USER = 'o"r]d{0}ers\n@sales', 'SHOP\\s"a]{x}'
+SCRIPTS = {
+    ("postgresql", "receiver", "--stream", "Forward"): """\
+GRANT USAGE ON SCHEMA "sales" TO {user};
+GRANT SELECT ON {queue} TO {user};
+GRANT UPDATE (id) ON {queue} TO {user};
+GRANT DELETE ON {queue} TO {user};
+GRANT USAGE ON SCHEMA "shop" TO {user};
+GRANT SELECT ON "shop"."Forward.Outgoing" TO {user};
+GRANT INSERT ON "shop"."Forward.Outgoing" TO {user};
+GRANT UPDATE (headers) ON "shop"."Forward.Outgoing" TO {user};
+GRANT TRUNCATE ON "shop"."Forward.Outgoing" TO {user};
+GRANT USAGE ON SEQUENCE "shop"."Forward.Outgoing_seq_seq" TO {user};
+""",
+    ("postgresql", "sender", "--endpoint", "Sales.Spark"): """\
+GRANT USAGE ON SCHEMA "sales" TO {user};
+GRANT INSERT ON {queue} TO {user};
+GRANT USAGE ON SEQUENCE {sequence} TO {user};
+GRANT USAGE ON SCHEMA "shop" TO {user};
+GRANT SELECT ON "shop"."Sales_Spark_OutboxData" TO {user};
+GRANT INSERT ON "shop"."Sales_Spark_OutboxData" TO {user};
+GRANT UPDATE ("PersistenceVersion") ON "shop"."Sales_Spark_OutboxData" TO {user};
+GRANT DELETE ON "shop"."Sales_Spark_OutboxData" TO {user};
+""",
+    ("postgresql", "installer"): """\
+GRANT USAGE ON SCHEMA "sales" TO {user};
+GRANT CREATE ON SCHEMA "sales" TO {user};
+""",
+    ("sqlserver", "receiver", "--stream", "Forward"): """\
+GRANT SELECT ON {queue} TO {user};
+GRANT DELETE ON {queue} TO {user};
+GRANT SELECT ON [shop].[Forward.Outgoing] TO {user};
+GRANT INSERT ON [shop].[Forward.Outgoing] TO {user};
+GRANT UPDATE (Headers) ON [shop].[Forward.Outgoing] TO {user};
+GRANT ALTER ON [shop].[Forward.Outgoing] TO {user};
+""",
+    ("sqlserver", "sender", "--endpoint", "Sales.Spark"): """\
+GRANT INSERT ON {queue} TO {user};
+GRANT SELECT ON [shop].[Sales_Spark_OutboxData] TO {user};
+GRANT INSERT ON [shop].[Sales_Spark_OutboxData] TO {user};
+GRANT DELETE ON [shop].[Sales_Spark_OutboxData] TO {user};
+""",
+    ("sqlserver", "installer"): """\
+GRANT CREATE TABLE TO {user};
+GRANT ALTER ON SCHEMA::[sales] TO {user};
+""",
+}
+NAMES = {
+    "postgresql": {
+        "queue": '"sales"."o""r]d{0}ers\n"',
+        "sequence": '"sales"."o""r]d{0}ers\n_seq_seq"',
+        "user": '"SHOP\\s""a]{x}"',
+    },
+    "sqlserver": {"queue": '[sales].[o"r]]d{0}ers\n]', "user": '[SHOP\\s"a]]{x}]'},
+}
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["script", *arguments])
+
+
+@pytest.mark.parametrize("asked,script", SCRIPTS.items(), ids=lambda each: "-".join(each[:2]))
+def test_a_role_gets_exactly_its_rights(asked, script):
+    engine, role, *more = asked
+    arguments = ("--engine", engine, "--grants", USER, "--role", role, "--default-schema", "shop", *more)
+    result = run(QUEUE, *arguments)
+    assert (result.exit_code, result.stdout) == (0, script.format(**NAMES[engine]))
+
+
+def test_a_right_to_several_tables_is_given_once_for_each():
+    result = run(
+        "Sales",
+        "--instance",
+        "A",
+        "--with",
+        "error",
+        "--engine",
+        "postgresql",
+        "--grants",
+        "shop",
+        "--role",
+        "sender",
+    )
+    assert result.stdout.splitlines() == [
+        'GRANT USAGE ON SCHEMA "public" TO "shop";',
+        *(
+            line
+            for name in ("Sales", "Sales.A", "error")
+            for line in (
+                f'GRANT INSERT ON "public"."{name}" TO "shop";',
+                f'GRANT USAGE ON SEQUENCE "public"."{name}_seq_seq" TO "shop";',
+            )
+        ),
+    ]
+
+
+def test_rights_in_other_databases_of_sql_server_are_given_there():
+    queues = ("a@dbo@[Ship]]ping]", "b", "c@dbo@[Ship]]ping]", "d@x@Billing")
+    result = run(*queues, "--engine", "sqlserver", "--grants", "shop", "--role", "installer")
+    assert result.stdout == (
+        "GRANT CREATE TABLE TO [shop];\n"
+        "GRANT ALTER ON SCHEMA::[dbo] TO [shop];\n"
+        "USE [Billing];\n"
+        "GRANT CREATE TABLE TO [shop];\n"
+        "GRANT ALTER ON SCHEMA::[x] TO [shop];\n"
+        "USE [Ship]]ping];\n"
+        "GRANT CREATE TABLE TO [shop];\n"
+        "GRANT ALTER ON SCHEMA::[dbo] TO [shop];\n"
+    )
+
+
+def test_postgresql_itself_refuses_rights_in_another_database():
+    result = run("a@public@shop", "--engine", "postgresql", "--grants", "shop", "--role", "receiver")
+    assert 'GRANT DELETE ON "shop"."public"."a" TO "shop";\n' in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments,complaint",
+    [
+        (["--grants", "shop"], "--grants and --role belong together"),
+        (["--role", "sender"], "--grants and --role belong together"),
+        (["--grants", "shop", "--role", "owner"], "'owner' is not one of 'receiver', 'sender', 'installer'."),
+        (["--endpoint", "Sales"], "--endpoint belongs to --grants USER --role sender."),
+        (["--grants", "shop", "--role", "receiver", "--endpoint", "Sales"], "--endpoint belongs to"),
+        (
+            ["--grants", "shop", "--role", "sender", "--stream", "S"],
+            "--stream belongs to --grants USER --role receiver.",
+        ),
+    ],
+)
+def test_rights_that_nobody_can_mean_are_wrong_usage(arguments, complaint):
+    result = run("orders", "--engine", "sqlserver", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments,complaint",
+    [
+        (
+            ["x" * 56, "--role", "receiver"],
+            "is 56 bytes long, but a queue table on PostgreSQL has at most 55",
+        ),
+        (["orders", "--role", "sender", "--endpoint", "x" * 20], "it has at most 20; choose a shorter name"),
+        (["orders", "--role", "receiver", "--stream", "x" * 41], "which is longer than the 40 bytes"),
+    ],
+)
+def test_a_name_that_would_be_cut_is_refused(arguments, complaint):
+    result = run(*arguments, "--engine", "postgresql", "--grants", "shop")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert complaint in result.stderr
