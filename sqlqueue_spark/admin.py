@@ -25,6 +25,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.outgoing import Outgoing, fill_in, outgoing
 from sqlqueue_spark.progress import Progress, untold
 from sqlqueue_spark.queues import Queue
+from sqlqueue_spark.receive.staging import create_if_missing
 from sqlqueue_spark.stage import table_named
 from sqlqueue_spark.tables import Index, Keeper, Message
 
@@ -84,16 +85,23 @@ def create(
     *,
     instances: Sequence[str] = (),
     companions: Sequence[str] = (),
+    stream: str | None = None,
 ) -> list[Created]:
     """Create queue tables that are not there yet; safe when others do the same at the same time.
 
     :param instances: also the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
     :param companions: also these queues, such as ``error`` and ``audit``.
+    :param stream: also the stage of this atomic pipeline, which else its source creates.
     """
     target = Target.of(options)
     naming = options.naming(target.dialect)
     with connect(target) as connection:
-        return [_created(connection, table) for table in _tables(naming, wanted, instances, companions)]
+        made = [_created(connection, table) for table in _tables(naming, wanted, instances, companions)]
+        if stream is not None:
+            table = table_named(stream, naming.default_schema)
+            new = create_if_missing(connection, table)
+            made.append(Created(queue=_name(connection, table), new=new))
+        return made
 
 
 def script(
@@ -102,13 +110,18 @@ def script(
     *,
     instances: Sequence[str] = (),
     companions: Sequence[str] = (),
+    stream: str | None = None,
     default_schema: str | None = None,
     legacy_addresses: bool = False,
 ) -> str:
-    """A script that creates queue tables, for a database administrator; needs no connection."""
+    """A script that creates queue tables, for a database administrator; needs no connection.
+
+    :param stream: also the stage of this atomic pipeline.
+    """
     dialect = DIALECTS[engine]
     naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
-    return schema.script(dialect, _tables(naming, wanted, instances, companions))
+    stage = None if stream is None else table_named(stream, naming.default_schema)
+    return schema.script(dialect, _tables(naming, wanted, instances, companions), stage)
 
 
 def grants(
@@ -296,6 +309,11 @@ def _tables(
 
 def _created(connection: Connection, table: Table) -> Created:
     new = schema.create(connection, table)
+    return Created(queue=_name(connection, table), new=new)
+
+
+def _name(connection: Connection, table: Table) -> str:
+    """As the database spells it."""
     with connection.transaction():
         found = queues.find(connection, table)
-    return Created(queue=found.name if found else str(table), new=new)
+    return found.name if found else str(table)

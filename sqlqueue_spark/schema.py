@@ -9,6 +9,7 @@ from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.dialects import Dialect
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.stage import create_statements
 
 #: The longest table name, and what is counted. PostgreSQL: 63 bytes less what index names add.
 _LONGEST = {"sqlserver": (128, "characters"), "postgresql": (55, "bytes")}
@@ -65,22 +66,24 @@ def _create(connection: Connection, table: Table) -> bool:
     return True
 
 
-def script(dialect: Dialect, wanted: Sequence[Table]) -> str:
+def script(dialect: Dialect, wanted: Sequence[Table], stage: Table | None = None) -> str:
     """A script that creates these tables, for a database administrator to run as it is, any number of times.
 
+    :param stage: also the stage of an atomic pipeline.
     :raises ConfigurationError: a name is too long.
     """
     parts = []
     for table in wanted:
         check_name(dialect, table)
-        name = dialect.table(table)
-        parts += [
-            dialect.written_out("script_begin", [name]),
-            dialect.written_out("create", queue=name),
-            dialect.written_out("script_end"),
-            "",
-        ]
-    return "\n".join(parts)
+        parts.append(_scripted(dialect, table, [dialect.render("create", queue=dialect.table(table))]))
+    if stage is not None:
+        parts.append(_scripted(dialect, stage, create_statements(dialect, stage)))
+    return "".join(parts)
+
+
+def _scripted(dialect: Dialect, table: Table, statements: Sequence[str]) -> str:
+    begin = dialect.written_out("script_begin", [dialect.table(table)])
+    return "\n".join((begin, ";\n".join(statements), dialect.written_out("script_end"), ""))
 
 
 def check_name(dialect: Dialect, table: Table) -> None:

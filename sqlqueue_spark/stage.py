@@ -18,7 +18,7 @@ from sqlqueue_spark import queues
 from sqlqueue_spark.addresses import Naming, Table
 from sqlqueue_spark.claims import HIGHEST, LOWEST
 from sqlqueue_spark.connections import Connection
-from sqlqueue_spark.dialects import dialect_of
+from sqlqueue_spark.dialects import Dialect, dialect_of
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
 from sqlqueue_spark.inserting import columns_of, present_columns
 from sqlqueue_spark.options import SinkOptions, SourceOptions
@@ -71,6 +71,12 @@ def table_named(stream: str, schema: str) -> Table:
     return Table(table=stream + _SUFFIX, schema=schema)
 
 
+def create_statements(dialect: Dialect, table: Table) -> list[str]:
+    """What creates a stage."""
+    names = {"stage": dialect.table(table), "mark": dialect.quote(f"{table.table}_task_idx")}
+    return [dialect.render(each, **names) for each in ("stage_create", "stage_index")]
+
+
 class Stage:
     """A stage on an open connection."""
 
@@ -84,8 +90,8 @@ class Stage:
 
     def create(self) -> None:
         """Create the table; the caller holds the lock of its creation and has looked."""
-        for statement in ("stage_create", "stage_index"):
-            self._connection.execute(self._render(statement), doing=f"creating {self._table}")
+        for statement in create_statements(self._connection.dialect, self._table):
+            self._connection.execute(statement, doing=f"creating {self._table}")
 
     def open(self, claim: str) -> str:
         """Empty the stage for a claim; the name of this run of it. What tasks of other runs put there never counts."""

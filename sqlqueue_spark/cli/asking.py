@@ -172,7 +172,7 @@ def debug(command: Command) -> Command:
 
 
 def also_created(command: Command) -> Command:
-    """``--instance`` and ``--with``"""
+    """``--instance``, ``--with`` and ``--stream``"""
     instance = click.option(
         "--instance",
         "instances",
@@ -187,4 +187,7 @@ def also_created(command: Command) -> Command:
         default="",
         help="Also these queues, such as error,audit.",
     )
-    return instance(companions(command))
+    stream = click.option(
+        "--stream", metavar="NAME", help="Also the table NAME.Outgoing of this atomic pipeline."
+    )
+    return instance(companions(stream(command)))

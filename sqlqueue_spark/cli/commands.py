@@ -37,10 +37,17 @@ main.add_command(outbox)
 @asking.also_created
 @asking.connected
 def create(
-    options: ConnectionOptions, queues: tuple[str, ...], instances: tuple[str, ...], companions: str
+    *,
+    options: ConnectionOptions,
+    queues: tuple[str, ...],
+    instances: tuple[str, ...],
+    companions: str,
+    stream: str | None,
 ) -> None:
     """Create queue tables that are not there yet."""
-    for made in admin.create(options, queues, instances=instances, companions=_names(companions)):
+    for made in admin.create(
+        options, queues, instances=instances, companions=_names(companions), stream=stream
+    ):
         click.echo(f"created {made.queue}" if made.new else f"{made.queue} was there already")
 
 
@@ -55,7 +62,6 @@ def create(
 @click.option("--grants", "user", metavar="USER", help="Instead give this user the rights of a role.")
 @click.option("--role", type=click.Choice(ROLES), help="Which rights: all that the role needs, no others.")
 @click.option("--endpoint", type=asking.endpoint_name, metavar="NAME", help="A sender's outbox too.")
-@click.option("--stream", metavar="NAME", help="The stage of a receiver's atomic pipeline too.")
 def script(
     *,
     queues: tuple[str, ...],
@@ -72,19 +78,21 @@ def script(
     """Write a script for a database administrator: it creates queue tables, or gives rights. Needs no connection."""
     if (user is None) is not (role is None):
         raise click.UsageError("--grants and --role belong together: who, and which rights.")
-    for option, given, owner in (("--endpoint", endpoint, SENDER), ("--stream", stream, RECEIVER)):
-        if given is not None and role != owner:
-            raise click.UsageError(f"{option} belongs to --grants USER --role {owner}.")
+    if endpoint is not None and role != SENDER:
+        raise click.UsageError("--endpoint belongs to --grants USER --role sender.")
+    if stream is not None and role not in (RECEIVER, None):
+        raise click.UsageError("--stream belongs to --role receiver, or to no role.")
     naming: dict[str, Any] = {
         "instances": instances,
         "companions": _names(companions),
+        "stream": stream,
         "default_schema": default_schema,
         "legacy_addresses": legacy_addresses,
     }
     if user is None or role is None:
         text = admin.script(engine, queues, **naming)
     else:
-        text = admin.grants(engine, user, role, queues, endpoint=endpoint, stream=stream, **naming)
+        text = admin.grants(engine, user, role, queues, endpoint=endpoint, **naming)
     click.echo(text, nl=False)
 
 

@@ -38,7 +38,7 @@ class Staging:
         with self._pool.borrowed() as queue:
             connection = queue.connection
             if (table := self._table(offset)) is not None:
-                _create_if_missing(connection, table)
+                create_if_missing(connection, table)
                 with connection.transaction():
                     Stage(connection, table).open(_digest(end))
         self._opened = end
@@ -85,12 +85,15 @@ def _digest(end: Json) -> str:
     return hashlib.sha256(json.dumps(end, sort_keys=True).encode()).hexdigest()
 
 
-def _create_if_missing(connection: Connection, table: Table) -> None:
+def create_if_missing(connection: Connection, table: Table) -> bool:
+    """Create a stage in a transaction of its own; True if it was not there."""
     stage = Stage(connection, table)
     with connection.transaction():
         if stage.exists():
-            return
+            return False
         tables.lock_creation(connection, table)
-        if not stage.exists():
-            stage.create()
-            log.info("created stage=%s", table)
+        if stage.exists():
+            return False
+        stage.create()
+        log.info("created stage=%s", table)
+        return True

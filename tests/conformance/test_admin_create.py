@@ -65,6 +65,12 @@ def test_a_created_table_is_the_classic_one(engine):
     assert (found.columns, indexed, found.findings) == (CLASSIC[engine.name], INDEXED[engine.name], [])
 
 
+def test_the_stage_of_an_atomic_pipeline_is_created_once(engine):
+    for new in (True, False):
+        made = Created(queue=canonical(engine, "Forward.Outgoing"), new=new)
+        assert admin.create(options(engine), [], stream="Forward") == [made]
+
+
 def test_creating_again_changes_nothing(engine):
     queue = engine.create_queue()
     queue.insert(3)

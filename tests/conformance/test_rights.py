@@ -1,17 +1,15 @@
 """A login with the rights of its role can do all of its work, and with one of them less it cannot."""
 
-import re
 from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
 from sqlqueue_spark import admin, outboxes
-from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.connections.odbc import OdbcString
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, prepare
-from sqlqueue_spark.stage import Stage, table_named
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.driver import streaming
 from tests.support.engines import Engine
@@ -37,8 +35,7 @@ def limited_url(engine: Engine, request: pytest.FixtureRequest) -> Iterator[str]
     engine.execute(f"CREATE LOGIN {LIMITED} WITH PASSWORD = N'{GUARDED_PASSWORD}', CHECK_POLICY = OFF")
     try:
         engine.execute(f"CREATE USER {LIMITED} FOR LOGIN {LIMITED}")
-        base = re.sub(r"(?i)(^|;)\s*(uid|pwd|trusted_connection)=[^;]*", "", engine.url).strip(";")
-        yield f"{base};UID={LIMITED};PWD={GUARDED_PASSWORD}"
+        yield str(OdbcString.of(engine.url).replaced({"UID": LIMITED, "PWD": GUARDED_PASSWORD}))
     finally:
         engine.cut_connections()
         engine.execute(f"DROP LOGIN {LIMITED}")
@@ -131,8 +128,9 @@ def tables(engine):
     engine.create_queue()
     engine.create_queue("billing")
     outboxes.create(parsed(engine.url), "Sales")
-    with connect(Target.of(parsed(engine.url))) as connection, connection.transaction():
-        Stage(connection, table_named(NAME, engine.default_schema)).create()
+    for part in 2 * admin.script(engine.name, [], stream=NAME).split("\nGO\n"):
+        if part.strip():
+            engine.execute(part)
 
 
 def grant(engine, wanted):

@@ -55,6 +55,7 @@ def rendered(engine: str, name: str) -> str:
         schema=quote("sales"),
         user=quote("shop"),
         index=quote("Index_RowVersion"),
+        mark=quote("billing.Outgoing_task_idx"),
         sequence=dialect.table(Table(table="orders_seq_seq", schema=schema)),
         columns=", ".join(quote(column) for column in ("Id", "Recoverable", "Expires", "Headers", "Body")),
         CorrelationId="NULL",

@@ -131,7 +131,7 @@ def test_postgresql_itself_refuses_rights_in_another_database():
         (["--grants", "shop", "--role", "receiver", "--endpoint", "Sales"], "--endpoint belongs to"),
         (
             ["--grants", "shop", "--role", "sender", "--stream", "S"],
-            "--stream belongs to --grants USER --role receiver.",
+            "--stream belongs to --role receiver, or to no role.",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-CREATE TABLE "public"."billing.Outgoing" (
+CREATE TABLE IF NOT EXISTS "public"."billing.Outgoing" (
     task text NOT NULL,
     destination text NOT NULL,
     id uuid,

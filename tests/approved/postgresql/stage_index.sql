@@ -1,1 +1,1 @@
-CREATE UNIQUE INDEX ON "public"."billing.Outgoing" (task) WHERE task = ''
+CREATE UNIQUE INDEX IF NOT EXISTS "billing.Outgoing_task_idx" ON "public"."billing.Outgoing" (task) WHERE task = ''
