@@ -26,6 +26,8 @@ from sqlqueue_spark.outgoing import Outgoing, fill_in, outgoing
 from sqlqueue_spark.progress import Progress, untold
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.staging import create_if_missing
+from sqlqueue_spark.rights import Rights
+from sqlqueue_spark.settings import Setting, settings
 from sqlqueue_spark.stage import table_named
 from sqlqueue_spark.tables import Index, Keeper, Message
 
@@ -48,11 +50,13 @@ class Created:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What a table looks like, and what is wrong with it."""
+    """What a table looks like, how it is set up, what this login may do with it, and what is wrong."""
 
     queue: str
     columns: list[Column]
     indexes: list[Index]
+    rights: Rights
+    settings: list[Setting]
     findings: list[Finding]
 
 
@@ -160,14 +164,21 @@ def grants(
     )
 
 
-def inspect(options: ConnectionOptions, queue: str) -> Inspection:
-    """Columns, indexes and findings of a queue table."""
+def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
+    """Columns, indexes, settings, rights and findings of a queue table.
+
+    :param role: what the login is for, receiver or sender; rights that it lacks are findings. Without one it is a
+        finding only that it may do neither.
+    """
     with _keeper(options, queue) as keeper, keeper.connection.transaction():
+        held = rights.held(keeper.connection, keeper.table)
         return Inspection(
             queue=keeper.table.name,
             columns=keeper.columns(),
             indexes=keeper.indexes(),
-            findings=findings(keeper.connection, keeper.table),
+            rights=held,
+            settings=settings(keeper, held),
+            findings=findings(keeper.connection, keeper.table, role),
         )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from sqlqueue_spark import rights
 from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.queues import QueueTable
+from sqlqueue_spark.rights import RECEIVER, SENDER
 from sqlqueue_spark.tables import Index, Keeper, Space
 
 #: The columns that every queue table has, with the types that will do.
@@ -42,6 +44,9 @@ _FEW_PAGES = 1_000
 _FEW_DEAD_ROWS = 100_000
 _VACUUM_DUE_SECONDS = 600
 
+#: What a login of each role may do.
+_DOING = {RECEIVER: "receive from", SENDER: "send to"}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
@@ -51,8 +56,11 @@ class Finding:
     remedy_sql: str = ""
 
 
-def findings(connection: Connection, table: QueueTable) -> list[Finding]:
-    """What is wrong with a table: only looks, inside the open transaction, and never commits."""
+def findings(connection: Connection, table: QueueTable, role: str | None = None) -> list[Finding]:
+    """What is wrong with a table: only looks, inside the open transaction, and never commits.
+
+    :param role: what the login is for, receiver or sender. Without one it is wrong that it can do neither.
+    """
     keeper = Keeper(connection, table)
     found = list(_column_findings(keeper))
     if not found:
@@ -62,7 +70,7 @@ def findings(connection: Connection, table: QueueTable) -> list[Finding]:
             _number_findings,
         )
         found = [finding for check in checks for finding in check(keeper)]
-    return found + list(_compatibility_findings(keeper))
+    return [*found, *_right_findings(keeper, role), *_compatibility_findings(keeper)]
 
 
 def _column_findings(keeper: Keeper) -> Iterator[Finding]:
@@ -134,6 +142,26 @@ def _number_findings(keeper: Keeper) -> Iterator[Finding]:
             message=f"{keeper.table.name} has used {numbers.last} of the {numbers.highest} numbers that "
             f"{row_version} can have; no message can be sent after the last one.",
             remedy_sql=_remedy(keeper, "numbers", sequence=sequence),
+        )
+
+
+def _right_findings(keeper: Keeper, role: str | None) -> Iterator[Finding]:
+    held = rights.held(keeper.connection, keeper.table)
+    asked = (RECEIVER, SENDER) if role is None else (role,)
+    if not all(held.lacks(each) for each in asked):
+        return
+    numbers = keeper.numbers()
+    for each in asked:
+        yield Finding(
+            message=f"The user {held.user!r} may not {_DOING[each]} {keeper.table.name}, for it lacks "
+            f"{', '.join(held.lacks(each))}; have a {each}'s rights granted.",
+            remedy_sql=rights.remedy(
+                keeper.connection.dialect,
+                held.user,
+                each,
+                keeper.table.table,
+                numbers and numbers.source,
+            ),
         )
 
 

@@ -1,20 +1,52 @@
-"""Who may do what: the statements that give a login the rights of a role, and no others.
+"""Who may do what: which rights of a role a login has, and the statements that give it all of them and no others.
 
-Which rights those are is worked out from the statements of that role, and stands in ``grants_*.sql`` of each engine, a
-right a line.
+Which rights those are follows from the statements of that role, and stands in ``grants_*.sql`` of each engine, a right a
+line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlqueue_spark.addresses import Table
+from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.dialects import Dialect
+from sqlqueue_spark.queues import QueueTable
 
 #: Receives from queues; sends to queues; creates queues and all that belongs to them.
 RECEIVER, SENDER, INSTALLER = "receiver", "sender", "installer"
 ROLES = (RECEIVER, SENDER, INSTALLER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rights:
+    """What the connected user lacks to receive from a queue, and to send to it; nothing where he may."""
+
+    user: str
+    receiver_lacks: tuple[str, ...]
+    sender_lacks: tuple[str, ...]
+
+    def lacks(self, role: str) -> tuple[str, ...]:
+        return self.receiver_lacks if role == RECEIVER else self.sender_lacks
+
+
+def held(connection: Connection, table: QueueTable) -> Rights:
+    """What the connected user may do with a queue; works inside the open transaction and waits for nobody.
+
+    A right of which the server says nothing counts as held.
+    """
+    dialect = connection.dialect
+    statement = dialect.render("rights", catalog=dialect.quote(table.database))
+    rows = connection.execute(
+        statement, (table.database, table.object_id), doing=f"asking for the rights to {table.name}"
+    )
+    lacking = [(role, name) for _, role, name, has in rows if has is not None and not has]
+    return Rights(
+        user=rows[0][0],
+        receiver_lacks=tuple(name for role, name in lacking if role == RECEIVER),
+        sender_lacks=tuple(name for role, name in lacking if role == SENDER),
+    )
 
 
 def script(
@@ -37,17 +69,25 @@ def script(
     lines: list[str] = []
     for database in sorted(databases, key=lambda each: each or ""):  # that of the connection first
         there = [(name, table) for name, table in wanted if table.catalog == database]
-        granted = (line for name, table in there for line in grants(dialect, user, name, table))
+        granted = (line for name, table in there for line in _grants(dialect, user, name, table))
         lines += [*_entered(dialect, database), *dict.fromkeys(granted)]
     return "".join(f"{line}\n" for line in lines)
 
 
-def grants(
-    dialect: Dialect, user: str, role: str, table: Table, *, sequence: Table | None = None
-) -> Iterator[str]:
-    """The rights of a role on one table, a statement each.
+def remedy(dialect: Dialect, user: str, role: str, table: Table, sequence: Table | None) -> str:
+    """The rights of a role on one table that is there.
 
-    :param role: one of :data:`ROLES`, or ``outbox`` or ``stage``.
+    :param sequence: what numbers its rows.
+    """
+    lines = (*_entered(dialect, table.catalog), *_grants(dialect, user, role, table, sequence))
+    return "\n".join(lines)
+
+
+def _grants(
+    dialect: Dialect, user: str, role: str, table: Table, sequence: Table | None = None
+) -> Iterator[str]:
+    """The rights of a role, or those on its outbox or stage, a statement each.
+
     :param sequence: what numbers the rows; by default the one that a serial column makes.
     """
     if dialect.statement("grants_database"):

@@ -153,6 +153,7 @@ def _leave_ctrl_c_to_the_program() -> None:
 def _log_findings(queue: Queue) -> None:
     """Say once, at the start, what ``sqlqueue inspect`` would find."""
     from sqlqueue_spark.findings import findings
+    from sqlqueue_spark.rights import RECEIVER
 
-    for finding in findings(queue.connection, queue.table):
+    for finding in findings(queue.connection, queue.table, RECEIVER):
         log.warning("finding queue=%s: %s %s", queue.table.name, finding.message, finding.remedy_sql)

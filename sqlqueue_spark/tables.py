@@ -124,6 +124,11 @@ class Keeper:
         schema, name, last, highest = rows[0]
         return Numbers(Table(table=name, schema=schema, catalog=self.table.table.catalog), last, highest)
 
+    def settings(self) -> list[tuple[str, str]]:
+        """How the table is set up, as far as it matters to a queue: names and values."""
+        rows = self._execute("settings", (self.table.database, self.table.object_id))
+        return [(name, value) for name, value in rows]
+
     def compatibility(self) -> Compatibility:
         """Whether the server knows all the statements of this package."""
         return Compatibility(*self._execute("compatibility")[0])

@@ -15,6 +15,7 @@ from sqlqueue_spark.declaring import duration
 from sqlqueue_spark.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.rights import RECEIVER, SENDER
 
 _DEBUG = "sqlqueue_spark.debug"
 
@@ -168,6 +169,15 @@ def debug(command: Command) -> Command:
 
     return click.option(
         "--debug", is_flag=True, expose_value=False, callback=remember, help="Show where an error came from."
+    )(command)
+
+
+def role(command: Command) -> Command:
+    """``--role``"""
+    return click.option(
+        "--role",
+        type=click.Choice((RECEIVER, SENDER)),
+        help="What the login is for: it is wrong that it lacks one of this role's rights.",
     )(command)
 
 

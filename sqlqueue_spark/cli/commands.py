@@ -99,13 +99,16 @@ def script(
 @main.command()
 @asking.queues
 @asking.connected
+@asking.role
 @_JSON
 @click.pass_context
-def inspect(ctx: click.Context, options: ConnectionOptions, queues: tuple[str, ...], json_: bool) -> None:
-    """Show columns and indexes, and what is wrong with them; exit code 1 when something is."""
+def inspect(
+    ctx: click.Context, options: ConnectionOptions, queues: tuple[str, ...], role: str | None, json_: bool
+) -> None:
+    """Show columns, indexes, settings and rights, and what is wrong; exit code 1 when something is."""
     found = False
     for queue in queues:
-        inspection = admin.inspect(options, queue)
+        inspection = admin.inspect(options, queue, role=role)
         found = found or bool(inspection.findings)
         _show(json_, inspection, showing.inspection_json, showing.inspection_text)
     ctx.exit(1 if found else 0)

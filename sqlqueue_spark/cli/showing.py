@@ -92,6 +92,15 @@ def inspection_json(inspection: Inspection) -> dict[str, Any]:
             }
             for index in inspection.indexes
         ],
+        "rights": {
+            "user": inspection.rights.user,
+            "receiverLacks": list(inspection.rights.receiver_lacks),
+            "senderLacks": list(inspection.rights.sender_lacks),
+        },
+        "settings": [
+            {"name": each.name, "value": each.value, "meaning": each.meaning, "remedySql": each.remedy_sql}
+            for each in inspection.settings
+        ],
         "findings": [{"message": each.message, "remedySql": each.remedy_sql} for each in inspection.findings],
     }
 
@@ -108,9 +117,15 @@ def inspection_text(inspection: Inspection) -> Iterator[str]:
         for i in inspection.indexes
     ]
     yield from _table(("  index", "columns", "", "kind", ""), indexes)
+    settings = [(f"  {_plain(each.name)}", _plain(each.value), each.meaning) for each in inspection.settings]
+    yield from _table(("  setting", "value", "meaning"), settings)
+    for setting in inspection.settings:
+        if setting.remedy_sql:
+            yield f"to change {setting.name}:"
+            yield from _indented(setting.remedy_sql)
     for finding in inspection.findings:
         yield f"finding: {_plain(finding.message)}"
-        yield from (f"  {line}" for line in finding.remedy_sql.splitlines())
+        yield from _indented(finding.remedy_sql)
     if not inspection.findings:
         yield "nothing found"
 
@@ -166,6 +181,10 @@ def _message_row(message: Message) -> tuple[str, ...]:
     message_type = known.get(ENCLOSED_MESSAGE_TYPES, "").partition(",")[0]
     shown = (known.get(TIME_SENT, ""), known.get(MESSAGE_ID, ""), message_type)
     return (str(message.row_version), *map(_plain, shown), size, ", ".join(odd))
+
+
+def _indented(sql: str) -> Iterator[str]:
+    yield from (f"  {line}" for line in sql.splitlines())
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

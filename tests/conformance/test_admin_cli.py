@@ -107,6 +107,33 @@ def test_inspect_shows_columns_and_indexes(postgresql):
     assert shown["findings"] == []
 
 
+def test_inspect_tells_settings_and_rights_without_finding_fault(postgresql, guarded_url):
+    queue = postgresql.create_queue()
+    queue.execute("ALTER TABLE {table} SET UNLOGGED")
+    text = said(postgresql, "inspect", "orders")
+    assert re.search(r"^  setting +value +meaning$", text, re.MULTILINE)
+    assert re.search(r"^  postgres may send +yes$", text, re.MULTILINE)
+    assert text.endswith(
+        'to change write-ahead log:\n  ALTER TABLE "public"."orders" SET LOGGED;\nnothing found\n'
+    )
+    shown = json.loads(said(postgresql, "inspect", "orders", "--json"))
+    assert shown["rights"] == {"user": "postgres", "receiverLacks": [], "senderLacks": []}
+    assert shown["settings"][-1] == {"name": "row security", "value": "off", "meaning": "", "remedySql": ""}
+
+
+def test_what_a_login_is_for_decides_what_it_lacks(postgresql, guarded_url):
+    postgresql.create_queue().execute("GRANT SELECT, UPDATE, DELETE ON {table} TO guarded")
+    arguments = ["inspect", "orders", "--url", guarded_url]
+    assert CliRunner().invoke(main, arguments).exit_code == 0
+    assert CliRunner().invoke(main, [*arguments, "--role", "receiver"]).exit_code == 0
+    refused = CliRunner().invoke(main, [*arguments, "--role", "sender"])
+    assert refused.exit_code == 1
+    assert re.search(
+        r"^  guarded may send +no, lacks INSERT, USAGE on the sequence$", refused.stdout, re.MULTILINE
+    )
+    assert refused.stdout.endswith('  GRANT USAGE ON SEQUENCE "public"."orders_seq_seq" TO "guarded";\n')
+
+
 def test_poison_and_steering_characters_are_shown_as_harmless_text(postgresql):
     queue = postgresql.create_queue()
     for text in ("no json", '{"NServiceBus.EnclosedMessageTypes":"\\u001b[31mred, X"}', "[1]", ""):

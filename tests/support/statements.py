@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sqlqueue_spark import queues, tables
+from sqlqueue_spark import queues, rights, tables
 from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
 from sqlqueue_spark.connections import Connection, open_reader
@@ -19,6 +19,7 @@ from sqlqueue_spark.outbox import OutboxTable
 from sqlqueue_spark.outgoing import Outgoing
 from sqlqueue_spark.queues import Queue, QueueTable, Waiting
 from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.rights import Rights
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.sending import Sender
 from sqlqueue_spark.stage import Mark, Stage
@@ -182,6 +183,22 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         lambda c: keeper(c).numbers(),
         [Answer("last_value", "wwii", [["dbo", "orders", 9, HIGHEST]])],
         Numbers(TABLE, 9, HIGHEST),
+    ),
+    "rights": (
+        lambda c: rights.held(c, QUEUE),
+        [
+            Answer(
+                "HAS_PERMS_BY_NAME",
+                "wwwb",
+                [["shop", "receiver", "SELECT", 1], ["shop", "sender", "INSERT", 0]],
+            )
+        ],
+        Rights(user="shop", receiver_lacks=(), sender_lacks=("INSERT",)),
+    ),
+    "settings": (
+        lambda c: keeper(c).settings(),
+        [Answer("lock_escalation_desc", "ww", [["lock escalation", "TABLE"]])],
+        [("lock escalation", "TABLE")],
     ),
     "compatibility": (
         lambda c: tuple(keeper(c).compatibility()),

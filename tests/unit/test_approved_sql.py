@@ -32,6 +32,7 @@ UNREADABLE = {
     ("postgresql", "isolation_snapshot"),
     ("postgresql", "stage_insert"),  # COPY
     ("postgresql", "stage_seal"),  # its $1 is taken for the beginning of a quoted text
+    ("postgresql", "remedy_autovacuum"),
     ("postgresql", "remedy_numbers"),
     ("postgresql", "remedy_space"),
     ("mysql", "outbox_add"),  # a character set in JSON_TABLE

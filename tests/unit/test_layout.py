@@ -36,7 +36,7 @@ RANKS = {
     **dict.fromkeys(("queues", "outbox"), 3),
     **dict.fromkeys(("inserting", "cleaning", "rights"), 4),
     **dict.fromkeys(("tables", "stage"), 5),
-    **dict.fromkeys(("schema", "findings", "receive", "send"), 6),
+    **dict.fromkeys(("schema", "findings", "settings", "receive", "send"), 6),
     **dict.fromkeys(("source", "sink", "admin", "outboxes", "functions"), 7),
     "limited": 8,
     **dict.fromkeys(("datasource", "pipeline"), 9),

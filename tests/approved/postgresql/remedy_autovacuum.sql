@@ -1,0 +1,1 @@
+ALTER TABLE "public"."orders" RESET (autovacuum_enabled);

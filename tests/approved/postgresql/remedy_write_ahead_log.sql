@@ -1,0 +1,1 @@
+ALTER TABLE "public"."orders" SET LOGGED;

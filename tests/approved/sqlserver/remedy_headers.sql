@@ -1,0 +1,1 @@
+ALTER TABLE [dbo].[orders] ALTER COLUMN Headers nvarchar(max) NOT NULL;

@@ -1,0 +1,1 @@
+ALTER TABLE [dbo].[orders] SET (LOCK_ESCALATION = TABLE);
