@@ -13,7 +13,7 @@ from sqlqueue_spark import rights
 from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.queues import QueueTable
 from sqlqueue_spark.rights import RECEIVER, SENDER
-from sqlqueue_spark.tables import Index, Keeper, Space
+from sqlqueue_spark.tables import Index, Keeper, Space, compatibility
 
 #: The columns that every queue table has, with the types that will do.
 _COLUMNS = {
@@ -61,6 +61,11 @@ def findings(connection: Connection, table: QueueTable, role: str | None = None)
 
     :param role: what the login is for, receiver or sender. Without one it is wrong that it can do neither.
     """
+    return [*of_table(connection, table), *_right_findings(Keeper(connection, table), role)]
+
+
+def of_table(connection: Connection, table: QueueTable) -> list[Finding]:
+    """What is wrong with a table whoever uses it; only looks, as :func:`findings`."""
     keeper = Keeper(connection, table)
     found = list(_column_findings(keeper))
     if not found:
@@ -70,7 +75,7 @@ def findings(connection: Connection, table: QueueTable, role: str | None = None)
             _number_findings,
         )
         found = [finding for check in checks for finding in check(keeper)]
-    return [*found, *_right_findings(keeper, role), *_compatibility_findings(keeper)]
+    return [*found, *_compatibility_findings(keeper)]
 
 
 def _column_findings(keeper: Keeper) -> Iterator[Finding]:
@@ -166,7 +171,7 @@ def _right_findings(keeper: Keeper, role: str | None) -> Iterator[Finding]:
 
 
 def _compatibility_findings(keeper: Keeper) -> Iterator[Finding]:
-    found = keeper.compatibility()
+    found = compatibility(keeper.connection)
     if found.is_ < found.needed:
         yield Finding(
             message=f"The {found.what} of {keeper.table.database!r} is {found.is_}, but {found.needed} is needed.",

@@ -54,6 +54,14 @@ class Compatibility(NamedTuple):
     needed: int
 
 
+class Server(NamedTuple):
+    """Who we are to a server, and what it is."""
+
+    login: str
+    database: str
+    version: str
+
+
 class Length(NamedTuple):
     """What stands in a queue; ``now`` is the database's clock."""
 
@@ -129,10 +137,6 @@ class Keeper:
         rows = self._execute("settings", (self.table.database, self.table.object_id))
         return [(name, value) for name, value in rows]
 
-    def compatibility(self) -> Compatibility:
-        """Whether the server knows all the statements of this package."""
-        return Compatibility(*self._execute("compatibility")[0])
-
     def length(self) -> Length:
         """What stands in the queue; waits for nobody."""
         rows, expired, size, headers, now = self._execute("length")[0]
@@ -178,6 +182,16 @@ def database(connection: Connection) -> str:
     """The database that the connection leads to."""
     name: str = connection.execute(connection.dialect.statement("database"))[0][0]
     return name
+
+
+def server(connection: Connection) -> Server:
+    """The server that the connection leads to, and who we are there."""
+    return Server(*connection.execute(connection.dialect.statement("server"))[0])
+
+
+def compatibility(connection: Connection) -> Compatibility:
+    """Whether the server knows all the statements of this package."""
+    return Compatibility(*connection.execute(connection.dialect.statement("compatibility"))[0])
 
 
 def create(connection: Connection, table: Table) -> None:

@@ -107,16 +107,21 @@ def connected(command: Command) -> Command:
     return _connected(command, naming)
 
 
+def perhaps_connected(command: Command) -> Command:
+    """The same where a url may be left out; the command then gets None."""
+    return _connected(command, naming, required=False)
+
+
 def connected_to_outbox(command: Command) -> Command:
     """The options that lead to an outbox table; the command gets them as ``options``."""
     return _connected(command, schema)
 
 
-def _connected(command: Command, names: Callable[[Command], Command]) -> Command:
+def _connected(command: Command, names: Callable[[Command], Command], *, required: bool = True) -> Command:
     @functools.wraps(command)
     def with_options(
         *,
-        url: str,
+        url: str | None,
         user: str | None,
         password: str | None,
         access_token_provider: str | None,
@@ -124,6 +129,8 @@ def _connected(command: Command, names: Callable[[Command], Command]) -> Command
         legacy_addresses: bool = False,
         **others: Any,
     ) -> Any:
+        if url is None:
+            return command(options=None, **others)
         given = {
             "url": url,
             "user": user,
@@ -151,7 +158,7 @@ def _connected(command: Command, names: Callable[[Command], Command]) -> Command
         click.option("--user", help="Login, kept out of the url.", metavar="NAME"),
         click.option(
             "--url",
-            required=True,
+            required=required,
             envvar="SQLQUEUE_URL",
             show_envvar=True,
             help="postgresql://…; for SQL Server mssql://… or an ODBC connection string.",

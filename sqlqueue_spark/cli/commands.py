@@ -13,6 +13,7 @@ from sqlqueue_spark import __version__, admin
 from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.cli.outbox import outbox
 from sqlqueue_spark.dialects import DIALECTS
+from sqlqueue_spark.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.rights import RECEIVER, ROLES, SENDER
 
@@ -213,6 +214,25 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
         with showing.progress(None, " messages") as bar:
             deleted = admin.purge(options, queue, expired=expired, progress=bar.update)
         click.echo(f"deleted {deleted:,} {what} from {queue}")
+
+
+@main.command()
+@click.argument("queue", metavar="[QUEUE]", required=False, type=asking.queue_address)
+@asking.perhaps_connected
+@asking.role
+@click.pass_context
+def doctor(
+    ctx: click.Context, options: ConnectionOptions | None, queue: str | None, role: str | None
+) -> None:
+    """Check that all is there: Python, Java, Spark, drivers, and with a url the way to the database and a queue.
+
+    A line a check: what was found, or what to do. Exit code 1 when there is something to do.
+    """
+    well = True
+    for check in examine(options, queue, role=role):
+        click.echo(showing.check_text(check))
+        well = well and check.state is not State.WRONG
+    ctx.exit(0 if well else 1)
 
 
 @main.command()

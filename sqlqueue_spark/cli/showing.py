@@ -9,13 +9,21 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
+import click
 from tqdm import tqdm
 
 from sqlqueue_spark.admin import Inspection, Length
 from sqlqueue_spark.declaring import Options
+from sqlqueue_spark.doctor import Check, State
 from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, parse_headers
 from sqlqueue_spark.outboxes import Report
 from sqlqueue_spark.tables import Message
+
+_MARKS = {
+    State.FINE: click.style("✓", fg="green"),
+    State.WRONG: click.style("✗", fg="red"),
+    State.OPEN: "-",
+}
 
 
 def as_json(value: dict[str, Any]) -> str:
@@ -28,6 +36,11 @@ def progress(total: int | None, unit: str) -> AbstractContextManager[Any]:
         total=total, unit=unit, unit_scale=True, disable=None, leave=False
     )
     return bar
+
+
+def check_text(check: Check) -> str:
+    """A line; its colours are left out where it goes to no terminal."""
+    return f"{_MARKS[check.state]} {check.name:8}  {_plain(check.said)}"
 
 
 def length_json(length: Length) -> dict[str, Any]:

@@ -162,6 +162,17 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("dm_tran_locks", "iwww", [[51, "sa", "box", None]])],
         ["session 51 (unnamed program, sa@box)"],
     ),
+    "server": (
+        lambda c: tuple(tables.server(c)),
+        [
+            Answer(
+                "SERVERPROPERTY",
+                "www",
+                [["shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)"]],
+            )
+        ],
+        ("shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)"),
+    ),
     "database": (tables.database, [DATABASE], "shop"),
     "columns": (lambda c: keeper(c).columns()[0].name, [TABLE_COLUMNS], "Id"),
     "indexes": (
@@ -201,7 +212,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [("lock escalation", "TABLE")],
     ),
     "compatibility": (
-        lambda c: tuple(keeper(c).compatibility()),
+        lambda c: tuple(tables.compatibility(c)),
         [Answer("compatibility_level", "wii", [["compatibility level", 150, 130]])],
         ("compatibility level", 150, 130),
     ),

@@ -1,0 +1,1 @@
+SELECT session_user::text, current_database()::text, 'PostgreSQL ' || current_setting('server_version')

@@ -1,0 +1,107 @@
+"""The doctor on a real database: the way to a queue step by step, and what to do where it ends."""
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark.cli import main
+from sqlqueue_spark.doctor import State, examine
+from sqlqueue_spark.options import ConnectionOptions
+from tests.conftest import GUARDED_PASSWORD
+
+STEPS = ("network", "login", "database", "queue", "rights")
+
+
+def way(url, queue="orders", *, role=None, **more):
+    """The steps of the way to a queue, by name."""
+    made = examine(ConnectionOptions.parse({"url": url, **more}), queue, role=role)
+    return {check.name: (check.state, check.said) for check in made if check.name in STEPS}
+
+
+def test_a_way_that_leads_to_the_queue_is_fine_step_by_step(engine, queue):
+    found = way(engine.url)
+    assert [state for state, _ in found.values()] == [State.FINE] * 5
+    said = {name: text for name, (_, text) in found.items()}
+    assert re.fullmatch(r"\S+:\d+ answers in \d+ ms", said["network"])
+    assert re.fullmatch(r"\S+ on (PostgreSQL|SQL Server) \d.*", said["database"])
+    assert said["queue"].startswith(f"orders@[{engine.default_schema}]@[")
+    assert said["rights"].endswith(" may receive and send")
+
+
+def test_without_a_queue_the_way_ends_at_the_database(engine):
+    found = way(engine.url, None)
+    assert found["database"][0] is State.FINE
+    assert found["queue"] == found["rights"] == (State.OPEN, "not tried: no QUEUE is named")
+
+
+def test_a_queue_that_is_not_there_is_said_with_its_remedy_and_has_no_rights(engine):
+    found = way(engine.url, "no such")
+    state, said = found["queue"]
+    assert (state, said.startswith("There is no queue table no such@[")) == (State.WRONG, True)
+    assert found["rights"] == (State.OPEN, "not tried: there is no table to have rights to")
+
+
+def test_a_table_with_something_wrong_leads_to_inspect(postgresql):
+    postgresql.create_queue("my orders").execute('ALTER TABLE {table} DROP CONSTRAINT "my orders_seq_key"')
+    found = way(postgresql.url, "my orders")
+    state, said = found["queue"]
+    assert (state, found["rights"][0]) == (State.WRONG, State.FINE)
+    assert said.endswith("receiving is refused or slow. See what to run with: sqlqueue inspect 'my orders'")
+
+
+def test_a_refused_login_ends_the_way_and_the_password_is_not_shown(guarded_url):
+    found = way(guarded_url, password="not it")
+    assert found["network"][0] is State.FINE
+    assert found["login"][0] is State.WRONG
+    assert re.fullmatch(
+        r"The database at \S+ refused the login of user 'guarded'; check user and password\.",
+        found["login"][1],
+    )
+    assert [found[name] for name in STEPS[2:]] == [(State.OPEN, "not tried: there is no connection")] * 3
+    assert "not it" not in str(found)
+
+
+def test_a_database_that_is_not_there_is_said(postgresql):
+    found = way(re.sub(r"/test_\w+", "/nowhere", postgresql.url))
+    assert found["login"][0] is State.WRONG
+    assert found["login"][1].startswith("There is no such database at ")
+
+
+def test_a_login_without_rights_is_told_what_to_have_run(postgresql, guarded_url):
+    postgresql.create_queue()
+    assert way(guarded_url)["rights"] == (
+        State.WRONG,
+        (
+            "The user 'guarded' may not receive or send (to receive it lacks SELECT, UPDATE, DELETE; to send it lacks INSERT, "
+            "USAGE on the sequence); have an administrator run what this prints: sqlqueue script orders --engine postgresql "
+            "--grants guarded --role receiver (or sender)"
+        ),
+    )
+    assert way(guarded_url, role="sender")["rights"] == (
+        State.WRONG,
+        (
+            "The user 'guarded' may not send (to send it lacks INSERT, USAGE on the sequence); have an administrator run what "
+            "this prints: sqlqueue script orders --engine postgresql --grants guarded --role sender"
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "role,state", [(None, State.FINE), ("sender", State.FINE), ("receiver", State.WRONG)]
+)
+def test_a_sender_need_not_be_a_receiver(postgresql, guarded_url, role, state):
+    postgresql.create_queue().execute("GRANT INSERT ON {table} TO guarded")
+    postgresql.execute("GRANT USAGE ON SEQUENCE orders_seq_seq TO guarded")
+    found = way(guarded_url, role=role)["rights"]
+    assert found[0] is state
+    assert state is State.WRONG or found[1] == "guarded may send"
+
+
+def test_the_command_says_it_in_lines_with_its_exit_code(postgresql, guarded_url):
+    postgresql.create_queue()
+    for url, code, last in ((postgresql.url, 0, "✓ rights    postgres may receive and send"), (guarded_url, 1, "✗ rights    The user 'guarded' may not")):  # fmt: skip
+        result = CliRunner().invoke(main, ["doctor", "orders", "--url", url])
+        assert (result.exit_code, result.stderr) == (code, "")
+        assert result.stdout.splitlines()[-1].startswith(last)
+        assert GUARDED_PASSWORD not in result.output

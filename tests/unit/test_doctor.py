@@ -1,0 +1,290 @@
+"""The doctor without a database: what it says of this machine, and that it goes on whatever it finds."""
+
+import os
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark import doctor
+from sqlqueue_spark.cli import main
+from sqlqueue_spark.connections import drivers as found
+from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.doctor import Check, State, drivers, machine
+from sqlqueue_spark.doctor.checks import checked
+from sqlqueue_spark.errors import ConfigurationError
+
+SECRET = "hunter2"
+LOCAL = ["python", "java", "spark", "workers", "psycopg", "adbc", "pyodbc", "odbc"]
+STEPS = ["network", "login", "database", "queue", "rights"]
+
+
+def run(*arguments, **environment):
+    return CliRunner(env={"SQLQUEUE_URL": None, **environment}).invoke(main, ["doctor", *arguments])
+
+
+def program(folder, says):
+    """A program that says something, in a folder of its own."""
+    file = folder / "bin" / "java"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"#!/bin/sh\n{says}\n")
+    file.chmod(0o755)
+    return file
+
+
+# -- the machine ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "said,expected",
+    [
+        ("echo 'openjdk version \"17.0.9\" 2023-10-17' >&2", (State.FINE, "17.0.9 (JAVA_HOME)")),
+        ("echo 'openjdk version \"21\" 2023-09-19'", (State.FINE, "21 (JAVA_HOME)")),
+        ("echo 'java version \"1.8.0_392\"' >&2", (State.WRONG, "is 1.8.0_392; install a JRE 17")),
+        ("echo 'openjdk version \"11.0.2\"' >&2", (State.WRONG, "is 11.0.2; install a JRE 17")),
+        ("exit 1", (State.WRONG, "is of no version that can be read; install a JRE 17")),
+    ],
+)
+def test_java_is_that_of_java_home_and_17_or_newer(monkeypatch, tmp_path, said, expected):
+    program(tmp_path, said)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    check = checked("java", machine.java)
+    assert (check.state, expected[1] in check.said) == (expected[0], True)
+
+
+def test_a_java_home_without_java_is_named_and_so_is_a_path_without_one(monkeypatch, tmp_path):
+    remedy = "install a JRE 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one."
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert checked("java", machine.java).said == (
+        f"Java 17 is missing, for JAVA_HOME is {str(tmp_path)!r}, which has no bin/java; {remedy}"
+    )
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert (
+        checked("java", machine.java).said
+        == f"Java 17 is missing, for there is no java on the PATH; {remedy}"
+    )
+
+
+def test_an_old_python_is_named(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 4))
+    assert checked("python", machine.python) == Check(
+        name="python", state=State.WRONG, said="Python is 3.10.4, and 3.11 or newer is needed: install one."
+    )
+
+
+@pytest.mark.parametrize(
+    "version,expected",
+    [
+        ("4.2.0", (State.FINE, "pyspark 4.2.0, as tested")),
+        ("4.2.7", (State.FINE, "pyspark 4.2.7 (tested is 4.2.0)")),
+        (
+            "4.1.0",
+            (State.FINE, "pyspark 4.1.0 (tested is 4.2.0; see the limits of earlier ones in the README)"),
+        ),
+        (
+            "3.5.3",
+            (State.WRONG, "pyspark is 3.5.3, which streams from no Python source; install pyspark==4.2.0."),
+        ),
+        (
+            None,
+            (State.WRONG, "Spark is not installed; install it with: pip install 'sqlqueue-spark[spark]'."),
+        ),
+    ],
+)
+def test_spark_is_shown_beside_the_version_that_is_pinned(monkeypatch, version, expected):
+    def installed(name):
+        if name != "pyspark" or version is None:
+            raise metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(metadata, "version", installed)
+    monkeypatch.setattr(metadata, "requires", lambda _: ["click>=8.1", 'pyspark==4.2.0; extra == "spark"'])
+    check = checked("spark", machine.spark)
+    assert (check.state, check.said) == expected
+
+
+def test_the_version_that_is_pinned_is_found_in_the_package_itself():
+    assert machine._tested() == metadata.version("pyspark")
+
+
+@pytest.mark.parametrize(
+    "says,complaint",
+    [
+        ("echo 3 9", "which is Python 3.9"),
+        ("echo 3 11 sqlqueue_spark pyarrow", "which lacks sqlqueue_spark and pyarrow"),
+        ("exit 1", "which is no Python that runs"),
+    ],
+)
+def test_workers_that_would_not_run_are_found(monkeypatch, tmp_path, says, complaint):
+    if "3 11" in says:
+        says = says.replace("3 11", "{} {}".format(*sys.version_info[:2]))
+    other = program(tmp_path, says)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
+    assert checked("workers", machine.workers) == Check(
+        name="workers",
+        state=State.WRONG,
+        said=f"Spark starts its workers with {other}, {complaint}; set PYSPARK_PYTHON={sys.executable}.",
+    )
+
+
+def test_this_python_can_run_the_workers(monkeypatch):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    version = "{}.{}".format(*sys.version_info[:2])
+    assert checked("workers", machine.workers) == Check(
+        name="workers", state=State.FINE, said=f"Python {version} ({sys.executable})"
+    )
+
+
+# -- drivers --------------------------------------------------------------------------------------
+
+
+def missing(error):
+    def look(*_):
+        raise error
+
+    return look
+
+
+@pytest.fixture
+def without_drivers(monkeypatch):
+    for name in ("psycopg", "adbc", "pyodbc", "odbc"):
+        monkeypatch.setattr(found, name, missing(ModuleNotFoundError(f"No module named {name!r}")))
+
+
+def test_the_drivers_of_the_tests_are_there():
+    assert [each.name for each in drivers.checks(POSTGRESQL, None) if each.state is State.FINE][:3] == [
+        "psycopg",
+        "adbc",
+        "pyodbc",
+    ]
+
+
+def test_drivers_are_wrong_only_where_the_url_needs_them(without_drivers):
+    of_postgresql = "It is not installed; install it with: pip install 'sqlqueue-spark[postgresql]'."
+    of_sqlserver = "It is not installed; install it with: pip install 'sqlqueue-spark[mssql]'."
+    assert list(drivers.checks(POSTGRESQL, "postgresql://db")) == [
+        Check(name="psycopg", state=State.WRONG, said=of_postgresql),
+        Check(name="adbc", state=State.WRONG, said=of_postgresql),
+        Check(name="pyodbc", state=State.OPEN, said=f"{of_sqlserver} Only SQL Server needs it."),
+        Check(name="odbc", state=State.OPEN, said="not tried: pyodbc cannot be loaded"),
+    ]
+    states = [each.state for each in drivers.checks(SQLSERVER, "Server=db")]
+    assert states == [State.OPEN, State.OPEN, State.WRONG, State.OPEN]
+
+
+def test_without_a_url_one_engine_must_be_complete(without_drivers, monkeypatch):
+    (*_, last) = drivers.checks(None, None)
+    assert (last.name, last.state) == ("drivers", State.WRONG)
+    monkeypatch.setattr(found, "psycopg", lambda: "3")
+    monkeypatch.setattr(found, "adbc", lambda: "1")
+    assert State.WRONG not in [each.state for each in drivers.checks(None, None)]
+
+
+def test_a_missing_library_is_named_with_its_package(monkeypatch):
+    monkeypatch.setattr(found, "pyodbc", missing(ImportError("libodbc.so.2: cannot open shared object file")))
+    (_, _, check, _) = drivers.checks(SQLSERVER, "Server=db")
+    assert (
+        check.said
+        == "pyodbc does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
+    )
+
+
+@pytest.mark.parametrize(
+    "url,complaint",
+    [
+        (
+            "Driver={No Such};Server=db",
+            "The url names the ODBC driver 'No Such', which is not installed; name one of",
+        ),
+        (f"Driver={__file__};Server=db", f"The ODBC driver {__file__} cannot be loaded ("),
+    ],
+)
+def test_a_driver_that_a_url_names_must_be_there_and_load(url, complaint):
+    with pytest.raises(ConfigurationError) as caught:
+        found.odbc(url)
+    assert str(caught.value).startswith(complaint)
+
+
+def test_a_driver_that_is_found_is_told_with_where_it_comes_from(monkeypatch):
+    import pyodbc
+
+    monkeypatch.setattr(pyodbc, "drivers", lambda: ["FreeTDS", "ODBC Driver 18 for SQL Server"])
+    assert found.odbc("Server=db") == "ODBC Driver 18 for SQL Server (installed); FreeTDS is there too"
+    assert found.odbc("DSN=shop") == "the one of the data source that the url names"
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def test_without_a_url_only_this_machine_is_looked_at():
+    result = run("orders")
+    assert [line.split()[1] for line in result.stdout.splitlines()][:8] == LOCAL
+
+
+def test_all_is_well_is_exit_code_0_and_plain_text_where_it_goes_to_no_terminal(monkeypatch):
+    made = [
+        Check(name="java", state=State.FINE, said="17"),
+        Check(name="rights", state=State.OPEN, said="not tried: x"),
+    ]
+    monkeypatch.setattr("sqlqueue_spark.cli.commands.examine", lambda *_, **__: iter(made))
+    result = run()
+    assert (result.exit_code, result.stdout) == (0, "✓ java      17\n- rights    not tried: x\n")
+
+
+def test_a_terminal_gets_colours_but_never_those_of_a_message(monkeypatch):
+    made = [
+        Check(name="java", state=State.FINE, said="17"),
+        Check(name="queue", state=State.WRONG, said="\x1b[31m"),
+    ]
+    monkeypatch.setattr("sqlqueue_spark.cli.commands.examine", lambda *_, **__: iter(made))
+    result = CliRunner().invoke(main, ["doctor"], color=True)
+    assert (result.exit_code, result.stdout) == (
+        1,
+        "\x1b[32m✓\x1b[0m java      17\n\x1b[31m✗\x1b[0m queue     \N{REPLACEMENT CHARACTER}[31m\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://me:{SECRET}@127.0.0.1:1/shop",
+        f"mssql://me:{SECRET}@127.0.0.1:1/shop",
+        f"Server=127.0.0.1,1;Database=shop;UID=me;PWD={SECRET}",
+    ],
+)
+def test_a_server_that_does_not_answer_ends_the_way_and_no_secret_is_shown(url):
+    result = run("orders", "--url", url, "--password", SECRET)
+    lines = result.stdout.splitlines()
+    assert (result.exit_code, result.stderr, SECRET in result.output) == (1, "", False)
+    assert [line.split()[1] for line in lines] == [*LOCAL, *STEPS]
+    assert lines[8].startswith("✗ network   Nobody answers at 127.0.0.1:1 (")
+    assert lines[9:] == [f"- {step:8}  not tried: nobody answers" for step in STEPS[1:]]
+
+
+@pytest.mark.parametrize("url", [f"mysql://me:{SECRET}@db", f"postgresql://me:1/{SECRET}@db/shop", f"Server=db;PWD={{{SECRET}"])  # fmt: skip
+def test_a_url_that_cannot_be_read_keeps_nothing_else_from_being_looked_at(url):
+    result = run("--url", url)
+    assert (result.exit_code, result.stderr, SECRET in result.output) == (1, "", False)
+    lines = result.stdout.splitlines()
+    assert [line.split()[1] for line in lines] == [*LOCAL, "url", *STEPS]
+    assert lines[8].startswith("✗ url       The option url ")
+
+
+def test_a_url_in_the_place_of_the_queue_is_refused_without_being_repeated():
+    result = run(f"postgresql://me:{SECRET}@db/shop")
+    assert (result.exit_code, SECRET in result.output) == (2, False)
+
+
+def test_checks_are_made_as_they_are_asked_for(monkeypatch):
+    monkeypatch.setattr(machine, "java", missing(AssertionError("not yet")))
+    assert next(doctor.examine()).name == "python"
+
+
+def test_a_name_on_the_path_is_shown_by_its_file(monkeypatch, tmp_path):
+    file = program(tmp_path, "echo 'openjdk version \"17.0.9\"'")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{Path(file).parent}{os.pathsep}{os.environ['PATH']}")
+    assert checked("java", machine.java).said == f"17.0.9 ({file})"
