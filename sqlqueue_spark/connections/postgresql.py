@@ -153,6 +153,7 @@ def _conninfo(target: Target, token: str | None = None) -> str:
         "client_encoding": "UTF8",
     }
     try:
+        _check_login_is_encoded(target.url)
         parts = conninfo_to_dict(target.url)
         return make_conninfo(**{**defaults, **parts, **{k: v for k, v in given.items() if v is not None}})
     except psycopg.Error:
@@ -160,6 +161,13 @@ def _conninfo(target: Target, token: str | None = None) -> str:
             "The option url cannot be read as postgresql://user@host:port/database; correct it "
             "(special characters in a password are percent-encoded, or it goes into the option password)."
         ) from None  # the driver's text repeats the url
+
+
+def _check_login_is_encoded(url: str) -> None:
+    """A password with / or @ as they are would be read as part of the host or the database, and shown as such."""
+    authority, _, path = url.partition("://")[2].partition("?")[0].partition("/")
+    if "@" in path or authority.count("@") > 1:
+        raise psycopg.ProgrammingError("the login is not percent-encoded")
 
 
 @contextlib.contextmanager

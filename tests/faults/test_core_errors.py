@@ -245,3 +245,15 @@ def test_a_statement_that_takes_too_long_is_said_and_may_be_tried_again(postgres
         "timeout); try again or raise it."
     )
     assert isinstance(caught.value.__cause__, psycopg.errors.QueryCanceled)
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:hun/ter2@h:5432/d", "postgresql://me:hunter@2@h/d"])
+def test_a_password_that_is_not_percent_encoded_is_refused_and_no_part_of_it_shown(url, caplog):
+    given = options(url)
+    error = failure(given)
+    assert type(error) is ConfigurationError
+    assert str(error) == (
+        "The option url cannot be read as postgresql://user@host:port/database; correct it (special characters in a password "
+        "are percent-encoded, or it goes into the option password)."
+    )
+    assert "hun" not in everything_said(error, caplog, given)
