@@ -10,8 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE = $(wildcard sqlqueue_spark pyspark_sqlqueue.py jobs benchmarks tests)
 PYTEST_OPTIONS ?=
-# Two files of tests at a time, each with a database server and a Spark of its own.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Two files of tests at a time, each with a database server and a Spark of its own; the slow ones first.
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # Spark looks its own host name up and fails where that name is odd; its workers must use this environment.
 export SPARK_LOCAL_IP := 127.0.0.1

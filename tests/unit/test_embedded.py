@@ -61,7 +61,7 @@ def test_a_server_takes_its_settings_and_listens_on_loopback_only(directory):
         assert ask(server.url(), "SHOW listen_addresses") == "127.0.0.1"
         assert ask(server.url(), "SHOW unix_socket_directories") == ""
         process = server_process(directory)
-    assert gone(process)
+    eventually(lambda: gone(process))
 
 
 @pytest.mark.parametrize("immediate", [False, True])
