@@ -54,7 +54,8 @@ def options(engine, **more):
 
 
 def canonical(engine, name, schema=None):
-    database = engine.url.rpartition("/")[2] if engine.name == "postgresql" else engine.url.rpartition("=")[2]
+    ask = {"postgresql": "SELECT current_database()", "sqlserver": "SELECT DB_NAME()"}[engine.name]
+    database = engine.fetch(ask)[0][0]
     return f"{name}@[{schema or engine.default_schema}]@[{database}]"
 
 
