@@ -77,11 +77,9 @@ def sqlserver(request: pytest.FixtureRequest) -> Iterator[SqlServerEngine]:
         pytest.fail(f"sqlserver is required but missing; {versions.missing_engines()['sqlserver']}")
     from tests.support import lookalikes  # which needs the driver's library
 
+    for marker in request.node.iter_markers("needs"):
+        lookalikes.require(*marker.args)
     server_url = os.environ[versions.SQLSERVER_VARIABLE]
-    able = lookalikes.abilities_of(server_url)
-    for need in (need for marker in request.node.iter_markers("needs") for need in marker.args):
-        if not getattr(able, need):
-            pytest.skip(f"this server is not SQL Server, and lacks what the test needs: {need}")
     name = f"sqlqueue_test_{os.getpid()}_{next(_numbers)}"
     with fresh_sqlserver_database(server_url, name) as url:
         yield SqlServerEngine(url)

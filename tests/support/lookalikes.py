@@ -10,14 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyodbc
+import pytest
 
 from tests.support.sqlserver import connected, fresh_database, is_sqlserver
+from tests.support.versions import SQLSERVER_VARIABLE
 
 
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
     """What a test may need of a server, by the names that ``@pytest.mark.needs`` takes."""
 
+    #: A name between brackets may hold one, doubled.
+    quotes_brackets: bool = True
     #: UPDLOCK locks what is read, READPAST steps over what others hold.
     honours_lock_hints: bool = True
     #: ``WITH batch AS (SELECT TOP …) DELETE FROM batch OUTPUT …``
@@ -32,6 +36,14 @@ class Abilities:
     tells_used_pages: bool = True
     #: ALTER DATABASE changes settings.
     alters_databases: bool = True
+
+
+def require(*abilities: str) -> None:
+    """Skip the test, with the reason, when the server that is given lacks one of these."""
+    able = abilities_of(os.environ[SQLSERVER_VARIABLE])
+    for ability in abilities:
+        if not getattr(able, ability):
+            pytest.skip(f"this server is not SQL Server, and lacks what the test needs: {ability}")
 
 
 @functools.cache
@@ -104,7 +116,13 @@ def _alters_databases(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
     return True
 
 
+def _quotes_brackets(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    one.execute("CREATE TABLE dbo.[a]]b] (n int)")
+    return True
+
+
 _PROBES = {
+    "quotes_brackets": _quotes_brackets,
     "honours_lock_hints": _honours_lock_hints,
     "deletes_through_cte": _deletes_through_cte,
     "reads_json_as_documented": _reads_json_as_documented,

@@ -61,6 +61,7 @@ class SqlServerSession(Session):
 
     def take(self, row_version: int | None = None) -> Row | None:
         if row_version is None:
+            _require("deletes_through_cte", "honours_lock_hints")
             cursor = self.connection.execute(_TAKE_NEXT.format(table=self.table))
         else:
             cursor = self.connection.execute(_TAKE_THIS.format(table=self.table), row_version)
@@ -68,6 +69,7 @@ class SqlServerSession(Session):
         return _row(found) if found else None
 
     def lock(self, *row_versions: int) -> None:
+        _require("honours_lock_hints")
         marks = ", ".join("?" * len(row_versions))
         statement = (
             f"SELECT Id, Expires FROM {self.table} WITH (UPDLOCK, ROWLOCK) WHERE RowVersion IN ({marks})"
@@ -221,6 +223,12 @@ def _kill(connection: "pyodbc.Connection", database_id: str) -> int:
 
 def quoted(name: str) -> str:
     return f"[{name.replace(']', ']]')}]"
+
+
+def _require(*abilities: str) -> None:
+    from tests.support import lookalikes  # which is made of what stands here
+
+    lookalikes.require(*abilities)
 
 
 def _execute_all(connection: "pyodbc.Connection", statements: str) -> None:
