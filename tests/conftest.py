@@ -24,7 +24,7 @@ from tests.support.engines import Engine, QueueTable
 from tests.support.outboxes import OutboxDatabase
 from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.sparks import start_spark
-from tests.support.sqlserver import SqlServerEngine
+from tests.support.sqlserver import SqlServerEngine, opened
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
 
 ENGINES = ("postgresql", "sqlserver")
@@ -71,12 +71,17 @@ def postgresql(database_url: str) -> PostgresEngine:
 
 
 @pytest.fixture
-def sqlserver() -> Iterator[SqlServerEngine]:
+def sqlserver(request: pytest.FixtureRequest) -> Iterator[SqlServerEngine]:
     """For tests of what only SQL Server has."""
     if "sqlserver" in versions.missing_engines():
         pytest.fail(f"sqlserver is required but missing; {versions.missing_engines()['sqlserver']}")
+    from tests.support import lookalikes  # which needs the driver's library
+
+    for marker in request.node.iter_markers("needs"):
+        lookalikes.require(*marker.args)
+    server_url = os.environ[versions.SQLSERVER_VARIABLE]
     name = f"sqlqueue_test_{os.getpid()}_{next(_numbers)}"
-    with fresh_sqlserver_database(os.environ[versions.SQLSERVER_VARIABLE], name) as url:
+    with fresh_sqlserver_database(server_url, name) as url:
         yield SqlServerEngine(url)
 
 
@@ -121,9 +126,7 @@ def outbox_database(request: pytest.FixtureRequest) -> OutboxDatabase:
     engine = request.getfixturevalue(request.param)
     if request.param == "postgresql":
         return OutboxDatabase("postgresql", lambda: psycopg.connect(engine.url))
-    import pyodbc
-
-    return OutboxDatabase("sqlserver", lambda: pyodbc.connect(engine.url, autocommit=False))
+    return OutboxDatabase("sqlserver", lambda: opened(engine.url))
 
 
 @pytest.fixture(params=ENGINES)

@@ -62,7 +62,7 @@ class SqlServerConnection(Connection):
             return count
 
     def modify_many(self, statement: str, rows: Sequence[Sequence[object]], *, doing: str = "") -> None:
-        with _translated(self.target, doing), self._raw.cursor() as cursor:
+        with _translated(self.target, doing), self._cursor() as cursor:
             cursor.executemany(statement, rows)
 
     def commit(self) -> None:
@@ -79,10 +79,14 @@ class SqlServerConnection(Connection):
 
     @contextlib.contextmanager
     def running(self, statement: str, parameters: Sequence[object], doing: str) -> Iterator[pyodbc.Cursor]:
-        with _translated(self.target, doing), self._raw.cursor() as cursor:
+        with _translated(self.target, doing), self._cursor() as cursor:
             cursor.setinputsizes([_type(each) for each in parameters])
             cursor.execute(statement, *parameters)
             yield cursor
+
+    def _cursor(self) -> contextlib.closing[pyodbc.Cursor]:
+        """A cursor that is closed at the end of its block; pyodbc's own block would commit there."""
+        return contextlib.closing(self._raw.cursor())
 
 
 class SqlServerReader(Reader):

@@ -77,6 +77,7 @@ SQLSERVER_VARIANTS = {
 }
 
 
+@pytest.mark.needs("reads_json_as_documented")
 @pytest.mark.parametrize("variant", SQLSERVER_VARIANTS.values(), ids=SQLSERVER_VARIANTS.keys())
 def test_a_variant_from_the_field_is_right_on_sql_server_and_can_be_sent_to(sqlserver, variant):
     queue = sqlserver.create_queue()
@@ -202,6 +203,7 @@ def test_dead_rows_that_no_vacuum_takes_are_found_and_its_statement_cures_it(pos
     eventually(lambda: findings(postgresql) == [])
 
 
+@pytest.mark.needs("tells_used_pages")
 def test_a_heap_of_dead_pages_is_found_and_its_statement_cures_it(sqlserver):
     queue = sqlserver.create_queue()
     queue.execute(SQLSERVER_VARIANTS["a heap"])
@@ -213,6 +215,7 @@ def test_a_heap_of_dead_pages_is_found_and_its_statement_cures_it(sqlserver):
     assert findings(sqlserver) == []
 
 
+@pytest.mark.needs("alters_databases")
 def test_an_old_compatibility_level_is_found(sqlserver):
     sqlserver.create_queue()
     sqlserver.execute("ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 120")

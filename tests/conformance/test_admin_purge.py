@@ -10,6 +10,8 @@ from sqlqueue_spark import admin
 from sqlqueue_spark.errors import RowsHeld
 from sqlqueue_spark.options import ConnectionOptions
 
+pytestmark = pytest.mark.needs("deletes_through_cte")
+
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
 FUTURE = datetime(2120, 1, 1)  # noqa: DTZ001 -- the column has no zone
 

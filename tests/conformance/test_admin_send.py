@@ -14,6 +14,8 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages import parse_time
 from sqlqueue_spark.options import ConnectionOptions
 
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
 TYPE = "Shop.Messages.OrderPlaced, Shop.Messages"
 
 

@@ -71,6 +71,7 @@ def shape(engine):
     return [tuple(each) for each in columns], [each[0] if len(each) == 1 else tuple(each) for each in found]
 
 
+@pytest.mark.needs("describes_indexes")
 def test_a_created_table_is_that_of_the_net_persistence(engine):
     made = outboxes.create(options(engine), "Sales")
     assert made == outboxes.Created(outbox=OutboxRows(engine).table, new=True)

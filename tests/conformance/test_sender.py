@@ -24,6 +24,8 @@ from tests.support.proxy import proxied
 from tests.support.sending import batch, composed, ids_in, options, send, steps, watched
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
 OUTBOXES = ("optimistic", "pessimistic")
 #: In the order in which a chunk passes them.
 STEPS = {

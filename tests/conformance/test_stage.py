@@ -28,6 +28,8 @@ from tests.support.proxy import proxied
 from tests.support.sending import batch, composed, ids_in, options, send
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
 SMALL = {"maxMessagesPerTrigger": "70", "minMessagesPerPartition": "20", "maxConcurrency": "3"}
 
 

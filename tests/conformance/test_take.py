@@ -16,6 +16,8 @@ from tests.support import tampering
 from tests.support.driver import at_step, crash, streaming
 from tests.support.messages import headers, row_id, row_ids
 
+pytestmark = pytest.mark.needs("deletes_through_cte")
+
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
 HEADERS = len(headers(0))
 

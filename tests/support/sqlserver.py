@@ -28,7 +28,7 @@ WITH ten AS (SELECT n FROM (VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)) AS t
     SELECT TOP (CAST(? AS bigint)) CAST(? AS bigint) - 1 + ROW_NUMBER() OVER (ORDER BY (SELECT NULL)) AS number
     FROM ten a, ten b, ten c, ten d, ten e, ten f),
      texts AS (
-    SELECT number, LOWER(CONVERT(char(12), CONVERT(binary(6), number), 2)) AS hex,
+    SELECT number, CONCAT('0000', {hex}) AS hex,
            CONCAT('{{"order":', number, ',"note":"') AS start FROM numbers)
 INSERT INTO {table} (Id, Recoverable, Expires, Headers, Body)
 SELECT CONCAT('00000000-0000-4000-8000-', hex), 1, CAST(? AS datetime), REPLACE(CAST(? AS nvarchar(max)), '{{n}}', hex),
@@ -36,6 +36,11 @@ SELECT CONCAT('00000000-0000-4000-8000-', hex), 1, CAST(? AS datetime), REPLACE(
             REPLICATE(CAST('x' AS varchar(max)), ? - LEN(start) - 2), '"}}') AS varbinary(max))
 FROM texts ORDER BY number;
 """
+#: The digits of a number, in words that every T-SQL knows.
+_HEX = ", ".join(
+    f"SUBSTRING('0123456789abcdef', CAST(number / {16**place} % 16 AS int) + 1, 1)"
+    for place in range(7, -1, -1)
+)
 _OUTPUT = "OUTPUT deleted.Id, deleted.Headers, deleted.Body, deleted.RowVersion, deleted.Expires"
 _TAKE_NEXT = f"""
 WITH message AS (
@@ -56,6 +61,7 @@ class SqlServerSession(Session):
 
     def take(self, row_version: int | None = None) -> Row | None:
         if row_version is None:
+            _require("deletes_through_cte", "honours_lock_hints")
             cursor = self.connection.execute(_TAKE_NEXT.format(table=self.table))
         else:
             cursor = self.connection.execute(_TAKE_THIS.format(table=self.table), row_version)
@@ -63,6 +69,7 @@ class SqlServerSession(Session):
         return _row(found) if found else None
 
     def lock(self, *row_versions: int) -> None:
+        _require("honours_lock_hints")
         marks = ", ".join("?" * len(row_versions))
         statement = (
             f"SELECT Id, Expires FROM {self.table} WITH (UPDLOCK, ROWLOCK) WHERE RowVersion IN ({marks})"
@@ -157,24 +164,24 @@ class SqlServerEngine(Engine):
             return [tuple(row) for row in connection.execute(statement).fetchall()]
 
     def cut_connections(self) -> int:
-        sessions = self.fetch(
-            "SELECT session_id FROM sys.dm_exec_sessions "
-            "WHERE database_id = DB_ID() AND session_id <> @@SPID AND is_user_process = 1"
-        )
-        for (session,) in sessions:
-            self.execute(f"KILL {session}")
-        return len(sessions)
+        with connected(self.url, autocommit=True) as connection:
+            return _kill(connection, "DB_ID()")
 
 
-@contextmanager
-def connected(url: str, *, autocommit: bool = False) -> Iterator["pyodbc.Connection"]:
-    """A connection that is closed, and thereby rolled back, at the end of the block."""
+def opened(url: str, *, autocommit: bool = False) -> "pyodbc.Connection":
+    """A connection over the driver that is there, as the code under test finds it."""
     import pyodbc
 
     text = OdbcString.of(url)
     driver = driver_of(text, pyodbc.drivers())
     named = text.completed({"Driver": driver.name if driver else None})
-    connection = pyodbc.connect(str(named), autocommit=autocommit)
+    return pyodbc.connect(str(named), autocommit=autocommit)
+
+
+@contextmanager
+def connected(url: str, *, autocommit: bool = False) -> Iterator["pyodbc.Connection"]:
+    """A connection that is closed, and thereby rolled back, at the end of the block."""
+    connection = opened(url, autocommit=autocommit)
     try:
         yield connection
     finally:
@@ -190,12 +197,38 @@ def fresh_database(server_url: str, name: str) -> Iterator[str]:
         yield str(OdbcString.of(server_url).replaced({"Database": name}))
     finally:
         with connected(server_url, autocommit=True) as connection:
-            connection.execute(f"ALTER DATABASE {quoted(name)} SET SINGLE_USER WITH ROLLBACK IMMEDIATE")
+            if is_sqlserver(connection):
+                connection.execute(f"ALTER DATABASE {quoted(name)} SET SINGLE_USER WITH ROLLBACK IMMEDIATE")
+            else:
+                _kill(connection, f"DB_ID(N'{name}')")
             connection.execute(f"DROP DATABASE {quoted(name)}")
+
+
+def is_sqlserver(connection: "pyodbc.Connection") -> bool:
+    """Whether the server is what it speaks like: others tell, and SQL Server does not know the property."""
+    return connection.execute("SELECT CAST(SERVERPROPERTY('Babelfish') AS int)").fetchval() is None
+
+
+def _kill(connection: "pyodbc.Connection", database_id: str) -> int:
+    """End every other session of a database."""
+    found = connection.execute(
+        "SELECT session_id FROM sys.dm_exec_sessions "
+        f"WHERE database_id = {database_id} AND session_id <> @@SPID AND is_user_process = 1"
+    )
+    sessions = [session for (session,) in found.fetchall()]
+    for session in sessions:
+        connection.execute(f"KILL {session}")
+    return len(sessions)
 
 
 def quoted(name: str) -> str:
     return f"[{name.replace(']', ']]')}]"
+
+
+def _require(*abilities: str) -> None:
+    from tests.support import lookalikes  # which is made of what stands here
+
+    lookalikes.require(*abilities)
 
 
 def _execute_all(connection: "pyodbc.Connection", statements: str) -> None:
@@ -208,7 +241,7 @@ def _execute_all(connection: "pyodbc.Connection", statements: str) -> None:
 def _fill(
     connection: "pyodbc.Connection", table: str, count: int, start: int, size: int, expires: datetime | None
 ) -> range:
-    connection.execute(_FILL.format(table=table), count, start, expires, HEADERS, size)
+    connection.execute(_FILL.format(table=table, hex=_HEX), count, start, expires, HEADERS, size)
     return range(start, start + count)
 
 

@@ -119,6 +119,19 @@ def test_a_number_is_a_bigint_whatever_its_size(number, recorded):
     assert [(each.sql_type, each.value) for each in execution.bound] == [("bigint", number)]
 
 
+def test_a_statement_ends_no_transaction(library, tmp_path):
+    """What was claimed stays locked until the batch is done: nothing but a commit commits."""
+    recorder = Recorder(library, tmp_path, ())
+    with connect(Target(url=recorder.url)) as connection:
+        opening = recorder.endings()
+        connection.execute("SELECT ?", (1,))
+        connection.modify("SELECT ?", ("a",))
+        connection.modify_many("SELECT ?", [(1,), (2,)])
+        assert recorder.endings() == opening
+        connection.commit()
+        assert recorder.endings() == [*opening, "commit"]
+
+
 def test_a_lost_parameter_is_noticed(recorded):
     with pytest.raises(SqlQueueError) as caught:
         recorded(lambda c: c.execute("SELECT ?, ?", (1,)))

@@ -13,7 +13,7 @@ WHILE @done = 0
 BEGIN
     BEGIN TRY
         INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
-        OUTPUT inserted.MessageId INTO @added
+        OUTPUT inserted.MessageId INTO @added (MessageId)
         SELECT i.MessageId, 1, GETUTCDATE(), @version, N'[]'
         FROM (SELECT DISTINCT MessageId FROM OPENJSON(@ids) WITH (MessageId nvarchar(200) '$')) AS i
         WHERE NOT EXISTS (

@@ -1,0 +1,133 @@
+"""What of SQL Server a server can do that speaks TDS without being SQL Server, asked of the server itself.
+
+SQL Server is never asked: it can do everything, and what fails there is a failing test.
+"""
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyodbc
+import pytest
+
+from tests.support.sqlserver import connected, fresh_database, is_sqlserver
+from tests.support.versions import SQLSERVER_VARIABLE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abilities:
+    """What a test may need of a server, by the names that ``@pytest.mark.needs`` takes."""
+
+    #: A name between brackets may hold one, doubled.
+    quotes_brackets: bool = True
+    #: UPDLOCK locks what is read, READPAST steps over what others hold.
+    honours_lock_hints: bool = True
+    #: ``WITH batch AS (SELECT TOP …) DELETE FROM batch OUTPUT …``
+    deletes_through_cte: bool = True
+    #: OPENJSON … WITH unescapes texts, keeps long ones and decodes Base64.
+    reads_json_as_documented: bool = True
+    #: An index is found under the name it was given, with its kind and its filter.
+    describes_indexes: bool = True
+    #: The catalogue tells who holds locks and who waits (sys.dm_tran_locks, sys.dm_exec_requests).
+    tells_who_holds_locks: bool = True
+    #: The catalogue tells how full the pages of a table are.
+    tells_used_pages: bool = True
+    #: ALTER DATABASE changes settings.
+    alters_databases: bool = True
+
+
+def require(*abilities: str) -> None:
+    """Skip the test, with the reason, when the server that is given lacks one of these."""
+    able = abilities_of(os.environ[SQLSERVER_VARIABLE])
+    for ability in abilities:
+        if not getattr(able, ability):
+            pytest.skip(f"this server is not SQL Server, and lacks what the test needs: {ability}")
+
+
+@functools.cache
+def abilities_of(url: str) -> Abilities:
+    """What the server can do; asked once."""
+    with connected(url, autocommit=True) as connection:
+        if is_sqlserver(connection):
+            return Abilities()
+    with fresh_database(url, f"sqlqueue_probe_{os.getpid()}") as there:
+        with connected(there) as connection:
+            connection.execute(
+                "CREATE TABLE dbo.probe (RowVersion bigint IDENTITY(1,1) NOT NULL, Text nvarchar(max) NULL)"
+            )
+            connection.execute("CREATE CLUSTERED INDEX Index_RowVersion ON dbo.probe (RowVersion)")
+            connection.execute("INSERT INTO dbo.probe (Text) VALUES (N'a'), (N'b')")
+            connection.commit()
+        return Abilities(**{name: _succeeds(there, probe) for name, probe in _PROBES.items()})
+
+
+def _succeeds(url: str, probe: Callable[[pyodbc.Connection, pyodbc.Connection], bool]) -> bool:
+    """Whether a probe finds what SQL Server would show. It is given two connections, which are rolled back."""
+    with connected(url) as one, connected(url) as other:
+        try:
+            return probe(one, other)
+        except pyodbc.Error:
+            return False
+
+
+def _honours_lock_hints(one: pyodbc.Connection, other: pyodbc.Connection) -> bool:
+    one.execute("SELECT Text FROM dbo.probe WITH (UPDLOCK, ROWLOCK) WHERE RowVersion = 1").fetchall()
+    free = other.execute("SELECT Text FROM dbo.probe WITH (UPDLOCK, READPAST, ROWLOCK)").fetchall()
+    return [text for (text,) in free] == ["b"]
+
+
+def _deletes_through_cte(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    statement = (
+        "WITH batch AS (SELECT TOP (1) Text FROM dbo.probe ORDER BY RowVersion) "
+        "DELETE FROM batch OUTPUT CAST(deleted.Text AS nvarchar(max))"
+    )
+    return [text for (text,) in one.execute(statement).fetchall()] == ["a"]
+
+
+def _reads_json_as_documented(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    statement = (
+        "SELECT Body, Text, LEN(Long) FROM OPENJSON(CAST(? AS nvarchar(max))) "
+        "WITH (Body varbinary(max) '$[0]', Text nvarchar(max) '$[1]', Long nvarchar(max) '$[2]')"
+    )
+    found = one.execute(statement, json.dumps([["AP8=", 'a"b\\', "x" * 5000]])).fetchall()
+    return [tuple(row) for row in found] == [(b"\x00\xff", 'a"b\\', 5000)]
+
+
+def _describes_indexes(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    found = one.execute("SELECT name, type_desc FROM sys.indexes WHERE object_id = OBJECT_ID(N'dbo.probe')")
+    return [tuple(row) for row in found.fetchall()] == [("Index_RowVersion", "CLUSTERED")]
+
+
+def _tells_who_holds_locks(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    one.execute("SELECT request_session_id FROM sys.dm_tran_locks").fetchall()
+    one.execute("SELECT session_id FROM sys.dm_exec_requests WHERE blocking_session_id <> 0").fetchall()
+    return True
+
+
+def _tells_used_pages(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    return bool(one.execute("SELECT used_pages FROM sys.allocation_units").fetchall())
+
+
+def _alters_databases(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    one.autocommit = True  # it is no part of a transaction
+    one.execute("ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130")
+    return True
+
+
+def _quotes_brackets(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    one.execute("CREATE TABLE dbo.[a]]b] (n int)")
+    return True
+
+
+_PROBES = {
+    "quotes_brackets": _quotes_brackets,
+    "honours_lock_hints": _honours_lock_hints,
+    "deletes_through_cte": _deletes_through_cte,
+    "reads_json_as_documented": _reads_json_as_documented,
+    "describes_indexes": _describes_indexes,
+    "tells_who_holds_locks": _tells_who_holds_locks,
+    "tells_used_pages": _tells_used_pages,
+    "alters_databases": _alters_databases,
+}
