@@ -7,8 +7,8 @@ taken literally; schema and catalog may be bare or bracketed, and inside bracket
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from sqlqueue_spark.errors import ConfigurationError
@@ -97,6 +97,14 @@ class Naming:
             or self.default_schema
         )
         return Table(table=address.table, schema=schema, catalog=address.catalog)
+
+    def tables(
+        self, queues: Iterable[str], instances: Sequence[str] = (), companions: Iterable[str] = ()
+    ) -> list[Table]:
+        """The tables of queues, of their instances' callback queues, and of their companions, each once."""
+        primary = [self.table(queue) for queue in queues]
+        callback = [replace(table, table=f"{table.table}.{name}") for table in primary for name in instances]
+        return list(dict.fromkeys([*primary, *callback, *map(self.table, companions)]))
 
 
 def of_endpoint(settings: Mapping[str, T], queue: str) -> T | None:

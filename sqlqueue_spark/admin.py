@@ -10,14 +10,13 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from sqlqueue_spark import loads, queues, rights, schema
-from sqlqueue_spark.addresses import Naming, Table
+from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.claims import LOWEST
 from sqlqueue_spark.connections import Connection, Target, connect
-from sqlqueue_spark.dialects import DIALECTS, Dialect
 from sqlqueue_spark.findings import Finding, findings
 from sqlqueue_spark.inserting import CHUNK, Column, Inserter
 from sqlqueue_spark.messages import MESSAGE_ID, time_sent
@@ -100,68 +99,12 @@ def create(
     target = Target.of(options)
     naming = options.naming(target.dialect)
     with connect(target) as connection:
-        made = [_created(connection, table) for table in _tables(naming, wanted, instances, companions)]
+        made = [_created(connection, table) for table in naming.tables(wanted, instances, companions)]
         if stream is not None:
             table = table_named(stream, naming.default_schema)
             new = create_if_missing(connection, table)
             made.append(Created(queue=_name(connection, table), new=new))
         return made
-
-
-def script(
-    engine: str,
-    wanted: Sequence[str],
-    *,
-    instances: Sequence[str] = (),
-    companions: Sequence[str] = (),
-    stream: str | None = None,
-    default_schema: str | None = None,
-    legacy_addresses: bool = False,
-) -> str:
-    """A script that creates queue tables, for a database administrator; needs no connection.
-
-    :param stream: also the stage of this atomic pipeline.
-    """
-    dialect = DIALECTS[engine]
-    naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
-    stage = None if stream is None else table_named(stream, naming.default_schema)
-    return schema.script(dialect, _tables(naming, wanted, instances, companions), stage)
-
-
-def grants(
-    engine: str,
-    user: str,
-    role: str,
-    wanted: Sequence[str],
-    *,
-    instances: Sequence[str] = (),
-    companions: Sequence[str] = (),
-    endpoint: str | None = None,
-    stream: str | None = None,
-    default_schema: str | None = None,
-    legacy_addresses: bool = False,
-) -> str:
-    """A script that gives a user the rights of a role and no others, for a database administrator; needs no connection.
-
-    :param role: one of :data:`sqlqueue_spark.rights.ROLES`.
-    :param endpoint: also those on the outbox of this endpoint.
-    :param stream: also those on the stage of this atomic pipeline.
-    :raises ConfigurationError: a name is too long.
-    """
-    dialect = DIALECTS[engine]
-    naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
-    tables = _tables(naming, wanted, instances, companions)
-    for table in tables:
-        schema.check_name(dialect, table)
-    beside = naming.default_schema
-    return rights.script(
-        dialect,
-        user,
-        role,
-        tables,
-        outbox=None if endpoint is None else Table(table=dialect.outbox_table(endpoint), schema=beside),
-        stage=None if stream is None else table_named(stream, beside),
-    )
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
@@ -298,24 +241,6 @@ def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[Sequ
                 inserter.insert(messages)
 
         yield insert
-
-
-def _naming(dialect: Dialect, default_schema: str | None, *, legacy_addresses: bool) -> Naming:
-    """How addresses become tables where no database is asked."""
-    return Naming(
-        default_schema=default_schema or dialect.default_schema,
-        legacy_addresses=legacy_addresses,
-        quoted_addresses=dialect.quoted_addresses,
-    )
-
-
-def _tables(
-    naming: Naming, wanted: Sequence[str], instances: Sequence[str], companions: Sequence[str]
-) -> list[Table]:
-    """The tables of the queues, of their instances, and of their companions, each once."""
-    primary = [naming.table(queue) for queue in wanted]
-    callback = [replace(table, table=f"{table.table}.{name}") for table in primary for name in instances]
-    return list(dict.fromkeys([*primary, *callback, *map(naming.table, companions)]))
 
 
 def _created(connection: Connection, table: Table) -> Created:

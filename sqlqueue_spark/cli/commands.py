@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sqlqueue_spark import __version__, admin
+from sqlqueue_spark import __version__, admin, scripts
 from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.cli.outbox import outbox
 from sqlqueue_spark.dialects import DIALECTS
@@ -91,9 +91,9 @@ def script(
         "legacy_addresses": legacy_addresses,
     }
     if user is None or role is None:
-        text = admin.script(engine, queues, **naming)
+        text = scripts.create(engine, queues, **naming)
     else:
-        text = admin.grants(engine, user, role, queues, endpoint=endpoint, **naming)
+        text = scripts.grants(engine, user, role, queues, endpoint=endpoint, **naming)
     click.echo(text, nl=False)
 
 

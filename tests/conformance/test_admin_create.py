@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from sqlqueue_spark import admin
+from sqlqueue_spark import admin, scripts
 from sqlqueue_spark.admin import Created
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.inserting import Column
@@ -157,7 +157,7 @@ def test_who_may_not_create_is_told_which_right_is_missing(postgresql, guarded_u
 
 def test_the_script_for_administrators_creates_the_same_table_any_number_of_times(postgresql):
     names = ["orders", *HOSTILE]
-    script = admin.script("postgresql", names, instances=["A"])
+    script = scripts.create("postgresql", names, instances=["A"])
     for _ in range(2):
         with psycopg.connect(postgresql.url, autocommit=True) as connection:
             connection.execute(script)
@@ -169,7 +169,7 @@ def test_the_script_for_administrators_creates_the_same_table_any_number_of_time
 
 @pytest.mark.needs("quotes_brackets")
 def test_the_script_for_sql_server_creates_the_same_table_any_number_of_times(sqlserver):
-    script = admin.script("sqlserver", HOSTILE)
+    script = scripts.create("sqlserver", HOSTILE)
     for _ in range(2):
         for batch in script.split("\nGO\n"):
             if batch.strip():

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from sqlqueue_spark import admin, outboxes
+from sqlqueue_spark import admin, outboxes, scripts
 from sqlqueue_spark.connections.odbc import OdbcString
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
@@ -46,7 +46,7 @@ def user_of(engine_name: str) -> str:
 
 
 def lines(engine_name, role, queue="orders", **more):
-    return admin.grants(engine_name, user_of(engine_name), role, [queue], **more).splitlines()
+    return scripts.grants(engine_name, user_of(engine_name), role, [queue], **more).splitlines()
 
 
 # What a role has and does. Tables are made by somebody else.
@@ -128,7 +128,7 @@ def tables(engine):
     engine.create_queue()
     engine.create_queue("billing")
     outboxes.create(parsed(engine.url), "Sales")
-    for part in 2 * admin.script(engine.name, [], stream=NAME).split("\nGO\n"):
+    for part in 2 * scripts.create(engine.name, [], stream=NAME).split("\nGO\n"):
         if part.strip():
             engine.execute(part)
 

@@ -37,7 +37,7 @@ RANKS = {
     **dict.fromkeys(("inserting", "cleaning", "rights"), 4),
     **dict.fromkeys(("tables", "stage"), 5),
     **dict.fromkeys(("schema", "findings", "settings", "receive", "send"), 6),
-    **dict.fromkeys(("source", "sink", "admin", "doctor", "outboxes", "functions"), 7),
+    **dict.fromkeys(("source", "sink", "admin", "scripts", "doctor", "outboxes", "functions"), 7),
     "limited": 8,
     **dict.fromkeys(("datasource", "pipeline"), 9),
     **dict.fromkeys(("demo", "__init__"), 10),
