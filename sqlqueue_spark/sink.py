@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -125,7 +126,7 @@ class _Task:
         yield pa.RecordBatch.from_pylist([asdict(staged)], _STAGED)
 
     def _composed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Composed]:
-        return (message for batch in batches for message in self.composer.compose(batch))
+        return itertools.chain.from_iterable(map(self.composer.compose, batches))
 
 
 @contextlib.contextmanager

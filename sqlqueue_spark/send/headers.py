@@ -7,6 +7,7 @@ column, in C, and then nothing is parsed or written again: what is missing is ad
 
 from __future__ import annotations
 
+import itertools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,23 +32,16 @@ _SHOWN = 80
 
 
 class Headers(ABC):
-    """The headers of one row."""
+    """The headers of one row: which names there are, and about how many characters their JSON has."""
 
-    __slots__ = ()
+    __slots__ = ("names", "size")
 
-    @property
-    @abstractmethod
-    def names(self) -> frozenset[str]:
-        """Which there are."""
+    names: frozenset[str]
+    size: int
 
     @abstractmethod
     def get(self, name: str) -> str | None:
         """One of the headers that are asked for, None where it is not there."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """About how many characters their JSON has."""
 
     @abstractmethod
     def completed(self, standard: Standard, own: Sequence[str]) -> str:
@@ -98,45 +92,38 @@ class _Shape:
         # The empty group, because an expression without any cannot be asked what it found.
         return cls(once, asked, rf"\A\{{{','.join(members)}\}}(?P<end>)\z")
 
-    def rows(self, texts: pa.Array) -> Iterable[Sequence[str] | None]:
-        """What the rows of this shape have of the headers that are asked for, as it is written; None for other rows."""
+    def found(self, texts: pa.Array) -> tuple[list[bool], Iterable[tuple[str, ...]]]:
+        """Which rows are of this shape, and what each has of the headers that are asked for, as it is written."""
         found = pc.extract_regex(texts, self.pattern)
-        values = [found.field(f"v{number}").to_pylist() for number in range(len(self.asked))]
-        values.append(found.field("end").to_pylist())
-        return (
-            row if its else None
-            for its, row in zip(found.is_valid().to_pylist(), zip(*values, strict=True), strict=True)
+        its = found.is_valid().to_pylist()
+        if not self.asked:
+            return its, itertools.repeat(())
+        return its, zip(
+            *(found.field(f"v{each}").to_pylist() for each in range(len(self.asked))), strict=True
         )
 
 
 class WrittenHeaders(Headers):
     """Headers of a known shape."""
 
-    __slots__ = ("_shape", "_text", "_values")
+    __slots__ = ("_asked", "_text", "_values")
 
     def __init__(self, text: str, shape: _Shape, values: Sequence[str]) -> None:
+        self.names = shape.names
+        self.size = len(text)
         self._text = text
-        self._shape = shape
+        self._asked = shape.asked
         self._values = values
 
-    @property
-    def names(self) -> frozenset[str]:
-        return self._shape.names
-
     def get(self, name: str) -> str | None:
-        at = self._shape.asked.get(name)
+        at = self._asked.get(name)
         return None if at is None else self._values[at].replace("\\/", "/")
 
-    @property
-    def size(self) -> int:
-        return len(self._text)
-
     def completed(self, standard: Standard, own: Sequence[str]) -> str:
-        names = self._shape.names
-        more = standard.lacking(names, own)
+        more = standard.lacking(self.names, own)
         if not more:
             return self._text
-        return f"{self._text[:-1]}{',' if names else ''}{more}}}"
+        return f"{self._text[:-1]}{',' if self.names else ''}{more}}}"
 
 
 class ReadHeaders(Headers):
@@ -145,18 +132,12 @@ class ReadHeaders(Headers):
     __slots__ = ("_headers",)
 
     def __init__(self, headers: Mapping[str, str]) -> None:
+        self.names = frozenset(headers)
+        self.size = sum(map(len, headers)) + sum(map(len, headers.values()))
         self._headers = headers
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(self._headers)
 
     def get(self, name: str) -> str | None:
         return self._headers.get(name)
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self._headers)) + sum(map(len, self._headers.values()))
 
     def completed(self, standard: Standard, own: Sequence[str]) -> str:
         more = standard.lacking(self.names, own)
@@ -186,8 +167,9 @@ def headers_of(column: pa.Array) -> list[Headers]:
         shape = _Shape.of(text) if text and shapes < _SHAPES else None
         if shape is not None:
             shapes += 1
-            for row, values in enumerate(shape.rows(column[first:]), first):
-                if values is not None:
+            rows = zip(itertools.count(first), *shape.found(column[first:]), strict=False)
+            for row, its, values in rows:
+                if its:
                     made[row] = WrittenHeaders(given[row], shape, values)
         made[first] = made[first] or _read(text)
     return made  # type: ignore[return-value] # no row is left out
