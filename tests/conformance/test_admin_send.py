@@ -153,6 +153,7 @@ def test_a_login_that_may_not_send_is_told_which_right_is_missing(postgresql, gu
         admin.send(ConnectionOptions.parse({"url": guarded_url}), "orders", admin.Draft(message_type=TYPE))
 
 
+@pytest.mark.needs("measures_utf16")
 def test_a_load_has_the_asked_number_of_different_messages_of_the_asked_size(engine, queue):
     told: list[int] = []
     admin.send_load(options(engine), "orders", count=9_001, size=1_000, progress=told.append)

@@ -131,6 +131,7 @@ def test_an_optimistic_twin_is_told_that_somebody_was_first(engine, rows):
         assert twin.seen(["a", "b"]) == {"a"}
 
 
+@pytest.mark.needs("numbers_errors")
 def test_a_twin_that_waits_for_too_long_is_told_so(engine, rows):
     with opened(engine) as (_, outbox), opened(engine, lockTimeout="200ms") as (_, twin):
         outbox.add_new(["a"])
@@ -154,6 +155,7 @@ def test_eight_who_add_the_same_ids_at_once_share_them_without_a_deadlock(engine
     assert rows.ids() == set(ids)
 
 
+@pytest.mark.needs("deletes_through_cte")
 def test_cleaning_forgets_what_is_old_and_dispatched_and_nothing_else(engine, rows):
     rows.insert("old", age=WEEK + timedelta(minutes=1))
     rows.insert("new", age=WEEK - timedelta(minutes=1))
@@ -168,6 +170,7 @@ def test_cleaning_forgets_what_is_old_and_dispatched_and_nothing_else(engine, ro
     assert rows.ids() == {"orphan", "old orphan"}
 
 
+@pytest.mark.needs("deletes_through_cte")
 def test_cleaning_steps_over_rows_that_others_hold(engine, rows):
     for name in ("held", "free"):
         rows.insert(name, age=2 * WEEK)
@@ -177,6 +180,7 @@ def test_cleaning_steps_over_rows_that_others_hold(engine, rows):
         assert rows.ids() == {"held"}
 
 
+@pytest.mark.needs("deletes_through_cte")
 def test_two_who_clean_at_once_do_not_wait_for_each_other(engine, rows):
     with opened(engine) as (connection, outbox), opened(engine, lockTimeout="200ms") as (other, twin):
         with connection.transaction():
@@ -188,6 +192,7 @@ def test_two_who_clean_at_once_do_not_wait_for_each_other(engine, rows):
     assert rows.ids() == set()
 
 
+@pytest.mark.needs("deletes_through_cte")
 def test_senders_go_on_while_somebody_cleans(engine, rows):
     with opened(engine) as (connection, outbox), opened(engine, lockTimeout="200ms") as (other, sender):
         with connection.transaction():
@@ -200,6 +205,7 @@ def test_senders_go_on_while_somebody_cleans(engine, rows):
     assert len(rows.ids()) == 2_400
 
 
+@pytest.mark.needs("numbers_errors")
 def test_a_missing_table_is_named_with_its_remedy(engine):
     with opened(engine) as (connection, outbox):
         with connection.transaction():

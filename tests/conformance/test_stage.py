@@ -276,6 +276,7 @@ def test_a_stream_whose_stage_would_have_too_long_a_name_is_refused(name):
     )
 
 
+@pytest.mark.needs("quotes_brackets")
 def test_the_longest_and_oddest_name_of_a_stream_works(engine, queue, billing):
     queue.insert(3)
     with forwarding(engine, queue, stream="my]odd\"'; stream" + "x" * 24) as stream:

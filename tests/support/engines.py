@@ -102,6 +102,10 @@ class Engine(ABC):
     @abstractmethod
     def fetch(self, statement: str) -> Sequence[tuple[object, ...]]: ...
 
+    def bytes_of(self, headers: str) -> int:
+        """How many bytes the engine counts for headers, as a limit of bytes does."""
+        return len(headers.encode())
+
     @abstractmethod
     def cut_connections(self) -> int:
         """End every other session of this database, as a broken network does; return how many."""

@@ -22,6 +22,12 @@ class Abilities:
 
     #: A name between brackets may hold one, doubled.
     quotes_brackets: bool = True
+    #: Errors have SQL Server's numbers, a lock timeout 1222.
+    numbers_errors: bool = True
+    #: A character of nvarchar counts two bytes.
+    measures_utf16: bool = True
+    #: READUNCOMMITTED sees rows that are just being sent.
+    reads_uncommitted: bool = True
     #: UPDLOCK locks what is read, READPAST steps over what others hold.
     honours_lock_hints: bool = True
     #: ``WITH batch AS (SELECT TOP …) DELETE FROM batch OUTPUT …``
@@ -40,10 +46,15 @@ class Abilities:
 
 def require(*abilities: str) -> None:
     """Skip the test, with the reason, when the server that is given lacks one of these."""
-    able = abilities_of(os.environ[SQLSERVER_VARIABLE])
+    able = given()
     for ability in abilities:
         if not getattr(able, ability):
             pytest.skip(f"this server is not SQL Server, and lacks what the test needs: {ability}")
+
+
+def given() -> Abilities:
+    """What the server can do that the tests run on."""
+    return abilities_of(os.environ[SQLSERVER_VARIABLE])
 
 
 @functools.cache
@@ -116,12 +127,33 @@ def _alters_databases(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
     return True
 
 
+def _numbers_errors(one: pyodbc.Connection, other: pyodbc.Connection) -> bool:
+    one.execute("UPDATE dbo.probe SET Text = N'c' WHERE RowVersion = 1")
+    other.execute("SET LOCK_TIMEOUT 1")
+    with pytest.raises(pyodbc.Error) as caught:
+        other.execute("UPDATE dbo.probe SET Text = N'd' WHERE RowVersion = 1")
+    return "(1222)" in str(caught.value)
+
+
+def _measures_utf16(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    return bool(one.execute("SELECT DATALENGTH(Text) FROM dbo.probe WHERE RowVersion = 1").fetchval() == 2)
+
+
+def _reads_uncommitted(one: pyodbc.Connection, other: pyodbc.Connection) -> bool:
+    one.execute("INSERT INTO dbo.probe (Text) VALUES (N'c')")
+    found = other.execute("SELECT COUNT(*) FROM dbo.probe WITH (READUNCOMMITTED)")
+    return bool(found.fetchval() == 3)
+
+
 def _quotes_brackets(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
     one.execute("CREATE TABLE dbo.[a]]b] (n int)")
     return True
 
 
 _PROBES = {
+    "numbers_errors": _numbers_errors,
+    "measures_utf16": _measures_utf16,
+    "reads_uncommitted": _reads_uncommitted,
     "quotes_brackets": _quotes_brackets,
     "honours_lock_hints": _honours_lock_hints,
     "deletes_through_cte": _deletes_through_cte,
