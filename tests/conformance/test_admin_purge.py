@@ -78,7 +78,7 @@ def test_a_purge_under_way_leaves_what_is_sent_after_it_began(engine, queue):
         queue.insert(1, start=next(numbers))
 
     assert admin.purge(options(engine), "orders", progress=send) == 9_000
-    assert queue.count() == 3
+    assert queue.count() == {"postgresql": 3, "sqlserver": 4}[engine.name]  # one for each batch
 
 
 @pytest.mark.parametrize("expired", [False, True])
