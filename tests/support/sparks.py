@@ -16,6 +16,7 @@ _DELTA = {
     "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
 }
 DELTA = _DELTA[".".join(pyspark.__version__.split(".")[:2])]
+_JARS = Path(sys.prefix) / f"spark-jars-{pyspark.__version__}"
 
 
 def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None = None) -> SparkSession:
@@ -24,7 +25,7 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        "spark.jars.packages": DELTA,
+        **_jars(),
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.session.timeZone": "UTC",
@@ -47,18 +48,25 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
         builder = builder.config(name, value)
     with _one_downloads_at_a_time():
         session = builder.getOrCreate()
+        if "spark.jars" not in settings:
+            _JARS.write_text(session.conf.get("spark.jars") or "")
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def _jars() -> dict[str, str]:
+    """The setting that brings Delta's jars; once they are there, without asking Ivy, which takes seconds."""
+    kept = _JARS.read_text() if _JARS.exists() else ""
+    files = [Path(each.removeprefix("file:")) for each in kept.split(",")]
+    return {"spark.jars": kept} if kept and all(map(Path.is_file, files)) else {"spark.jars.packages": DELTA}
 
 
 @contextlib.contextmanager
 def _one_downloads_at_a_time() -> Iterator[None]:
     """Ivy's cache takes only one writer; once the jars are there everybody may start at once."""
-    there = Path(sys.prefix) / "spark-jars"
-    if there.exists():
+    if _JARS.exists():
         yield
         return
-    with there.with_suffix(".lock").open("w") as lock:
+    with _JARS.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-        there.touch()
