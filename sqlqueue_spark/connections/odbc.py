@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib.util
-import logging
 import platform
 import re
 from collections.abc import Iterable, Mapping
@@ -19,10 +18,9 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from sqlqueue_spark.connections.urls import splits_login
 from sqlqueue_spark.dialects.sqlserver import URL_SCHEME
 from sqlqueue_spark.errors import ConfigurationError
-
-log = logging.getLogger(__name__)
 
 _PART = re.compile(r"[;\s]*([^=;{}\s][^=;{}]*?)\s*=\s*(\{(?:[^}]|\}\})*\}|[^;{][^;]*?|)\s*(?:;|$)")
 
@@ -113,10 +111,6 @@ class Driver:
     version: int | None = None
 
     @property
-    def is_microsofts(self) -> bool:
-        return self.version is not None
-
-    @property
     def is_freetds(self) -> bool:
         return re.search("(?i)freetds|tdsodbc", self.name) is not None
 
@@ -202,7 +196,7 @@ def _parts_of_url(url: str) -> Iterable[tuple[str, str]]:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, parts, port = None, SplitResult("", "", "", "", ""), None
-    if not host:
+    if not host or splits_login(url):
         raise ConfigurationError(
             "The option url cannot be read as mssql://user@host:1433/database?encrypt=yes; correct it (special characters "
             "in a password are percent-encoded, or it goes into the option password)."

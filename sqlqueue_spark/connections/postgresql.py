@@ -18,6 +18,7 @@ from adbc_driver_postgresql import StatementOptions
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from sqlqueue_spark.connections.base import BATCH_BYTES, BATCH_ROWS, Connection, Failure, Reader, Row, Target
+from sqlqueue_spark.connections.urls import splits_login
 from sqlqueue_spark.dialects import POSTGRESQL, DriverError, Kind
 from sqlqueue_spark.errors import ConfigurationError
 
@@ -165,8 +166,8 @@ def _conninfo(target: Target, token: str | None = None) -> str:
 
 def _check_login_is_encoded(url: str) -> None:
     """A password with / or @ as they are would be read as part of the host or the database, and shown as such."""
-    authority, _, path = url.partition("://")[2].partition("?")[0].partition("/")
-    if "@" in path or authority.count("@") > 1:
+    authority = url.partition("://")[2].partition("?")[0].partition("/")[0]
+    if splits_login(url) or authority.count("@") > 1:
         raise psycopg.ProgrammingError("the login is not percent-encoded")
 
 

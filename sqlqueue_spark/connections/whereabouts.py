@@ -6,6 +6,7 @@ import re
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from sqlqueue_spark.connections.odbc import OdbcString
+from sqlqueue_spark.connections.urls import splits_login
 from sqlqueue_spark.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 
@@ -32,7 +33,7 @@ def hosts(url: str) -> list[Host]:
 def _of_postgresql(url: str) -> list[Host]:
     """Format: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS."""
     parts = urlsplit(url)
-    if "@" in parts.path:  # the password has a slash, and what follows would be taken for a database
+    if splits_login(url):
         raise ConfigurationError(
             "The option url cannot be read as postgresql://user@host:port/database; percent-encode special characters in "
             "its user and password, or put the password into the option password."

@@ -54,7 +54,14 @@ def test_a_string_that_cannot_be_read_is_refused_without_being_shown(text):
 
 
 @pytest.mark.parametrize(
-    "url", ["mssql://", "mssql:///d", "mssql://me:hunter2@h:port/d", "mssql://[hunter2/d"]
+    "url",
+    [
+        "mssql://",
+        "mssql:///d",
+        "mssql://me:hunter2@h:port/d",
+        "mssql://[hunter2/d",
+        "mssql://me:1/hunter2@h/d",
+    ],
 )
 def test_a_url_that_cannot_be_read_is_refused_without_being_shown(url):
     with pytest.raises(ConfigurationError) as caught:
