@@ -41,7 +41,11 @@ class Destinations:
         )
         url = of_endpoint(self.options.endpoint_urls, named.table)
         # Another database has its own logins, so its url holds them.
-        target = own if url is None else replace(own, url=url, user=None, password=None, access_token=None)
+        target = own
+        if url is not None:
+            target = replace(
+                own, url=url, user=None, password=None, access_token=None, access_token_provider=None
+            )
         return target, self.options.naming(target.dialect).table(address)
 
     def find(self, address: str, connected: Callable[[Target], Connection]) -> Destination:

@@ -24,7 +24,7 @@ class FollowedStream(Stream):
         if self.follower is None:
             kind = Taker if self.options.transaction_mode == NO_TRANSACTION else Receiver
             self.follower = Follower(kind(self.options), self.options.max_messages_per_trigger)
-            if not self.offsets or self.done == 0:  # no batch is logged as done
+            if self.done == 0:  # no batch is logged as done
                 self.follower.initial()
         return self
 

@@ -7,7 +7,8 @@ import pytest
 
 from sqlqueue_spark.connections import Target, tokens
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.send import Destinations
 
 
 @pytest.fixture
@@ -100,3 +101,10 @@ def test_without_azure_identity_it_is_said_how_to_get_it(monkeypatch):
     assert refusal(accessTokenProvider="azure-identity").endswith(
         "install it with: pip install azure-identity."
     )
+
+
+def test_a_token_goes_to_no_database_but_the_one_it_is_given_for():
+    given = {"url": "mssql://h/d", "queue": "orders", "endpoint": "Sales", "accessTokenProvider": "vault:get"}
+    options = SinkOptions.parse({**given, "endpoint.billing.url": "mssql://me:own@other/d"})
+    providers = [Destinations(options).where(each)[0].access_token_provider for each in ("orders", "billing")]
+    assert providers == ["vault:get", None]
