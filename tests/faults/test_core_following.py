@@ -78,7 +78,9 @@ def test_each_message_arrives_once_whatever_step_the_process_dies_at(queue, foll
     stream = followed(**BATCHES)
     with at_step(step, crash, on={1, 3}) as crashes:
         stream.drain()
-    assert (stream.ids(), queue.count()) == (row_ids(range(100)), 0)
+    # Batches may change places: what the dead process held or had claimed ahead stays locked until the server notices.
+    assert (sorted(stream.ids()), queue.count()) == (row_ids(range(100)), 0)
+    assert all(batch == sorted(batch) for batch in stream.batches())
     assert stream.crashes == len(crashes) == 2
 
 

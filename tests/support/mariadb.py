@@ -22,13 +22,13 @@ def program(name: str) -> str | None:
 
 @contextmanager
 def running_server() -> Iterator[dict[str, Any]]:
-    """Start a server; yields what PyMySQL connects with. It runs as the user mysql when we are root."""
+    """Start a server; yields what PyMySQL connects with. It runs as nobody when we are root."""
     server, install = program("mariadbd"), program("mariadb-install-db")
     assert server is not None
     assert install is not None
     # Not below pytest's own folder, which pytest closes to the server's user when we are root.
     folder = Path(tempfile.mkdtemp(prefix="sqlqueue-mariadb-"))
-    user = "mysql" if os.geteuid() == 0 else None
+    user = "nobody" if os.geteuid() == 0 else None
     if user:
         shutil.chown(folder, user)
     data = [f"--datadir={folder / 'data'}", *([f"--user={user}"] if user else [])]

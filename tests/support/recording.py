@@ -65,6 +65,11 @@ def missing() -> str | None:
     """Why nothing can be recorded here, with the remedy."""
     if shutil.which(os.environ.get("CC", "cc")) is None:
         return "there is no C compiler; install one (Debian: apt-get install gcc libc6-dev)"
+    return pyodbc_missing()
+
+
+def pyodbc_missing() -> str | None:
+    """Why pyodbc cannot be loaded here, with the remedy."""
     try:
         import pyodbc  # noqa: F401 -- its wheel may bring unixODBC's library or not
     except ImportError as error:

@@ -23,7 +23,9 @@ def missing_engines() -> dict[str, str]:
     if not os.environ.get(SQLSERVER_VARIABLE):
         missing["sqlserver"] = f"set {SQLSERVER_VARIABLE} to a connection string"
     if mariadb.program("mariadbd") is None or mariadb.program("mariadb-install-db") is None:
-        missing["mysql"] = "install MariaDB's server (Debian: apt-get install mariadb-server)"
+        missing["mysql"] = (
+            "install MariaDB's server (Debian: apt-get install mariadb-server-core mariadb-client-core)"
+        )
     if not os.environ.get(ORACLE_VARIABLE) or find_spec("oracledb") is None:
         missing["oracle"] = f"set {ORACLE_VARIABLE} to user/password@host/service and install oracledb"
     return missing

@@ -15,8 +15,11 @@ from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.doctor import Check, State, drivers, machine
 from sqlqueue_spark.doctor.checks import checked
 from sqlqueue_spark.errors import ConfigurationError
+from tests.support import recording
 
 SECRET = "hunter2"
+PYODBC_MISSING = recording.pyodbc_missing()
+loads_pyodbc = pytest.mark.skipif(PYODBC_MISSING is not None, reason=str(PYODBC_MISSING))
 LOCAL = ["python", "java", "spark", "workers", "psycopg", "adbc", "pyodbc", "odbc"]
 STEPS = ["network", "login", "database", "queue", "rights"]
 
@@ -154,6 +157,7 @@ def without_drivers(monkeypatch):
         monkeypatch.setattr(found, name, missing(ModuleNotFoundError(f"No module named {name!r}")))
 
 
+@loads_pyodbc
 def test_the_drivers_of_the_tests_are_there():
     assert [each.name for each in drivers.checks(POSTGRESQL, None) if each.state is State.FINE][:3] == [
         "psycopg",
@@ -192,6 +196,7 @@ def test_a_missing_library_is_named_with_its_package(monkeypatch):
     )
 
 
+@loads_pyodbc
 @pytest.mark.parametrize(
     "url,complaint",
     [
@@ -208,6 +213,7 @@ def test_a_driver_that_a_url_names_must_be_there_and_load(url, complaint):
     assert str(caught.value).startswith(complaint)
 
 
+@loads_pyodbc
 def test_a_driver_that_is_found_is_told_with_where_it_comes_from(monkeypatch):
     import pyodbc
 
