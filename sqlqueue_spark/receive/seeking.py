@@ -51,6 +51,8 @@ class Seeker(Generic[F]):
         self._end = HIGHEST
         self._waiting: Json | None = None
         self._next_waiting = 0.0
+        #: Seconds that the last look took.
+        self._took = 0.0
 
     def rest(self) -> None:
         """Sleep while it is not yet time to look again, but never for long."""
@@ -122,20 +124,22 @@ class Seeker(Generic[F]):
 
     def _late_rows(self, start: Json) -> F | None:
         """Rows below the last claim, when it is time to look for them."""
-        began = self._clock()
-        ranges = self._head.late_rows(began)
+        ranges = self._head.late_rows(self._clock())
+        took = 0.0
         for after, up_to in ranges:
             if (held := self._look(start, after, up_to, self._limits)) is not None:
                 return held
+            took += self._took
         if ranges:
-            self._head.looked_from_start(self._clock(), self._clock() - began)
+            self._head.looked_from_start(self._clock(), took)
         return None
 
     def _look(self, start: Json, after: int, up_to: int, limits: Limits) -> F | None:
-        began = self._clock()
         queue = self._pool.borrow()
+        began = self._clock()  # a connection that had to be made first, or waited for, says nothing of looks
         try:
             held = self._find(queue, start, after, up_to, limits)
+            self._took = self._clock() - began
             if held is not None and self._wants_to_know_who_waits():
                 self._look_who_waits(queue, held.last)
             kept = held is not None and held.keeps_queue
@@ -147,7 +151,7 @@ class Seeker(Generic[F]):
         if not kept:
             self._pool.give_back(queue)
         if after == LOWEST:
-            self._head.looked_from_start(self._clock(), self._clock() - began)
+            self._head.looked_from_start(self._clock(), self._took)
         return held
 
     def _take_ahead(self, start: Json) -> F | None:
