@@ -21,7 +21,7 @@ from sqlqueue_spark.findings import Finding, findings
 from sqlqueue_spark.inserting import CHUNK, Column, Inserter
 from sqlqueue_spark.messages import MESSAGE_ID, time_sent
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.outgoing import Outgoing, fill_in, outgoing
+from sqlqueue_spark.outgoing import Outgoing, fill_in, outgoing, outgoing_rows
 from sqlqueue_spark.progress import Progress, untold
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.staging import create_if_missing
@@ -238,7 +238,7 @@ def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[Sequ
 
         def insert(messages: Sequence[Outgoing]) -> None:
             with keeper.connection.transaction():
-                inserter.insert(messages)
+                inserter.insert(outgoing_rows(messages))
 
         yield insert
 

@@ -5,12 +5,14 @@ Nothing here needs the right to read the table: what it looks like stands in the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from sqlqueue_spark.connections import Connection
-from sqlqueue_spark.outgoing import Outgoing, ascii_json, expiring
+from sqlqueue_spark.outgoing import ascii_json, expiring, replaced
 from sqlqueue_spark.queues import OPTIONAL_COLUMNS, QueueTable
 
 #: Most messages that go out in one transaction.
@@ -40,24 +42,27 @@ class Inserter:
             columns=", ".join(map(dialect.quote, present_columns(self._columns))),
         )
 
-    def insert(self, messages: Sequence[Outgoing]) -> int:
-        """Insert messages in their order; how many rows that made."""
+    def insert(self, messages: pa.RecordBatch) -> int:
+        """Insert messages (:data:`OUTGOING`) in their order; how many rows that made."""
         messages = fitted(self._connection, self._columns, messages)
-        bind = self._connection.dialect.bind_messages
+        dialect = self._connection.dialect
         return sum(
-            self._connection.modify(self._statement, bind(chunk), doing=self._doing)
-            for chunk in _chunks(messages, self._connection.dialect.written)
+            self._connection.modify(
+                self._statement,
+                dialect.bind_messages(messages.slice(start, dialect.written)),
+                doing=self._doing,
+            )
+            for start in range(0, messages.num_rows, dialect.written)
         )
 
 
-def fitted(
-    connection: Connection, columns: Iterable[Column], messages: Sequence[Outgoing]
-) -> Sequence[Outgoing]:
+def fitted(connection: Connection, columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:
     """The messages as a table with these columns can take them: times to be received end by the database's clock."""
     types = {column.name.lower(): column.type for column in columns}
     if types.get("headers", "").startswith("varchar"):  # which keeps only the letters of one code page
-        messages = [message._replace(headers=ascii_json(message.headers)) for message in messages]
-    if any(message.ttl_ms is not None for message in messages):
+        headers = [ascii_json(text) for text in messages["headers"].to_pylist()]
+        messages = replaced(messages, headers=pa.array(headers, pa.string()))
+    if messages["ttl_ms"].null_count < messages.num_rows:
         now: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
         messages = expiring(messages, now.replace(tzinfo=UTC))
     return messages
@@ -75,8 +80,3 @@ def columns_of(connection: Connection, table: QueueTable) -> list[Column]:
     statement = dialect.render("columns", catalog=dialect.quote(table.database))
     names = (table.table.schema, table.table.table)
     return [Column(*row) for row in connection.execute(statement, names, doing=f"looking at {table.name}")]
-
-
-def _chunks(messages: Sequence[Outgoing], rows: int) -> Iterator[Sequence[Outgoing]]:
-    for start in range(0, len(messages), rows):
-        yield messages[start : start + rows]

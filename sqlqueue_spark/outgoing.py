@@ -5,6 +5,7 @@ Format: the headers of NServiceBus. A header that is there is never overwritten.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -12,6 +13,9 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages import (
@@ -31,11 +35,17 @@ ORIGINATING_MACHINE = "NServiceBus.OriginatingMachine"
 REPLY_TO_ADDRESS = "NServiceBus.ReplyToAddress"
 TIME_TO_BE_RECEIVED = "NServiceBus.TimeToBeReceived"
 
+#: The headers that a message may get where it has none of its own.
+COMPLETED = frozenset({
+    CONTENT_TYPE, CONVERSATION_ID, CORRELATION_ID, ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, MESSAGE_INTENT, ORIGINATING_ENDPOINT,
+    ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT, TIME_TO_BE_RECEIVED,
+})  # fmt: skip
+
 _VERSION_4 = bytes(each & 0x0F | 0x40 for each in range(256))
 _VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 
 #: What fits into the columns CorrelationId and ReplyToAddress; a longer value stands in its header only.
-_COLUMN_CHARACTERS = 255
+COLUMN_CHARACTERS = 255
 
 _TIME_SPAN = re.compile(
     r"(?:(?P<days>\d{1,8})\.)?(?P<hours>\d\d):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d{1,7}))?"
@@ -59,14 +69,53 @@ class Outgoing(NamedTuple):
     expires: datetime | None = None
 
 
+#: Messages on their way out as columns; each is what it is in :class:`Outgoing`.
+OUTGOING = pa.schema([
+    pa.field("id", pa.binary(16), nullable=False),
+    pa.field("headers", pa.string(), nullable=False),
+    ("body", pa.binary()),
+    ("ttl_ms", pa.int64()),
+    ("correlation_id", pa.string()),
+    ("reply_to", pa.string()),
+    ("expires", pa.timestamp("us", tz="UTC")),
+])  # fmt: skip
+
+
+def outgoing_rows(messages: Sequence[Outgoing]) -> pa.RecordBatch:
+    """Messages as :data:`OUTGOING`, in their order."""
+    columns = zip(*messages, strict=True) if messages else [()] * len(OUTGOING)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, OUTGOING, strict=True)],
+        schema=OUTGOING,
+    )
+
+
 def new_ids(count: int) -> Iterator[bytes]:
     """Random UUIDs (version 4), from one look at the source of randomness."""
+    random = _random_uuids(count)
+    for at in range(0, 16 * count, 16):
+        yield random[at : at + 16]
+
+
+def new_id_column(count: int) -> pa.Array:
+    """Random UUIDs (version 4) as their 16 bytes."""
+    return pa.Array.from_buffers(pa.binary(16), count, [None, pa.py_buffer(_random_uuids(count))])
+
+
+def new_id_texts(count: int) -> pa.Array:
+    """Random UUIDs (version 4) as people write them."""
+    digits = pa.py_buffer(_random_uuids(count).hex().encode())
+    whole = pa.Array.from_buffers(pa.binary(32), count, [None, digits]).cast(pa.binary())
+    ends = (0, 8, 12, 16, 20, 32)
+    parts = [pc.binary_slice(whole, first, last) for first, last in itertools.pairwise(ends)]
+    return pc.binary_join_element_wise(*parts, b"-").cast(pa.string())
+
+
+def _random_uuids(count: int) -> bytes:
     random = bytearray(os.urandom(16 * count))
     random[6::16] = random[6::16].translate(_VERSION_4)
     random[8::16] = random[8::16].translate(_VARIANT)
-    whole = bytes(random)
-    for at in range(0, 16 * count, 16):
-        yield whole[at : at + 16]
+    return bytes(random)
 
 
 def uuid_text(uuid: bytes) -> str:
@@ -75,14 +124,21 @@ def uuid_text(uuid: bytes) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def expiring(messages: Sequence[Outgoing], now: datetime) -> list[Outgoing]:
+def expiring(messages: pa.RecordBatch, now: datetime) -> pa.RecordBatch:
     """The messages with their times to be received turned into times, by the database's clock."""
-    return [
-        message
-        if message.ttl_ms is None
-        else message._replace(ttl_ms=None, expires=now + timedelta(milliseconds=message.ttl_ms))
-        for message in messages
-    ]
+    ttl = messages["ttl_ms"]
+    counted = pc.add(
+        pa.scalar(now, pa.timestamp("us", tz="UTC")), ttl.cast(pa.duration("ms")).cast(pa.duration("us"))
+    )
+    return replaced(
+        messages, ttl_ms=pa.nulls(len(ttl), ttl.type), expires=pc.coalesce(counted, messages["expires"])
+    )
+
+
+def replaced(messages: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
+    """The messages with other columns in the place of these."""
+    arrays = [columns.get(field.name, messages[field.name]) for field in OUTGOING]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
 
 
 def outgoing(headers: Mapping[str, str], body: bytes | None, ttl: timedelta | None = None) -> Outgoing:
@@ -180,4 +236,4 @@ def ascii_json(text: str) -> str:
 
 def fitting(value: str | None) -> str | None:
     """What the columns CorrelationId and ReplyToAddress can take of their headers' values."""
-    return value if value is not None and len(value) <= _COLUMN_CHARACTERS else None
+    return value if value is not None and len(value) <= COLUMN_CHARACTERS else None

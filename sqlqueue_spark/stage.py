@@ -14,6 +14,8 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+import pyarrow as pa
+
 from sqlqueue_spark import queues
 from sqlqueue_spark.addresses import Naming, Table
 from sqlqueue_spark.claims import HIGHEST, LOWEST
@@ -22,7 +24,6 @@ from sqlqueue_spark.dialects import Dialect, dialect_of
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
 from sqlqueue_spark.inserting import columns_of, present_columns
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.outgoing import Outgoing
 
 #: How much longer a stage's name is than its stream's; PostgreSQL's names have at most 63 bytes, and its index another few.
 _SUFFIX = ".Outgoing"
@@ -105,9 +106,12 @@ class Stage:
         rows = self._connection.execute(self._render("stage_mark"), doing=self._doing)
         return Mark.from_json(rows[0][0]) if rows else None
 
-    def add(self, task: str, messages: Sequence[tuple[str, Outgoing]]) -> None:
-        """Stage messages, each with the canonical name of its destination, at most :attr:`Database.written` of them."""
-        bound = self._connection.dialect.bind_staged(task, messages)
+    def add(self, task: str, destinations: pa.Array, messages: pa.RecordBatch) -> None:
+        """Stage messages (:data:`OUTGOING`), at most :attr:`Database.written` of them.
+
+        :param destinations: the canonical name of each one's.
+        """
+        bound = self._connection.dialect.bind_staged(task, destinations, messages)
         self._connection.modify(self._render("stage_insert"), bound, doing=self._doing)
 
     def seal(self, tasks: Sequence[str], destinations: Sequence[str], *, run: str) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, NamedTuple
 
+import pyarrow as pa
+
 from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.dialects.database import Database
-from sqlqueue_spark.outgoing import Outgoing
 
 #: What a claim locked, column by column, as there are millions of rows: RowVersion, whether it has expired, and the
 #: bytes of headers and body.
@@ -71,12 +72,12 @@ class Dialect(Database):
         return tuple(zip(*rows, strict=True)) if rows else None  # type: ignore[return-value] # three columns
 
     @abstractmethod
-    def bind_messages(self, messages: Sequence[Outgoing]) -> tuple[object, ...]:
-        """Messages as the parameters of ``insert``; their times to be received are reckoned already."""
+    def bind_messages(self, messages: pa.RecordBatch) -> tuple[object, ...]:
+        """Messages (:data:`OUTGOING`) as the parameters of ``insert``; their times to be received are reckoned already."""
 
     @abstractmethod
-    def bind_staged(self, task: str, messages: Sequence[tuple[str, Outgoing]]) -> tuple[object, ...]:
-        """Messages, each with its destination, as the parameters of ``stage_insert``."""
+    def bind_staged(self, task: str, destinations: pa.Array, messages: pa.RecordBatch) -> tuple[object, ...]:
+        """Messages as the parameters of ``stage_insert``, each with its destination's name."""
 
     @abstractmethod
     def kind(self, error: DriverError) -> Kind:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.dialects.base import ClaimedColumns, Dialect, DriverError, Kind
-from sqlqueue_spark.outgoing import Outgoing
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 _KINDS = {
@@ -47,7 +51,9 @@ _NULL = b"\xff\xff\xff\xff"
 _FOUR_FIELDS = (4).to_bytes(2)
 _SIX_FIELDS = (6).to_bytes(2)
 _SIXTEEN_BYTES = (16).to_bytes(4)
-_EPOCH = datetime(2000, 1, 1)  # noqa: DTZ001 -- the column has no zone
+_EIGHT_BYTES = (8).to_bytes(4)
+#: In microseconds since 1970.
+_EPOCH = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
 
 class PostgreSQL(Dialect):
@@ -79,15 +85,16 @@ class PostgreSQL(Dialect):
     def bind(self, runs: Runs) -> tuple[object, ...]:
         return [first for first, _ in runs], [last for _, last in runs]
 
-    def bind_messages(self, messages: Sequence[Outgoing]) -> tuple[object, ...]:
-        return (_copied((_FOUR_FIELDS, message) for message in messages),)
+    def bind_messages(self, messages: pa.RecordBatch) -> tuple[object, ...]:
+        return _copied(_FOUR_FIELDS, messages)
 
-    def bind_staged(self, task: str, messages: Sequence[tuple[str, Outgoing]]) -> tuple[object, ...]:
-        begins = {
-            destination: _SIX_FIELDS + _field(task.encode()) + _field(destination.encode())
-            for destination, _ in messages
-        }
-        return (_copied((begins[destination], message) for destination, message in messages),)
+    def bind_staged(self, task: str, destinations: pa.Array, messages: pa.RecordBatch) -> tuple[object, ...]:
+        named = destinations.dictionary_encode()
+        begins = [
+            _SIX_FIELDS + _field(task.encode()) + _field(name.encode())
+            for name in named.dictionary.to_pylist()
+        ]
+        return _copied(pa.array(begins, pa.binary()).take(named.indices), messages)
 
     def bind_texts(self, texts: Sequence[str]) -> object:
         return _array(texts)
@@ -109,32 +116,45 @@ class PostgreSQL(Dialect):
         return _KINDS.get(sqlstate, Kind.OTHER)
 
 
-def _copied(rows: Iterable[tuple[bytes, Outgoing]]) -> bytes:
-    """COPY's stream of messages, each after the bytes that its row begins with."""
-    stream = [_COPY_HEADER]
-    for begin, message in rows:
-        headers, body = message.headers.encode(), message.body
-        stream += (
-            begin,
-            _SIXTEEN_BYTES,
-            message.id,
-            _NULL if message.expires is None else _timestamp(message.expires),
-            len(headers).to_bytes(4),
-            headers,
-        )
-        stream += (_NULL,) if body is None else (len(body).to_bytes(4), body)
-    stream.append(_COPY_END)
-    return b"".join(stream)
+def _copied(begins: bytes | pa.Array, messages: pa.RecordBatch) -> tuple[object, ...]:
+    """COPY's stream of messages in three parts, each row after the bytes that it begins with.
+
+    Columns are woven into rows in C: row by row in Python it took longer than the server needs to insert them.
+    """
+    headers, body = messages["headers"].cast(pa.binary()), messages["body"]
+    rows = pc.binary_join_element_wise(
+        begins, _SIXTEEN_BYTES, messages["id"].cast(pa.binary()), _timestamps(messages["expires"]),
+        _lengths(headers), headers, _lengths(body), body, b"",
+        null_handling="replace", null_replacement=b"",
+    )  # fmt: skip
+    return _COPY_HEADER, memoryview(rows.buffers()[2]), _COPY_END
 
 
 def _field(value: bytes) -> bytes:
     return len(value).to_bytes(4) + value
 
 
-def _timestamp(moment: datetime) -> bytes:
-    """A field of COPY: its length, then microseconds since the year 2000, in UTC."""
-    since = (moment.astimezone(UTC).replace(tzinfo=None) - _EPOCH) // timedelta(microseconds=1)
-    return _field(since.to_bytes(8, signed=True))
+def _lengths(values: pa.Array) -> pa.Array:
+    """The four bytes before each value; a NULL has the length -1."""
+    return _big_endian("i", pc.fill_null(pc.binary_length(values), -1))
+
+
+def _timestamps(moments: pa.Array) -> bytes | pa.Array:
+    """Fields of COPY: the length, then microseconds since the year 2000, in UTC."""
+    if moments.null_count == len(moments):
+        return _NULL
+    since = pc.fill_null(pc.subtract(moments.cast(pa.int64()), _EPOCH), 0)
+    fields = pc.binary_join_element_wise(_EIGHT_BYTES, _big_endian("q", since), b"")
+    return pc.if_else(moments.is_valid(), fields, pa.scalar(_NULL))
+
+
+def _big_endian(code: str, numbers: pa.Array) -> pa.Array:
+    """Numbers without NULL as bytes, the highest first."""
+    swapped = array(code, numbers.to_pylist())
+    if sys.byteorder == "little":
+        swapped.byteswap()
+    width = pa.binary(swapped.itemsize)
+    return pa.Array.from_buffers(width, len(numbers), [None, pa.py_buffer(swapped)]).cast(pa.binary())
 
 
 def _array(texts: Iterable[str | None]) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
 
+import pyarrow as pa
+
 from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.dialects.base import Dialect, DriverError, Kind
-from sqlqueue_spark.outgoing import Outgoing, uuid_text
+from sqlqueue_spark.outgoing import uuid_text
 
 URL_SCHEME = "mssql://"
 
@@ -94,14 +96,12 @@ class SqlServer(Dialect):
     def bind(self, runs: Runs) -> tuple[object, ...]:
         return (json.dumps(list(runs), separators=(",", ":")),)
 
-    def bind_messages(self, messages: Sequence[Outgoing]) -> tuple[object, ...]:
-        return (_json([_row(number, message) for number, message in enumerate(messages)]),)
+    def bind_messages(self, messages: pa.RecordBatch) -> tuple[object, ...]:
+        return (_json(list(_rows(messages))),)
 
-    def bind_staged(self, task: str, messages: Sequence[tuple[str, Outgoing]]) -> tuple[object, ...]:
-        rows = [
-            (*_row(number, message), destination) for number, (destination, message) in enumerate(messages)
-        ]
-        return task, _json(rows)
+    def bind_staged(self, task: str, destinations: pa.Array, messages: pa.RecordBatch) -> tuple[object, ...]:
+        rows = zip(_rows(messages), destinations.to_pylist(), strict=True)
+        return task, _json([(*row, destination) for row, destination in rows])
 
     def bind_texts(self, texts: Sequence[str]) -> object:
         return _json(list(texts))
@@ -116,16 +116,20 @@ class SqlServer(Dialect):
         return _STATES.get(state) or _STATES.get(state[:3]) or _STATES.get(state[:2]) or Kind.OTHER
 
 
-def _row(number: int, message: Outgoing) -> tuple[object, ...]:
-    return (
-        number,
-        uuid_text(message.id),
-        None if message.expires is None else _iso(message.expires),
-        message.headers,
-        None if message.body is None else base64.b64encode(message.body).decode("ascii"),
-        message.correlation_id,
-        message.reply_to,
-    )
+def _rows(messages: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
+    """What ``insert`` reads of each message, with its number first."""
+    columns = ("id", "expires", "headers", "body", "correlation_id", "reply_to")
+    rows = zip(*(messages[name].to_pylist() for name in columns), strict=True)
+    for number, (id_, expires, headers, body, correlation_id, reply_to) in enumerate(rows):
+        yield (
+            number,
+            uuid_text(id_),
+            None if expires is None else _iso(expires),
+            headers,
+            None if body is None else base64.b64encode(body).decode("ascii"),
+            correlation_id,
+            reply_to,
+        )
 
 
 def _json(value: object) -> str:

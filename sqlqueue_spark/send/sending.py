@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Self
@@ -22,7 +22,6 @@ from sqlqueue_spark.inserting import Inserter
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.outbox import LONGEST_ID, OutboxTable
 from sqlqueue_spark.patience import Patience
-from sqlqueue_spark.send.chunking import chunks
 from sqlqueue_spark.send.composing import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations
 
@@ -38,10 +37,10 @@ class Sent:
 
 
 class _Placed(NamedTuple):
-    """The messages of a chunk that go to one table."""
+    """Where messages of a chunk go, and their positions in it."""
 
     destination: Destination
-    messages: list[Composed]
+    positions: Sequence[int]
 
 
 class Sender:
@@ -52,6 +51,7 @@ class Sender:
         self._destinations = destinations
         self._connections: dict[Target, Connection] = {}
         self._committing = False
+        self._seen: Collection[str] | None = None
         self._patience = Patience(f"sending by {options.sender or 'a sink'}")
 
     def __enter__(self) -> Self:
@@ -65,31 +65,30 @@ class Sender:
             connection.close()
         self._connections.clear()
 
-    def send(self, messages: Iterable[Composed]) -> Sent:
-        """Send messages in their order.
+    def send(self, chunks: Iterable[Composed]) -> Sent:
+        """Send messages in their order, each chunk in a transaction of its own.
 
-        :raises QueueError: a destination or the outbox table is missing.
+        :raises QueueError: a destination or the outbox table is missing, or has a row with one of the rows' own Ids.
         :raises TryAgain: the database gave way too often. What was sent is in the outbox: sending all again is safe.
         """
         done = Sent()
-        for chunk in chunks(messages, Target.of(self._options).dialect.written):
+        for chunk in chunks:
             for target, placed in self._placed(chunk).items():
-                sent = self._retried(target, partial(self._send, target, placed))
+                sent = self._retried(target, partial(self._send, target, chunk, placed))
                 done.sent += sent
-                done.repeated += sum(len(each.messages) for each in placed) - sent
+                done.repeated += sum(len(each.positions) for each in placed) - sent
         return done
 
-    def _placed(self, chunk: Iterable[Composed]) -> dict[Target, list[_Placed]]:
+    def _placed(self, chunk: Composed) -> dict[Target, list[_Placed]]:
         """The messages of a chunk by database and table."""
         tables: dict[tuple[Target, str], _Placed] = {}
-        addresses: dict[str, list[Composed]] = {}
-        for message in chunk:
-            messages = addresses.get(message.destination)
-            if messages is None:
-                found = self._find(message.destination)
-                placed = tables.setdefault((found.target, found.table.name), _Placed(found, []))
-                messages = addresses[message.destination] = placed.messages
-            messages.append(message)
+        for address, positions in chunk.destinations():
+            found = self._find(address)
+            key = (found.target, found.table.name)
+            if key in tables:  # under another address
+                tables[key] = _Placed(found, sorted([*tables[key].positions, *positions]))
+            else:
+                tables[key] = _Placed(found, positions)
         databases: dict[Target, list[_Placed]] = {}
         for placed in tables.values():
             databases.setdefault(placed.destination.target, []).append(placed)
@@ -100,52 +99,53 @@ class Sender:
     def _find(self, address: str) -> Destination:
         return self._destinations.find(address, self._connected)
 
-    def _send(self, target: Target, placed: Sequence[_Placed]) -> int:
+    def _send(self, target: Target, chunk: Composed, placed: Sequence[_Placed]) -> int:
         """One transaction; how many messages went out."""
-        self._committing = False
+        self._committing, self._seen = False, None
         connection = self._connected(target)
         if not self._options.uses_outbox:
             with connection.transaction():
-                sent = sum(_insert(connection, each.destination, each.messages) for each in placed)
+                sent = sum(_insert(connection, to, chunk, positions) for to, positions in placed)
                 self._committing = True
             return sent
         outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
-        keyed = [(each.destination, self._keyed(each)) for each in placed]
-        ids = [each for _, messages in keyed for each in messages]
+        keyed = [(each.destination, self._keyed(chunk, each)) for each in placed]
+        ids = [each for _, positions in keyed for each in positions]
 
         def insert(old: Container[str]) -> int:
             return sum(
-                _insert(connection, to, [message for key, message in messages.items() if key not in old])
-                for to, messages in keyed
+                _insert(connection, to, chunk, [at for key, at in positions.items() if key not in old])
+                for to, positions in keyed
             )
 
         with connection.transaction():
             if self._options.outbox == OPTIMISTIC:
-                seen = outbox.seen(ids)
+                seen = self._seen = outbox.seen(ids)
                 faults.step(faults.IDS_CHECKED)
                 sent = insert(seen)
                 faults.step(faults.ROWS_INSERTED)
                 outbox.add(each for each in ids if each not in seen)
                 faults.step(faults.IDS_INSERTED)
             else:
-                seen = set(ids) - outbox.add_new(ids)
+                seen = self._seen = set(ids) - outbox.add_new(ids)
                 faults.step(faults.IDS_INSERTED)
                 sent = insert(seen)
                 faults.step(faults.ROWS_INSERTED)
         faults.step(faults.CHUNK_SENT)
         return sent
 
-    def _keyed(self, placed: _Placed) -> dict[str, Composed]:
-        """The messages, each once, by what the outbox is to know them by, in their order.
+    def _keyed(self, chunk: Composed, placed: _Placed) -> dict[str, int]:
+        """The positions of the messages, each message once, by what the outbox is to know them by, in their order.
 
         That is the message id, where the messages go to the option ``queue``. The same message to another queue is
         another entry: one message may go to many, from any task and in any order, and each copy must arrive.
         """
         name = placed.destination.table.name
         copy = "" if name == self._own_table() else _copy_of(name)
-        keyed: dict[str, Composed] = {}
-        for message in placed.messages:
-            keyed.setdefault(_key(message.message_id, copy) if copy else message.message_id, message)
+        keyed: dict[str, int] = {}
+        for at in placed.positions:
+            message_id = chunk.ids[at]
+            keyed.setdefault(_key(message_id, copy) if copy else message_id, at)
         return keyed
 
     def _own_table(self) -> str | None:
@@ -170,8 +170,14 @@ class Sender:
 
     def _retried(self, target: Target, action: Callable[[], int]) -> int:
         """Run a transaction, again when the database gave way; after a lost commit only where an outbox knows its fate."""
+        before: Collection[str] | None = None
 
-        def worth_it(_: TryAgain) -> bool:
+        def worth_it(error: TryAgain) -> bool:
+            nonlocal before
+            if isinstance(error, Duplicate):
+                last, before = before, self._seen
+                # A twin that won has added ids, so that the next look sees more than the last one.
+                return self._options.uses_outbox and (last is None or last != self._seen)
             return self._options.uses_outbox or not self._committing
 
         def failed(error: TryAgain) -> None:
@@ -182,14 +188,21 @@ class Sender:
             elif isinstance(error, Duplicate):
                 log.info("twin_won: %s", error)
 
-        return self._patience.retried(action, worth_it, on_failure=failed)
+        try:
+            return self._patience.retried(action, worth_it, on_failure=failed)
+        except Duplicate as error:
+            raise QueueError(
+                f"{error} If the rows have Ids of their own, one of these is taken: leave the column Id out, and each row "
+                "gets a new one; what makes a message go out once is its MessageId."
+            ) from error
 
 
-def _insert(connection: Connection, destination: Destination, messages: Sequence[Composed]) -> int:
-    if messages:
-        rows = [message.row for message in messages]
-        Inserter(connection, destination.table, destination.columns).insert(rows)
-    return len(messages)
+def _insert(
+    connection: Connection, destination: Destination, chunk: Composed, positions: Sequence[int]
+) -> int:
+    if positions:
+        Inserter(connection, destination.table, destination.columns).insert(chunk.rows(positions))
+    return len(positions)
 
 
 def _key(message_id: str, copy: str) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+import pyarrow as pa
 
 from sqlqueue_spark import faults
 from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inserting import fitted
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.outgoing import Outgoing
-from sqlqueue_spark.send.chunking import chunks
-from sqlqueue_spark.send.composing import Composed
+from sqlqueue_spark.send.composing import Composed, in_order
 from sqlqueue_spark.send.destinations import Destination, Destinations
 from sqlqueue_spark.stage import Stage, table_of
 
@@ -27,7 +27,7 @@ class Staged:
     rows: int
 
 
-def stage(options: SinkOptions, destinations: Destinations, messages: Iterable[Composed]) -> Staged:
+def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Composed]) -> Staged:
     """Stage messages in their order, under a task's name that nothing else has.
 
     Chunks are committed one by one: a task that fails leaves rows that never count and go when the stage is next emptied.
@@ -37,10 +37,13 @@ def stage(options: SinkOptions, destinations: Destinations, messages: Iterable[C
     rows = 0
     with connect(Target.of(options)) as connection:
         found = Stage(connection, table_of(options))
-        for chunk in chunks(messages, connection.dialect.written):
-            placed = [(destinations.find(each.destination, lambda _: connection), each.row) for each in chunk]
+        for chunk in chunks:
+            placed = [
+                (destinations.find(address, lambda _: connection), positions)
+                for address, positions in chunk.destinations()
+            ]
             with connection.transaction():
-                found.add(task, _fitted(connection, placed))
+                found.add(task, *_fitted(connection, chunk, placed))
                 faults.step(faults.ROWS_STAGED)
             used |= dict.fromkeys(destination.table.name for destination, _ in placed)
             rows += len(chunk)
@@ -74,14 +77,11 @@ def check_one_database(options: SinkOptions, destinations: Destinations, address
             )
 
 
-def _fitted(connection: Connection, placed: list[tuple[Destination, Outgoing]]) -> list[tuple[str, Outgoing]]:
-    """The rows as their destinations can take them, in their order; the database is asked once a destination at most."""
-    positions: dict[str, list[int]] = {}
-    for position, (destination, _) in enumerate(placed):
-        positions.setdefault(destination.table.name, []).append(position)
-    ready: dict[int, tuple[str, Outgoing]] = {}
-    for name, theirs in positions.items():
-        columns = placed[theirs[0]][0].columns
-        rows = fitted(connection, columns, [placed[position][1] for position in theirs])
-        ready |= {position: (name, row) for position, row in zip(theirs, rows, strict=True)}
-    return [ready[position] for position in range(len(placed))]
+def _fitted(
+    connection: Connection, chunk: Composed, placed: Sequence[tuple[Destination, Sequence[int]]]
+) -> tuple[pa.Array, pa.RecordBatch]:
+    """Each row's destination, and the rows as these can take them, in their order; the clock is asked once for each."""
+    positions = [pa.array(its, pa.int32()) for _, its in placed]
+    names = [pa.repeat(to.table.name, len(its)) for to, its in placed]
+    rows = [fitted(connection, to.columns, chunk.rows(its)) for to, its in placed]
+    return in_order(positions, names), in_order(positions, rows)

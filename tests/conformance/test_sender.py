@@ -3,6 +3,7 @@
 import json
 import random
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -33,6 +34,11 @@ STEPS = {
     "pessimistic": (faults.IDS_INSERTED, faults.ROWS_INSERTED, faults.CHUNK_SENT),
 }
 EVERY_STEP = [(outbox, step) for outbox in OUTBOXES for step in STEPS[outbox]]
+#: Levels that a server may lack.
+STRICTER = [
+    pytest.param(level, marks=pytest.mark.needs("isolates_more_strictly"))
+    for level in ("RepeatableRead", "Serializable")
+]
 
 
 @pytest.fixture
@@ -210,6 +216,7 @@ def test_one_id_to_two_databases_arrives_at_both(engine, queue, sent, elsewhere)
     assert (ids_in(queue), ids_in(billing)) == (message_ids([1]), message_ids([1]))
 
 
+@pytest.mark.needs("numbers_missing_tables")
 def test_after_one_database_failed_the_other_is_not_sent_to_again(engine, queue, sent, elsewhere):
     billing = elsewhere.create_queue("billing")
     given = options(engine, **{"endpoint.billing.url": elsewhere.url})
@@ -265,6 +272,7 @@ def test_a_missing_destination_is_named_and_nothing_is_sent(engine, queue, sent)
     assert (queue.count(), sent.ids()) == (0, set())
 
 
+@pytest.mark.needs("numbers_missing_tables")
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_a_missing_outbox_table_is_named_with_its_remedy(engine, queue, outbox):
     given = options(engine, outbox=outbox)
@@ -373,6 +381,7 @@ SHOW_LEVEL = {
 }
 
 
+@pytest.mark.needs("alters_databases", "isolates_more_strictly")
 @pytest.mark.parametrize("outbox", OUTBOXES)
 @pytest.mark.parametrize("level", LEVELS["postgresql"])
 def test_the_isolation_level_is_that_of_the_sending_transactions(engine, queue, sent, level, outbox):
@@ -449,7 +458,7 @@ def test_a_twin_of_a_sender_that_dies_sends_everything(engine, queue, sent, outb
     assert sorted_ids(queue) == message_ids(range(10))
 
 
-@pytest.mark.parametrize("isolation", ["ReadCommitted", "RepeatableRead", "Serializable"])
+@pytest.mark.parametrize("isolation", ["ReadCommitted", *STRICTER])
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_four_senders_of_the_same_messages_at_once_send_each_once(
     engine, queue, sent, outbox, isolation, chunks_of_50
@@ -473,6 +482,25 @@ def test_four_senders_of_the_same_messages_at_once_send_each_once(
     assert sorted_ids(queue) == message_ids(range(400))
     assert sent.ids() == set(message_ids(range(400)))
     assert all(gone + repeated == 400 for gone, repeated in done)
+
+
+@pytest.mark.parametrize("outbox", [*OUTBOXES, "none"])
+def test_a_row_whose_own_id_is_taken_is_refused_at_once(postgresql, outbox):
+    """Only PostgreSQL's tables have a key on Id."""
+    queue, taken = postgresql.create_queue(), "0a000000-0000-4000-8000-00000000000f"
+    sent = create_outbox(postgresql)
+    given = options(postgresql, outbox=outbox)
+    assert send(given, batch([0], Id=taken)) == (1, 0)
+    began = time.monotonic()
+    with pytest.raises(QueueError) as caught:
+        send(given, batch(range(1, 4), Id=[None, taken, None]))
+    assert time.monotonic() - began < 20
+    assert str(caught.value).endswith(
+        "If the rows have Ids of their own, one of these is taken: leave the column Id out, and each row gets a new one; what "
+        "makes a message go out once is its MessageId."
+    )
+    assert ids_in(queue) == message_ids([0])
+    assert sent.ids() == (set() if outbox == "none" else set(message_ids([0])))
 
 
 # -- what breaks ----------------------------------------------------------------------------------

@@ -39,12 +39,13 @@ def options(engine: Engine, **more: str) -> SinkOptions:
 
 
 def composed(given: SinkOptions, *batches: pa.RecordBatch) -> list[Composed]:
+    """The chunks of a task that Spark gives these batches, each with columns of its own."""
     return [
-        message
+        chunk
         for each in batches
-        for message in Composer(
+        for chunk in Composer(
             columns=Columns(names={name: name for name in each.schema.names}), options=given
-        ).compose(each)
+        ).compose([each])
     ]
 
 

@@ -4,13 +4,26 @@ import base64
 import json
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from sqlqueue_spark import loads
 from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
-from sqlqueue_spark.outgoing import Outgoing, ascii_json, content_type, expiring, fill_in, outgoing
+from sqlqueue_spark.outgoing import (
+    OUTGOING,
+    Outgoing,
+    ascii_json,
+    content_type,
+    expiring,
+    fill_in,
+    new_id_column,
+    new_id_texts,
+    new_ids,
+    outgoing,
+    outgoing_rows,
+)
 
 NOW = datetime(2025, 11, 20, 8, 15, 30, 123456, tzinfo=UTC)
 
@@ -78,8 +91,23 @@ ROWS = [
 
 
 def test_times_to_be_received_count_from_the_database_s_clock():
-    rows = [ROWS[1]._replace(ttl_ms=1500), ROWS[2]]
-    assert expiring(rows, NOW) == [ROWS[1]._replace(expires=NOW + timedelta(seconds=1.5)), ROWS[2]]
+    rows = outgoing_rows([ROWS[1]._replace(ttl_ms=1500), ROWS[2], ROWS[0]])
+    ended = [ROWS[1]._replace(expires=NOW + timedelta(seconds=1.5)), ROWS[2], ROWS[0]]
+    assert expiring(rows, NOW).equals(outgoing_rows(ended))
+
+
+def test_rows_become_columns_and_none_become_none():
+    assert [Outgoing(**row) for row in outgoing_rows(ROWS).to_pylist()] == ROWS
+    assert (outgoing_rows([]).num_rows, outgoing_rows([]).schema) == (0, OUTGOING)
+
+
+def test_new_ids_are_random_uuids():
+    texts = new_id_texts(1_000).to_pylist()
+    as_bytes = [*new_id_column(1_000).to_pylist(), *new_ids(1_000)]
+    made = [uuid.UUID(text) for text in texts] + [uuid.UUID(bytes=each) for each in as_bytes]
+    assert [str(each) for each in made[:1_000]] == texts
+    assert {(each.version, each.variant) for each in made} == {(4, uuid.RFC_4122)}
+    assert len(set(made)) == 3_000
 
 
 def test_postgresql_gets_the_binary_stream_of_copy():
@@ -88,18 +116,19 @@ def test_postgresql_gets_the_binary_stream_of_copy():
     ids = [b"\x00\x00\x00\x10" + each for each in IDS]
     microseconds = round((NOW - datetime(2000, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
     headers = '{"a":"\\/ \\" ü"}'.encode()
-    assert POSTGRESQL.bind_messages(ROWS) == (
+    copied: Any = POSTGRESQL.bind_messages(outgoing_rows(ROWS))
+    assert b"".join(copied) == (
         b"PGCOPY\n\xff\r\n\x00" + bytes(8)
         + fields + ids[0] + b"\x00\x00\x00\x08" + microseconds.to_bytes(8) + len(headers).to_bytes(4) + headers
         + b"\x00\x00\x00\x02\xff\x00"
         + fields + ids[1] + null + b"\x00\x00\x00\x04NULL" + null
         + fields + ids[2] + null + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x00"
-        + b"\xff\xff",
+        + b"\xff\xff"
     )  # fmt: skip
 
 
 def test_sql_server_gets_json():
-    (text,) = SQLSERVER.bind_messages(ROWS)
+    (text,) = SQLSERVER.bind_messages(outgoing_rows(ROWS))
     assert json.loads(str(text)) == [
         [
             0,

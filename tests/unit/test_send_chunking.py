@@ -1,51 +1,68 @@
 """What goes out in one transaction: at most 4,000 messages, and not too many bytes."""
 
-import itertools
+import pyarrow as pa
+import pytest
 
-from sqlqueue_spark.outgoing import Outgoing
 from sqlqueue_spark.send.chunking import chunks
-from sqlqueue_spark.send.composing import Composed
+
+SIZED = ("Headers", "Body")
+MEGABYTE = 1 << 20
+SCHEMA = pa.schema([("Id", pa.int64()), ("Headers", pa.string()), ("Body", pa.binary())])
 
 
-def message(id, *, headers="{}", body=None, destination="Billing"):
-    row = Outgoing(bytes(16), headers, body)
-    return Composed(id, destination, len(headers) + len(body or b""), lambda: row)
+def rows(numbers, *, headers="{}", body=None):
+    return pa.RecordBatch.from_pylist(
+        [{"Id": each, "Headers": headers, "Body": body} for each in numbers], SCHEMA
+    )
+
+
+def sizes(made):
+    return [chunk.num_rows for chunk in made]
+
+
+def ids(made):
+    return [chunk["Id"].to_pylist() for chunk in made]
 
 
 def test_nothing_makes_no_chunk():
-    assert list(chunks([])) == []
+    assert list(chunks([], SIZED)) == []
+    assert list(chunks([rows([]), rows([])], SIZED)) == []
 
 
-def test_a_chunk_has_4000_messages_in_their_order():
-    messages = [message(str(number)) for number in range(9_001)]
-    made = list(chunks(iter(messages)))
-    assert [len(chunk) for chunk in made] == [4_000, 4_000, 1_001]
-    assert list(itertools.chain(*made)) == messages
+@pytest.mark.parametrize("of", [1, 7, 1_000, 4_000, 9_001])
+def test_a_chunk_has_4000_rows_in_their_order_whatever_the_batches(of):
+    batches = [rows(range(first, min(first + of, 9_001))) for first in range(0, 9_001, of)]
+    made = list(chunks(batches, SIZED))
+    assert ids(made) == [list(range(4_000)), list(range(4_000, 8_000)), list(range(8_000, 9_001))]
 
 
 def test_a_chunk_has_fewer_where_one_statement_takes_fewer():
-    messages = [message(str(number)) for number in range(5_000)]
-    assert [len(chunk) for chunk in chunks(messages, 2_400)] == [2_400, 2_400, 200]
-    assert [len(chunk) for chunk in chunks(messages, 20_000)] == [4_000, 1_000]
+    assert sizes(chunks([rows(range(5_000))], SIZED, 2_400)) == [2_400, 2_400, 200]
+    assert sizes(chunks([rows(range(5_000))], SIZED, 20_000)) == [4_000, 1_000]
 
 
 def test_a_chunk_has_16_mb_of_headers_and_bodies():
-    megabyte = 1 << 20
-    big = [message(str(number), headers=" " * megabyte, body=bytes(megabyte)) for number in range(9)]
-    assert [len(chunk) for chunk in chunks(big)] == [8, 1]
-    huge = [message("a", body=bytes(17 * megabyte)), message("b", body=bytes(17 * megabyte)), message("c")]
-    assert [[each.message_id for each in chunk] for chunk in chunks(huge)] == [["a"], ["b"], ["c"]]
+    big = [rows([number], headers=" " * MEGABYTE, body=bytes(MEGABYTE)) for number in range(9)]
+    assert sizes(chunks(big, SIZED)) == [8, 1]
+    assert sizes(chunks([pa.concat_batches(big)], SIZED)) == [8, 1]
+    huge = [rows([1, 2], body=bytes(17 * MEGABYTE)), rows([3])]
+    assert ids(chunks(huge, SIZED)) == [[1], [2], [3]]
+
+
+def test_headers_of_a_map_and_of_nothing_have_sizes_too():
+    of_map = pa.array([[("a", "x" * MEGABYTE)]] * 20, pa.map_(pa.string(), pa.string()))
+    batch = pa.RecordBatch.from_arrays([of_map, pa.nulls(20)], ["Headers", "Body"])
+    assert sizes(chunks([batch], SIZED)) == [15, 5]
 
 
 def test_nothing_is_read_before_it_is_needed():
-    """The messages of a task may be many: they are composed a chunk at a time."""
+    """The rows of a task may be many: they are composed a chunk at a time."""
     read = []
 
-    def messages():
-        for number in range(20_000):
-            read.append(number)
-            yield message(str(number))
+    def batches():
+        for first in range(0, 20_000, 100):
+            read.append(first)
+            yield rows(range(first, first + 100))
 
-    made = chunks(messages())
-    assert len(next(made)) == 4_000
-    assert len(read) < 5_000
+    assert next(chunks(batches(), SIZED)).num_rows == 4_000
+    assert len(read) <= 41

@@ -4,6 +4,7 @@ import json
 import socket
 import uuid
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages import parse_time
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.outgoing import Outgoing, format_time_span, parse_time_span
+from sqlqueue_spark.outgoing import OUTGOING, Outgoing, format_time_span, parse_time_span
 from sqlqueue_spark.send import Columns, Composer
 from tests.support import messages as sent
 
@@ -25,15 +26,27 @@ TYPES = {
 }
 
 
+class Message(NamedTuple):
+    """One message that a row became."""
+
+    message_id: str
+    destination: str
+    row: Outgoing
+
+
 def compose(*rows, types=None, **more):
     """What becomes of rows, given as dictionaries with the same columns."""
     given = {"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing", **more}
     options = SinkOptions.parse({name: value for name, value in given.items() if value is not None})
     schema = pa.schema([(name, {**TYPES, **(types or {})}.get(name, pa.string())) for name in rows[0]])
     batch = pa.RecordBatch.from_pylist(list(rows), schema)
-    return list(
-        Composer(columns=Columns(names={each: each for each in rows[0]}), options=options).compose(batch)
+    (chunk,) = Composer(columns=Columns(names={each: each for each in rows[0]}), options=options).compose(
+        [batch]
     )
+    addresses = {at: address for address, positions in chunk.destinations() for at in positions}
+    made = chunk.rows(range(len(chunk)))
+    assert made.schema == OUTGOING
+    return [Message(chunk.ids[at], addresses[at], Outgoing(**row)) for at, row in enumerate(made.to_pylist())]
 
 
 def headers_of(*rows, **more):

@@ -16,6 +16,7 @@ from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
 from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.dialects import SQLSERVER
 from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.outgoing import outgoing_rows
 from tests.support import recording
 from tests.support.recording import Recorder
 from tests.support.statements import CALLS, EMPTY, FOR_PEOPLE, MESSAGE, NAMES, Action, inserter, outbox, queue
@@ -155,7 +156,7 @@ def test_no_statement_is_given_more_rows_than_would_escalate(recorded):
         lambda c: outbox(c).seen(ids),
         lambda c: outbox(c).add(ids),
         lambda c: outbox(c).add_new(ids),
-        lambda c: inserter(c).insert([MESSAGE] * 5_000),
+        lambda c: inserter(c).insert(outgoing_rows([MESSAGE] * 5_000)),
         lambda c: list(queue(c).lock(scattered)),
         lambda c: queue(c).delete(scattered),
     ]
