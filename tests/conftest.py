@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
@@ -23,6 +24,8 @@ from tests.support import mariadb, versions
 from tests.support.engines import Engine, QueueTable
 from tests.support.outboxes import OutboxDatabase
 from tests.support.postgresql import PostgresEngine, fresh_database
+from tests.support.quick_java import quick_java
+from tests.support.spark_home import spark_home
 from tests.support.sparks import start_spark
 from tests.support.sqlserver import SqlServerEngine, opened
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
@@ -34,6 +37,7 @@ GUARDED_PASSWORD = "open sesame"
 _MISSING = "is missing"
 _numbers = itertools.count(1)
 
+os.environ["SPARK_HOME"] = str(spark_home())
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -167,7 +171,8 @@ def guarded_url(server: EmbeddedServer, database_url: str) -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = start_spark(tmp_path_factory.mktemp("spark"))
+    with mock.patch.dict(os.environ, quick_java()):
+        session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
 
@@ -205,12 +210,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                     item.add_marker(pytest.mark.skip(reason=f"{name} {_MISSING}; {remedy}"))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Counts what was not tested; the head of the report has said which engines are missing."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Counts what was not tested, and says what a server that was given has shown; the head has said which are missing."""
     reasons = [str(each.longrepr) for each in terminalreporter.stats.get("skipped", [])]
     for name in versions.missing_engines():
         count = sum(f"{name} {_MISSING}" in reason for reason in reasons)
         terminalreporter.write_line(f"{name}: MISSING, {count} tests skipped", yellow=True, bold=True)
+    if "sqlserver" in _only(config) - versions.missing_engines().keys():
+        from tests.support import live_report  # which needs the driver's library
+
+        terminalreporter.section("the tests against SQL Server")
+        for line in live_report.lines(terminalreporter.stats):
+            terminalreporter.write_line(line)
 
 
 def _only(config: pytest.Config) -> set[str]:

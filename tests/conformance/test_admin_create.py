@@ -24,6 +24,7 @@ HOSTILE = [
     "DROP TABLE x; --",
     "größe",
 ]
+NEEDED_BY = {"]": "quotes_brackets", "'": "doubles_brackets_only", '"': "doubles_brackets_only"}
 CLASSIC = {
     "postgresql": [
         Column("id", "uuid", False, False),
@@ -67,6 +68,7 @@ def test_a_created_table_is_the_classic_one(engine):
     assert (found.columns, indexed, found.findings) == (CLASSIC[engine.name], INDEXED[engine.name], [])
 
 
+@pytest.mark.needs("keeps_case")
 def test_the_stage_of_an_atomic_pipeline_is_created_once(engine):
     for new in (True, False):
         made = Created(queue=canonical(engine, "Forward.Outgoing"), new=new)
@@ -96,7 +98,9 @@ def test_eight_who_create_the_same_queues_at_once_all_succeed_and_each_queue_is_
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.needs("quotes_brackets")) if "]" in name else name
+        pytest.param(
+            name, marks=[pytest.mark.needs(need) for mark, need in NEEDED_BY.items() if mark in name], id=name
+        )
         for name in HOSTILE
     ],
 )
@@ -111,6 +115,7 @@ def test_a_hostile_name_is_just_an_odd_name(engine, name):
     assert engine.queue(name).count() == 0
 
 
+@pytest.mark.needs("keeps_case")
 def test_instances_get_callback_queues_and_companions_come_along(engine):
     made = admin.create(options(engine), ["Sales"], instances=["A", "B"], companions=["error", "audit"])
     names = ["Sales", "Sales.A", "Sales.B", "error", "audit"]

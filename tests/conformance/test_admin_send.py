@@ -94,7 +94,9 @@ def test_the_columns_of_old_receivers_carry_the_values_of_the_headers(sqlserver)
 
 def test_headers_keep_every_letter_in_a_column_of_one_code_page(sqlserver):
     queue = sqlserver.create_queue()
-    queue.execute("ALTER TABLE {table} ALTER COLUMN Headers varchar(max) NOT NULL")
+    queue.execute(
+        "ALTER TABLE {table} DROP COLUMN Headers; ALTER TABLE {table} ADD Headers varchar(max) NOT NULL"
+    )
     admin.send(
         options(sqlserver), "orders", admin.Draft(message_type=TYPE, headers={"x": "Łódź ☃ \U0001f4e6"})
     )

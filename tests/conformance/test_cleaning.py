@@ -83,6 +83,7 @@ def test_it_forgets_more_than_one_statement_does_and_nothing_that_is_not_dispatc
     assert rows.ids() == {"orphan"}
 
 
+@pytest.mark.needs("numbers_missing_tables")
 def test_one_database_that_cannot_be_cleaned_keeps_no_other_from_it(engine, rows, elsewhere, caplog):
     given = options(engine)
     there = Target.of(options(elsewhere))

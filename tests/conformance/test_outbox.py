@@ -131,7 +131,7 @@ def test_an_optimistic_twin_is_told_that_somebody_was_first(engine, rows):
         assert twin.seen(["a", "b"]) == {"a"}
 
 
-@pytest.mark.needs("numbers_errors")
+@pytest.mark.needs("numbers_lock_timeouts")
 def test_a_twin_that_waits_for_too_long_is_told_so(engine, rows):
     with opened(engine) as (_, outbox), opened(engine, lockTimeout="200ms") as (_, twin):
         outbox.add_new(["a"])
@@ -205,7 +205,7 @@ def test_senders_go_on_while_somebody_cleans(engine, rows):
     assert len(rows.ids()) == 2_400
 
 
-@pytest.mark.needs("numbers_errors")
+@pytest.mark.needs("numbers_missing_tables")
 def test_a_missing_table_is_named_with_its_remedy(engine):
     with opened(engine) as (connection, outbox):
         with connection.transaction():

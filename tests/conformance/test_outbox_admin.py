@@ -203,6 +203,7 @@ def test_what_is_not_dispatched_is_a_finding_and_exit_code_1(engine):
     assert (as_json.exit_code, json.loads(as_json.stdout)["undispatched"]) == (1, 1)
 
 
+@pytest.mark.needs("numbers_missing_tables")
 @pytest.mark.parametrize("command", ["cleanup", "report"])
 def test_a_table_that_is_not_there_is_one_sentence_with_its_remedy(engine, command):
     result = run(engine, command, "Sales")

@@ -17,6 +17,8 @@ from tests.support.forwarding import NAME, forwarding, staged
 from tests.support.messages import message_ids
 from tests.support.sending import batch, ids_in, options, send
 
+pytestmark = pytest.mark.needs("makes_logins")
+
 LIMITED = "limited_login"
 
 

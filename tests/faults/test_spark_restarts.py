@@ -10,6 +10,7 @@ from tests.support.streams import (
     ids_in_delta,
     logged,
     running,
+    start,
     stream,
     to_delta,
     to_each,
@@ -47,7 +48,7 @@ def test_a_query_stopped_in_mid_batch_gives_the_rows_back_and_the_next_run_deliv
     frame = stream(spark, postgresql, queue, maxMessagesPerTrigger=60, claimAhead=claim_ahead)
     writer = to_delta(frame.mapInArrow(wait_in_the_middle, frame.schema), tmp_path)
     queue.insert(100)
-    query = writer.start()
+    query = start(writer)
     eventually(reached.exists)
     eventually(lambda: free(queue) == left_to_others)
     end(query)

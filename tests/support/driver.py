@@ -141,15 +141,18 @@ class Stream:
         return json.loads(self.offsets[batch - 1]) if batch else dict(INITIAL)
 
     def drain(self, *, left: int = 0, survives: type[BaseException] = Crash) -> None:
-        """Run until so many rows are left, starting again after each crash."""
+        """Run until so many rows are left, starting again after each crash; fails after a minute in which nothing moves."""
         deadline = time.monotonic() + 60
         while True:
             try:
                 busy = self.trigger()
             except survives:
                 self.crash(noticed=False)
+                busy = True
+            if busy:  # however slowly: a server may be far away
+                deadline = time.monotonic() + 60
                 continue
-            if not busy and self.table.count() <= left:
+            if self.table.count() <= left:
                 return
             assert time.monotonic() < deadline, f"{self.table.count()} rows are left in the queue."
 

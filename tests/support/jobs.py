@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from tests.support.drivers.death import processes_of
+from tests.support.sparks import delta_jars
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -28,9 +29,17 @@ class Job:
         self.said = folder / f"job-{len(list(folder.glob('job-*.txt')))}.txt"
         self.complained = self.said.with_suffix(".err")
         environment = {**os.environ, "SPARK_CONF_DIR": "conf", "SQLQUEUE_URL": url, "JDK_JAVA_OPTIONS": QUICK}
+        # The demo's test lets spark-submit find Delta's jars by itself, which takes seconds.
+        settings = {
+            "spark.jars.packages": "",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.ui.enabled": "false",
+            **delta_jars(),
+        }
         command = [
-            *(str(Path(sys.executable).parent / "spark-submit"), "--conf", "spark.ui.enabled=false"),
-            *("--conf", "spark.sql.codegen.wholeStage=false", f"jobs/{program}.py"),
+            str(Path(sys.executable).parent / "spark-submit"),
+            *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
+            f"jobs/{program}.py",
             *("--config", f"conf/{program}.toml", "--checkpoint", str(folder / "checkpoint")),
             *map(str, arguments),
         ]

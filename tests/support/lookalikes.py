@@ -22,8 +22,14 @@ class Abilities:
 
     #: A name between brackets may hold one, doubled.
     quotes_brackets: bool = True
-    #: Errors have SQL Server's numbers, a lock timeout 1222.
-    numbers_errors: bool = True
+    #: QUOTENAME doubles closing brackets and nothing else.
+    doubles_brackets_only: bool = True
+    #: The catalogue spells a name as whoever created it did.
+    keeps_case: bool = True
+    #: A table that is not there is error 208.
+    numbers_missing_tables: bool = True
+    #: A lock timeout is error 1222.
+    numbers_lock_timeouts: bool = True
     #: A character of nvarchar counts two bytes.
     measures_utf16: bool = True
     #: READUNCOMMITTED sees rows that are just being sent.
@@ -40,6 +46,10 @@ class Abilities:
     tells_who_holds_locks: bool = True
     #: The catalogue tells how full the pages of a table are.
     tells_used_pages: bool = True
+    #: A login may have a password that no policy checks.
+    makes_logins: bool = True
+    #: There are isolation levels above READ COMMITTED.
+    isolates_more_strictly: bool = True
     #: ALTER DATABASE changes settings.
     alters_databases: bool = True
 
@@ -121,13 +131,33 @@ def _tells_used_pages(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
     return bool(one.execute("SELECT used_pages FROM sys.allocation_units").fetchall())
 
 
+def _makes_logins(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    one.autocommit = True  # it is no part of a transaction
+    name = f"sqlqueue_probe_{os.getpid()}"
+    one.execute(f"CREATE LOGIN {name} WITH PASSWORD = N'open sesame', CHECK_POLICY = OFF")
+    one.execute(f"DROP LOGIN {name}")
+    return True
+
+
+def _isolates_more_strictly(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    for level in ("REPEATABLE READ", "SERIALIZABLE"):
+        one.execute(f"SET TRANSACTION ISOLATION LEVEL {level}")
+    return True
+
+
 def _alters_databases(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
     one.autocommit = True  # it is no part of a transaction
     one.execute("ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130")
     return True
 
 
-def _numbers_errors(one: pyodbc.Connection, other: pyodbc.Connection) -> bool:
+def _numbers_missing_tables(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    with pytest.raises(pyodbc.Error) as caught:
+        one.execute("SELECT Text FROM dbo.missing")
+    return "(208)" in str(caught.value)
+
+
+def _numbers_lock_timeouts(one: pyodbc.Connection, other: pyodbc.Connection) -> bool:
     one.execute("UPDATE dbo.probe SET Text = N'c' WHERE RowVersion = 1")
     other.execute("SET LOCK_TIMEOUT 1")
     with pytest.raises(pyodbc.Error) as caught:
@@ -145,15 +175,29 @@ def _reads_uncommitted(one: pyodbc.Connection, other: pyodbc.Connection) -> bool
     return bool(found.fetchval() == 3)
 
 
+def _doubles_brackets_only(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    found = one.execute("SELECT QUOTENAME(?)", "a]'b\"")
+    return bool(found.fetchval() == "[a]]'b\"]")
+
+
+def _keeps_case(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
+    one.execute("CREATE TABLE dbo.Mixed (n int)")
+    found = one.execute("SELECT name FROM sys.tables WHERE name = N'Mixed'")
+    return bool(found.fetchval() == "Mixed")
+
+
 def _quotes_brackets(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
     one.execute("CREATE TABLE dbo.[a]]b] (n int)")
     return True
 
 
 _PROBES = {
-    "numbers_errors": _numbers_errors,
+    "numbers_missing_tables": _numbers_missing_tables,
+    "numbers_lock_timeouts": _numbers_lock_timeouts,
     "measures_utf16": _measures_utf16,
     "reads_uncommitted": _reads_uncommitted,
+    "doubles_brackets_only": _doubles_brackets_only,
+    "keeps_case": _keeps_case,
     "quotes_brackets": _quotes_brackets,
     "honours_lock_hints": _honours_lock_hints,
     "deletes_through_cte": _deletes_through_cte,
@@ -161,5 +205,7 @@ _PROBES = {
     "describes_indexes": _describes_indexes,
     "tells_who_holds_locks": _tells_who_holds_locks,
     "tells_used_pages": _tells_used_pages,
+    "makes_logins": _makes_logins,
+    "isolates_more_strictly": _isolates_more_strictly,
     "alters_databases": _alters_databases,
 }

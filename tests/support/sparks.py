@@ -25,7 +25,7 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
-        **_jars(),
+        **delta_jars(),
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.session.timeZone": "UTC",
@@ -54,7 +54,7 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
     return session
 
 
-def _jars() -> dict[str, str]:
+def delta_jars() -> dict[str, str]:
     """The setting that brings Delta's jars; once they are there, without asking Ivy, which takes seconds."""
     kept = _JARS.read_text() if _JARS.exists() else ""
     files = [Path(each.removeprefix("file:")) for each in kept.split(",")]

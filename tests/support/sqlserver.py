@@ -10,6 +10,7 @@ from uuid import UUID
 from sqlqueue_spark.connections.odbc import OdbcString, driver_of
 from tests.support.engines import Engine, QueueTable, Session, address_of
 from tests.support.messages import HEADERS, Row
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     import pyodbc
@@ -104,8 +105,10 @@ class SqlServerQueue(QueueTable):
             f"INSERT INTO {self.table} (Id, Recoverable, Expires, Headers, Body) OUTPUT inserted.RowVersion "
             "VALUES (?, 1, ?, ?, CAST(? AS varbinary(max)))"
         )
+        # As a text: a server that is not SQL Server may take a time to the second only.
+        until = None if expires is None else expires.isoformat(timespec="milliseconds")
         with connected(self._url) as connection:
-            row_version = connection.execute(statement, str(id), expires, headers, body).fetchval()
+            row_version = connection.execute(statement, str(id), until, headers, body).fetchval()
             connection.commit()
             return int(row_version)
 
@@ -205,7 +208,10 @@ def fresh_database(server_url: str, name: str) -> Iterator[str]:
             if is_sqlserver(connection):
                 connection.execute(f"ALTER DATABASE {quoted(name)} SET SINGLE_USER WITH ROLLBACK IMMEDIATE")
             else:
-                _kill(connection, f"DB_ID(N'{name}')")
+                number = f"DB_ID(N'{name}')"
+                _kill(connection, number)
+                # A session ends a while after KILL has come back.
+                eventually(lambda: not _sessions(connection, number))
             connection.execute(f"DROP DATABASE {quoted(name)}")
 
 
@@ -216,14 +222,23 @@ def is_sqlserver(connection: "pyodbc.Connection") -> bool:
 
 def _kill(connection: "pyodbc.Connection", database_id: str) -> int:
     """End every other session of a database."""
+    sessions = _sessions(connection, database_id)
+    for session in sessions:
+        try:
+            connection.execute(f"KILL {session}")
+        except connection.Error:
+            if session in _sessions(connection, database_id):
+                raise
+    return len(sessions)
+
+
+def _sessions(connection: "pyodbc.Connection", database_id: str) -> list[int]:
+    """The other sessions of a database."""
     found = connection.execute(
         "SELECT session_id FROM sys.dm_exec_sessions "
         f"WHERE database_id = {database_id} AND session_id <> @@SPID AND is_user_process = 1"
     )
-    sessions = [session for (session,) in found.fetchall()]
-    for session in sessions:
-        connection.execute(f"KILL {session}")
-    return len(sessions)
+    return [session for (session,) in found.fetchall()]
 
 
 def quoted(name: str) -> str:

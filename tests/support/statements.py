@@ -16,7 +16,7 @@ from sqlqueue_spark.dialects import SQLSERVER
 from sqlqueue_spark.inserting import Column, Inserter
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.outbox import OutboxTable
-from sqlqueue_spark.outgoing import Outgoing
+from sqlqueue_spark.outgoing import Outgoing, outgoing_rows
 from sqlqueue_spark.queues import Queue, QueueTable, Waiting
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.rights import Rights
@@ -236,9 +236,9 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("deleted.RowVersion", "i", [[7], [5]])],
         [5, 7],
     ),
-    "insert": (lambda c: inserter(c).insert([MESSAGE]), [Answer("INSERT INTO", changed=1)], 1),
+    "insert": (lambda c: inserter(c).insert(outgoing_rows([MESSAGE])), [Answer("INSERT INTO", changed=1)], 1),
     "clock": (
-        lambda c: inserter(c).insert([MESSAGE._replace(ttl_ms=1_500)]),
+        lambda c: inserter(c).insert(outgoing_rows([MESSAGE._replace(ttl_ms=1_500)])),
         [CLOCK, Answer("INSERT INTO", changed=1)],
         1,
     ),
@@ -275,7 +275,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         Mark(claim="c", run="r", tasks=("t",), destinations=("orders@[dbo]@[shop]",)),
     ),
     "stage_insert": (
-        lambda c: stage(c).add("task", [("orders@[dbo]@[shop]", MESSAGE)]),
+        lambda c: stage(c).add("task", pa.array(["orders@[dbo]@[shop]"]), outgoing_rows([MESSAGE])),
         [Answer("INSERT INTO", changed=1)],
         None,
     ),

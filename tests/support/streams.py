@@ -13,6 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.support.engines import Engine, QueueTable
 from tests.support.waiting import eventually
 
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 Handle = Callable[[DataFrame, int], None]
 
 
@@ -39,9 +40,21 @@ def to_each(frame: DataFrame, folder: Path, handle: Handle) -> DataStreamWriter:
     return frame.writeStream.foreachBatch(handle).option("checkpointLocation", str(folder / "checkpoint"))
 
 
+def start(writer: DataStreamWriter) -> StreamingQuery:
+    """Start a query whose plans Spark interprets: compiling them takes longer than the few rows of a test."""
+    settings = SparkSession.active().conf
+    for name, value in _INTERPRETED.items():
+        settings.set(name, value)
+    try:
+        return writer.start()  # which keeps the settings of now
+    finally:
+        for name in _INTERPRETED:
+            settings.unset(name)
+
+
 def drain(writer: DataStreamWriter, *, within: timedelta = timedelta(seconds=60)) -> StreamingQuery:
     """Run until everything that is there now is done."""
-    query = writer.trigger(availableNow=True).start()
+    query = start(writer.trigger(availableNow=True))
     try:
         assert query.awaitTermination(int(within.total_seconds())), (
             f"not drained within {within}: {query.status}"
@@ -54,7 +67,7 @@ def drain(writer: DataStreamWriter, *, within: timedelta = timedelta(seconds=60)
 @contextmanager
 def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
     """Run on and on; stopped at the end of the block. A query that fails fails the test."""
-    query = writer.start()
+    query = start(writer)
     try:
         yield query
     finally:
