@@ -20,6 +20,7 @@ from sqlqueue_spark.outgoing import (
     REPLY_TO_ADDRESS,
     Outgoing,
     new_ids,
+    new_row_ids,
     uuid_text,
 )
 
@@ -40,7 +41,8 @@ def batch(first: int, count: int, size: int, *, now: datetime, ttl_ms: int | Non
 
     A message below 600 bytes or so is not cut: its headers alone need that.
     """
-    ids = new_ids(3 * count)
+    ids = new_ids(2 * count)
+    row_ids = iter(new_row_ids(count).to_pylist())
     sent = format_time(now)
     messages = []
     for number in range(first, first + count):
@@ -57,7 +59,7 @@ def batch(first: int, count: int, size: int, *, now: datetime, ttl_ms: int | Non
         note = _note(size - len(headers) - len(body))
         messages.append(
             Outgoing(
-                id=next(ids),
+                id=next(row_ids),
                 headers=headers,
                 body=f'{body}"{note}"}}'.encode("ascii"),
                 ttl_ms=ttl_ms,

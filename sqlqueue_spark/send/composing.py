@@ -34,8 +34,8 @@ from sqlqueue_spark.outgoing import (
     content_type,
     format_time_span,
     milliseconds,
-    new_id_column,
     new_id_texts,
+    new_row_ids,
     parse_time_span,
 )
 from sqlqueue_spark.send.chunking import chunks
@@ -225,7 +225,7 @@ def in_order(positions: Sequence[pa.Array], parts: Sequence[_Columns]) -> _Colum
 
 def _row_ids(given: pa.Array) -> pa.Array:
     """The rows' own ids, and new ones where there are none."""
-    new = new_id_column(len(given))
+    new = new_row_ids(len(given))
     if given.null_count == len(given):
         return new
     return pc.coalesce(_each(_row_id, given, new.type), new)

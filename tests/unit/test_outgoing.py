@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,9 +19,9 @@ from sqlqueue_spark.outgoing import (
     content_type,
     expiring,
     fill_in,
-    new_id_column,
     new_id_texts,
     new_ids,
+    new_row_ids,
     outgoing,
     outgoing_rows,
 )
@@ -103,11 +104,26 @@ def test_rows_become_columns_and_none_become_none():
 
 def test_new_ids_are_random_uuids():
     texts = new_id_texts(1_000).to_pylist()
-    as_bytes = [*new_id_column(1_000).to_pylist(), *new_ids(1_000)]
-    made = [uuid.UUID(text) for text in texts] + [uuid.UUID(bytes=each) for each in as_bytes]
+    made = [uuid.UUID(text) for text in texts] + [uuid.UUID(bytes=each) for each in new_ids(1_000)]
     assert [str(each) for each in made[:1_000]] == texts
     assert {(each.version, each.variant) for each in made} == {(4, uuid.RFC_4122)}
-    assert len(set(made)) == 3_000
+    assert len(set(made)) == 2_000
+
+
+def test_new_ids_of_rows_ascend_with_time_and_none_comes_twice():
+    """Two tasks may make theirs within the same millisecond."""
+    before = time.time_ns() // 1_000_000
+    one, other = new_row_ids(10_000).to_pylist(), new_row_ids(10_000).to_pylist()
+    after = time.time_ns() // 1_000_000
+    assert (one, other) == (sorted(one), sorted(other))
+    assert len({*one, *other}) == 20_000
+    made = [uuid.UUID(bytes=each) for each in one]
+    assert {(each.version, each.variant) for each in made} == {(7, uuid.RFC_4122)}
+    moments = sorted({each.int >> 80 for each in made})
+    assert moments == list(range(moments[0], moments[0] + 3))  # 4,096 are counted in each
+    assert before <= moments[0] <= after
+    assert len({each.int & 0xFFFF_FFFF for each in made}) > 9_900  # the end is random
+    assert new_row_ids(0).to_pylist() == []
 
 
 def test_postgresql_gets_the_binary_stream_of_copy():
@@ -166,9 +182,7 @@ def test_messages_of_a_load_have_the_asked_size_once_their_headers_fit():
                 headers["NServiceBus.MessageId"] == headers["NServiceBus.CorrelationId"] == row.correlation_id
             )
             assert json.loads(row.body or b"")["orderId"].startswith("O-")
-            assert {
-                uuid.UUID(bytes=row.id).version,
-                uuid.UUID(headers["NServiceBus.ConversationId"]).version,
-            } == {4}
+            assert uuid.UUID(headers["NServiceBus.ConversationId"]).version == 4
+            assert uuid.UUID(bytes=row.id).version == 7
             assert (row.ttl_ms, row.reply_to) == (3, "Shop.Web")
     assert len({row.id for row in loads.batch(0, 1000, 1, now=NOW)}) == 1000
