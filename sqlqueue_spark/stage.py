@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import pyarrow as pa
@@ -75,7 +75,7 @@ def table_named(stream: str, schema: str) -> Table:
 def create_statements(dialect: Dialect, table: Table) -> list[str]:
     """What creates a stage."""
     names = {"stage": dialect.table(table), "mark": dialect.quote(f"{table.table}_task_idx")}
-    return [dialect.render(each, **names) for each in ("stage_create", "stage_index")]
+    return [dialect.render(each, **names) for each in ("stage_create", "stage_storage", "stage_index")]
 
 
 class Stage:
@@ -106,12 +106,9 @@ class Stage:
         rows = self._connection.execute(self._render("stage_mark"), doing=self._doing)
         return Mark.from_json(rows[0][0]) if rows else None
 
-    def add(self, task: str, destinations: pa.Array, messages: pa.RecordBatch) -> None:
-        """Stage messages (:data:`OUTGOING`), at most :attr:`Database.written` of them.
-
-        :param destinations: the canonical name of each one's.
-        """
-        bound = self._connection.dialect.bind_staged(task, destinations, messages)
+    def add(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> None:
+        """Stage messages (:data:`OUTGOING`) by the canonical names of their destinations, at most :attr:`Database.written`."""
+        bound = self._connection.dialect.bind_staged(task, messages)
         self._connection.modify(self._render("stage_insert"), bound, doing=self._doing)
 
     def seal(self, tasks: Sequence[str], destinations: Sequence[str], *, run: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, NamedTuple
 
@@ -76,8 +76,8 @@ class Dialect(Database):
         """Messages (:data:`OUTGOING`) as the parameters of ``insert``; their times to be received are reckoned already."""
 
     @abstractmethod
-    def bind_staged(self, task: str, destinations: pa.Array, messages: pa.RecordBatch) -> tuple[object, ...]:
-        """Messages as the parameters of ``stage_insert``, each with its destination's name."""
+    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[object, ...]:
+        """Messages as the parameters of ``stage_insert``, by their destinations' names."""
 
     @abstractmethod
     def kind(self, error: DriverError) -> Kind:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -52,6 +53,8 @@ _FOUR_FIELDS = (4).to_bytes(2)
 _SIX_FIELDS = (6).to_bytes(2)
 _SIXTEEN_BYTES = (16).to_bytes(4)
 _EIGHT_BYTES = (8).to_bytes(4)
+# Types by their numbers: https://www.postgresql.org/docs/current/catalog-pg-type.html
+_BYTEA, _TEXT, _TIMESTAMP, _UUID = 17, 25, 1114, 2950
 #: In microseconds since 1970.
 _EPOCH = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
@@ -86,15 +89,13 @@ class PostgreSQL(Dialect):
         return [first for first, _ in runs], [last for _, last in runs]
 
     def bind_messages(self, messages: pa.RecordBatch) -> tuple[object, ...]:
-        return _copied(_FOUR_FIELDS, messages)
+        return _copied(messages)
 
-    def bind_staged(self, task: str, destinations: pa.Array, messages: pa.RecordBatch) -> tuple[object, ...]:
-        named = destinations.dictionary_encode()
-        begins = [
-            _SIX_FIELDS + _field(task.encode()) + _field(name.encode())
-            for name in named.dictionary.to_pylist()
-        ]
-        return _copied(pa.array(begins, pa.binary()).take(named.indices), messages)
+    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[object, ...]:
+        parts: list[bytes | memoryview] = [_COPY_HEADER]
+        for destination, its in messages.items():
+            parts += (_SIX_FIELDS, _field(task.encode()), _field(destination.encode()), *_arrays(its))
+        return *parts, _COPY_END
 
     def bind_texts(self, texts: Sequence[str]) -> object:
         return _array(texts)
@@ -116,18 +117,39 @@ class PostgreSQL(Dialect):
         return _KINDS.get(sqlstate, Kind.OTHER)
 
 
-def _copied(begins: bytes | pa.Array, messages: pa.RecordBatch) -> tuple[object, ...]:
-    """COPY's stream of messages in three parts, each row after the bytes that it begins with.
+def _copied(messages: pa.RecordBatch) -> tuple[object, ...]:
+    """COPY's stream of messages, a row each.
 
     Columns are woven into rows in C: row by row in Python it took longer than the server needs to insert them.
     """
     headers, body = messages["headers"].cast(pa.binary()), messages["body"]
-    rows = pc.binary_join_element_wise(
-        begins, _SIXTEEN_BYTES, messages["id"].cast(pa.binary()), _timestamps(messages["expires"]),
-        _lengths(headers), headers, _lengths(body), body, b"",
-        null_handling="replace", null_replacement=b"",
+    rows = _joined(
+        _FOUR_FIELDS, _SIXTEEN_BYTES, messages["id"].cast(pa.binary()), _timestamps(messages["expires"]),
+        _lengths(headers), headers, _lengths(body), body,
     )  # fmt: skip
-    return _COPY_HEADER, memoryview(rows.buffers()[2]), _COPY_END
+    return _COPY_HEADER, rows, _COPY_END
+
+
+def _arrays(messages: pa.RecordBatch) -> Iterator[bytes | memoryview]:
+    """The columns of messages as four fields of COPY, each an array."""
+    headers, body = messages["headers"].cast(pa.binary()), messages["body"]
+    count = messages.num_rows
+    for type_, elements in (
+        (_UUID, _joined(_SIXTEEN_BYTES, messages["id"].cast(pa.binary()))),
+        (_TIMESTAMP, _joined(_timestamps(messages["expires"]), pa.repeat(b"", count))),
+        (_TEXT, _joined(_lengths(headers), headers)),
+        (_BYTEA, _joined(_lengths(body), body)),
+    ):
+        # how many dimensions, whether any element is NULL (the server sees for itself), type; length, lower bound
+        head = struct.pack(">iiIii", 1, 1, type_, count, 1)
+        yield (len(head) + len(elements)).to_bytes(4) + head
+        yield elements
+
+
+def _joined(*columns: bytes | pa.Array) -> memoryview:
+    """The values of each row one after the other, row after row; bytes are the same in each, and NULL is nothing."""
+    joined = pc.binary_join_element_wise(*columns, b"", null_handling="replace", null_replacement=b"")
+    return memoryview(joined.buffers()[2])
 
 
 def _field(value: bytes) -> bytes:

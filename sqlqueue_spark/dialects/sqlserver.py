@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import ClassVar
 
@@ -99,9 +99,8 @@ class SqlServer(Dialect):
     def bind_messages(self, messages: pa.RecordBatch) -> tuple[object, ...]:
         return (_json(list(_rows(messages))),)
 
-    def bind_staged(self, task: str, destinations: pa.Array, messages: pa.RecordBatch) -> tuple[object, ...]:
-        rows = zip(_rows(messages), destinations.to_pylist(), strict=True)
-        return task, _json([(*row, destination) for row, destination in rows])
+    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[object, ...]:
+        return task, _json([(*row, name) for name, its in messages.items() for row in _rows(its)])
 
     def bind_texts(self, texts: Sequence[str]) -> object:
         return _json(list(texts))

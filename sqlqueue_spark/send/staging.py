@@ -6,14 +6,12 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from sqlqueue_spark import faults
 from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inserting import fitted
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send.composing import Composed, in_order
+from sqlqueue_spark.send.composing import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations
 from sqlqueue_spark.stage import Stage, table_of
 
@@ -38,14 +36,17 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
     with connect(Target.of(options)) as connection:
         found = Stage(connection, table_of(options))
         for chunk in chunks:
-            placed = [
-                (destinations.find(address, lambda _: connection), positions)
-                for address, positions in chunk.destinations()
-            ]
+            placed = _placed(chunk, destinations, connection)
             with connection.transaction():
-                found.add(task, *_fitted(connection, chunk, placed))
+                found.add(
+                    task,
+                    {
+                        to.table.name: fitted(connection, to.columns, chunk.rows(positions))
+                        for to, positions in placed.values()
+                    },
+                )
                 faults.step(faults.ROWS_STAGED)
-            used |= dict.fromkeys(destination.table.name for destination, _ in placed)
+            used |= dict.fromkeys(placed)
             rows += len(chunk)
     return Staged(task=task, destinations=tuple(used), rows=rows)
 
@@ -77,11 +78,13 @@ def check_one_database(options: SinkOptions, destinations: Destinations, address
             )
 
 
-def _fitted(
-    connection: Connection, chunk: Composed, placed: Sequence[tuple[Destination, Sequence[int]]]
-) -> tuple[pa.Array, pa.RecordBatch]:
-    """Each row's destination, and the rows as these can take them, in their order; the clock is asked once for each."""
-    positions = [pa.array(its, pa.int32()) for _, its in placed]
-    names = [pa.repeat(to.table.name, len(its)) for to, its in placed]
-    rows = [fitted(connection, to.columns, chunk.rows(its)) for to, its in placed]
-    return in_order(positions, names), in_order(positions, rows)
+def _placed(
+    chunk: Composed, destinations: Destinations, connection: Connection
+) -> dict[str, tuple[Destination, Sequence[int]]]:
+    """The positions of each destination's messages, by its name; two addresses may mean one table."""
+    placed: dict[str, tuple[Destination, Sequence[int]]] = {}
+    for address, positions in chunk.destinations():
+        to = destinations.find(address, lambda _: connection)
+        _, others = placed.get(to.table.name, (to, ()))
+        placed[to.table.name] = to, sorted([*others, *positions]) if others else positions
+    return placed

@@ -76,8 +76,10 @@ def forwarding(engine: Engine, queue: QueueTable, /, *to: str, **options: str) -
 
 
 def staged(engine: Engine) -> int:
-    """How many rows the stage has, its mark among them."""
-    name = {"postgresql": f'"{STAGE}"', "sqlserver": f"[{STAGE}]"}[engine.name]
-    count = engine.fetch(f"SELECT count(*) FROM {name}")[0][0]
-    assert isinstance(count, int)
-    return count
+    """How many messages the stage has, and its mark counts too."""
+    count = {
+        "postgresql": f"""SELECT coalesce(sum(CASE task WHEN '' THEN 1 ELSE cardinality(ids) END), 0) FROM "{STAGE}\"""",
+        "sqlserver": f"SELECT count(*) FROM [{STAGE}]",
+    }
+    (number,) = engine.fetch(count[engine.name])[0]
+    return int(str(number))

@@ -266,6 +266,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         3,
     ),
     "stage_create": (lambda c: stage(c).create(), [], None),
+    "stage_storage": (lambda c: stage(c).create(), [], None),
     "stage_index": (lambda c: stage(c).create(), [], None),
     "stage_clear": (lambda c: len(stage(c).open("claim")), [], 36),
     "stage_open": (lambda c: len(stage(c).open("claim")), [], 36),
@@ -275,7 +276,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         Mark(claim="c", run="r", tasks=("t",), destinations=("orders@[dbo]@[shop]",)),
     ),
     "stage_insert": (
-        lambda c: stage(c).add("task", pa.array(["orders@[dbo]@[shop]"]), outgoing_rows([MESSAGE])),
+        lambda c: stage(c).add("task", {"orders@[dbo]@[shop]": outgoing_rows([MESSAGE])}),
         [Answer("INSERT INTO", changed=1)],
         None,
     ),

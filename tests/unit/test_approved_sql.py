@@ -31,6 +31,7 @@ UNREADABLE = {
     ("postgresql", "isolation_serializable"),
     ("postgresql", "isolation_snapshot"),
     ("postgresql", "stage_insert"),  # COPY
+    ("postgresql", "stage_storage"),  # where columns are stored
     ("postgresql", "stage_seal"),  # its $1 is taken for the beginning of a quoted text
     ("postgresql", "remedy_autovacuum"),
     ("postgresql", "remedy_numbers"),

@@ -15,7 +15,7 @@ GRANT DELETE ON {queue} TO {user};
 GRANT USAGE ON SCHEMA "shop" TO {user};
 GRANT SELECT ON "shop"."Forward.Outgoing" TO {user};
 GRANT INSERT ON "shop"."Forward.Outgoing" TO {user};
-GRANT UPDATE (headers) ON "shop"."Forward.Outgoing" TO {user};
+GRANT UPDATE (mark) ON "shop"."Forward.Outgoing" TO {user};
 GRANT TRUNCATE ON "shop"."Forward.Outgoing" TO {user};
 GRANT USAGE ON SEQUENCE "shop"."Forward.Outgoing_seq_seq" TO {user};
 """,

@@ -1,9 +1,10 @@
 CREATE TABLE IF NOT EXISTS "public"."billing.Outgoing" (
     task text NOT NULL,
     destination text NOT NULL,
-    id uuid,
-    expires timestamp,
-    headers text NOT NULL,
-    body bytea,
+    ids uuid[],
+    expires timestamp[],
+    headers text[],
+    bodies bytea[],
+    mark text,
     seq bigserial NOT NULL
 )

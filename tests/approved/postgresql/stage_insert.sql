@@ -1,1 +1,1 @@
-COPY "public"."billing.Outgoing" (task, destination, id, expires, headers, body) FROM STDIN (FORMAT binary)
+COPY "public"."billing.Outgoing" (task, destination, ids, expires, headers, bodies) FROM STDIN (FORMAT binary)

@@ -1,1 +1,1 @@
-SELECT headers FROM "public"."billing.Outgoing" WHERE task = '' FOR UPDATE
+SELECT mark FROM "public"."billing.Outgoing" WHERE task = '' FOR UPDATE

@@ -1,5 +1,11 @@
 INSERT INTO "public"."orders" ("Id", "Recoverable", "Expires", "Headers", "Body")
 SELECT "Id", "Recoverable", "Expires", "Headers", "Body"
-FROM "public"."billing.Outgoing"
-WHERE destination = ? AND task = ANY (?::text[]) AND seq > ? AND seq <= ?
-ORDER BY seq
+FROM (
+    SELECT unnest(ids) AS id, unnest(expires) AS expires, unnest(headers) AS headers, unnest(bodies) AS body
+    FROM (
+        SELECT ids, expires, headers, bodies
+        FROM "public"."billing.Outgoing"
+        WHERE destination = ? AND task = ANY (?::text[]) AND seq > ? AND seq <= ?
+        ORDER BY seq
+    ) AS parts
+) AS messages

@@ -1,8 +1,7 @@
 SELECT max(seq)
 FROM (
-    SELECT seq
+    SELECT seq, sum(cardinality(ids)) OVER (ORDER BY seq) AS messages
     FROM "public"."billing.Outgoing"
     WHERE destination = ? AND task = ANY (?::text[]) AND seq > ?
-    ORDER BY seq
-    LIMIT ?
 ) AS next
+WHERE messages <= ?

@@ -1,1 +1,1 @@
-INSERT INTO "public"."billing.Outgoing" (task, destination, headers) VALUES ('', '', ?)
+INSERT INTO "public"."billing.Outgoing" (task, destination, mark) VALUES ('', '', ?)

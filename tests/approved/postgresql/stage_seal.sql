@@ -1,1 +1,1 @@
-UPDATE "public"."billing.Outgoing" SET headers = ? WHERE task = ''
+UPDATE "public"."billing.Outgoing" SET mark = ? WHERE task = ''

@@ -9,5 +9,4 @@ CREATE TABLE [dbo].[billing.Outgoing] (
     Headers nvarchar(max) NOT NULL,
     Body varbinary(max) NULL,
     RowVersion bigint IDENTITY(1,1) NOT NULL
-);
-CREATE CLUSTERED INDEX Index_RowVersion ON [dbo].[billing.Outgoing] (RowVersion)
+)

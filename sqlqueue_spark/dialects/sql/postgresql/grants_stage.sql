@@ -1,8 +1,8 @@
 -- grants_stage.sql · PostgreSQL · for people: all that an atomic pipeline needs of its stage, a right a line
--- Source and sink together, for they are one login. UPDATE locks and seals the mark, which stands in headers.
+-- Source and sink together, for they are one login. UPDATE locks and seals the mark.
 GRANT USAGE ON SCHEMA {schema} TO {user};
 GRANT SELECT ON {stage} TO {user};
 GRANT INSERT ON {stage} TO {user};
-GRANT UPDATE (headers) ON {stage} TO {user};
+GRANT UPDATE (mark) ON {stage} TO {user};
 GRANT TRUNCATE ON {stage} TO {user};
 GRANT USAGE ON SEQUENCE {sequence} TO {user};

@@ -1,7 +1,7 @@
 -- stage_create.sql · SQL Server · creates the table in which an atomic pipeline puts what it sends, until the batch is settled
 -- The caller has looked, under the lock, that it is not there. One row, the mark, has no task: its headers say which
 -- claim the stage belongs to and whose rows count.
--- Clustered, so that a chunk is a range; Latin1_General_BIN2 tells every two names apart.
+-- Latin1_General_BIN2 tells every two names apart.
 CREATE TABLE {stage} (
     Task varchar(36) COLLATE Latin1_General_BIN2 NOT NULL,
     Destination nvarchar(776) COLLATE Latin1_General_BIN2 NOT NULL,
@@ -13,5 +13,4 @@ CREATE TABLE {stage} (
     Headers nvarchar(max) NOT NULL,
     Body varbinary(max) NULL,
     RowVersion bigint IDENTITY(1,1) NOT NULL
-);
-CREATE CLUSTERED INDEX Index_RowVersion ON {stage} (RowVersion)
+)

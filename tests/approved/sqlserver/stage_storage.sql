@@ -1,0 +1,1 @@
+CREATE CLUSTERED INDEX Index_RowVersion ON [dbo].[billing.Outgoing] (RowVersion)
