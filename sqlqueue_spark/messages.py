@@ -30,6 +30,8 @@ COLUMNS = {
 }
 
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+#: Half of such a character, which an escape can name and no text can hold.
+_HALF = re.compile("[\ud800-\udfff]")
 _STRING = {str}
 _TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 
@@ -43,6 +45,8 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
     except (ValueError, RecursionError):
         return None
     if not isinstance(headers, dict) or not set(map(type, headers.values())) <= _STRING:
+        return None
+    if "\\u" in text and any(_HALF.search(each) for member in headers.items() for each in member):
         return None
     return headers
 

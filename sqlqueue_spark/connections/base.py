@@ -97,10 +97,6 @@ class Connection(ABC):
         """Run a statement and return how many rows it changed."""
 
     @abstractmethod
-    def modify_many(self, statement: str, rows: Sequence[Sequence[object]], *, doing: str = "") -> None:
-        """Run a statement once per row of parameters, without waiting for each answer."""
-
-    @abstractmethod
     def commit(self) -> None: ...
 
     @abstractmethod

@@ -63,10 +63,6 @@ class PostgresConnection(Connection):
                     copy.write(part)
             return cursor.rowcount
 
-    def modify_many(self, statement: str, rows: Sequence[Sequence[object]], *, doing: str = "") -> None:
-        with _translated(self.target, doing), self._raw.cursor() as cursor:
-            cursor.executemany(_placeholders(statement), rows)
-
     def commit(self) -> None:
         with _translated(self.target, "committing"):
             self._raw.commit()

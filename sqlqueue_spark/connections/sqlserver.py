@@ -61,10 +61,6 @@ class SqlServerConnection(Connection):
                 count = max(count, int(cursor.rowcount))
             return count
 
-    def modify_many(self, statement: str, rows: Sequence[Sequence[object]], *, doing: str = "") -> None:
-        with _translated(self.target, doing), self._cursor() as cursor:
-            cursor.executemany(statement, rows)
-
     def commit(self) -> None:
         with _translated(self.target, "committing"):
             self._raw.commit()

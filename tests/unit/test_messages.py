@@ -45,6 +45,8 @@ def test_headers_are_a_json_object_of_strings(text, headers):
         "{'a':'b'}",
         "<a/>",
         "NaN",
+        r'{"a":"half a character \udc00"}',
+        r'{"\ud83d":""}',
     ],
 )
 def test_anything_else_is_poison(text):

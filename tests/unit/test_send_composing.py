@@ -214,7 +214,7 @@ def test_a_header_of_a_map_that_is_null_is_not_there():
     assert (headers.get("a"), headers[N + "MessageIntent"], headers["b"]) == (None, "Send", "")
 
 
-@pytest.mark.parametrize("poison", ["not JSON", "[]", '{"a":1}', '{"a":null}', "null"])
+@pytest.mark.parametrize("poison", ["not JSON", "[]", '{"a":1}', '{"a":null}', "null", r'{"a":"\ud800"}'])
 def test_poison_headers_are_refused_with_the_remedy(poison):
     assert refusal({"Body": b"x", "MessageId": "m", "Headers": poison}) == (
         f"The headers of a row are not a JSON object of strings: {poison!r}; filter such rows, or give them "

@@ -127,7 +127,6 @@ def test_a_statement_ends_no_transaction(library, tmp_path):
         opening = recorder.endings()
         connection.execute("SELECT ?", (1,))
         connection.modify("SELECT ?", ("a",))
-        connection.modify_many("SELECT ?", [(1,), (2,)])
         assert recorder.endings() == opening
         connection.commit()
         assert recorder.endings() == [*opening, "commit"]
