@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.quick_java import quick
+from tests.support.quick_java import quick_submit
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).parents[2]
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 def demo(*arguments):
     command = [Path(sys.executable).with_name("sqlqueue"), "demo", *arguments]
     ran = subprocess.run(
-        command, cwd=ROOT, env=os.environ | quick(), capture_output=True, text=True, check=False
+        command, cwd=ROOT, env=os.environ | quick_submit(), capture_output=True, text=True, check=False
     )
     return ran.returncode, ran.stdout if ran.returncode == 0 else ran.stdout + ran.stderr
 

@@ -23,26 +23,27 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Drain:
-    """The program that drains a queue into the Delta table ``folder/delta``."""
+    """The program that drains the queues of several pipelines, each into the Delta table ``folder/<pipeline>/delta``."""
 
     url: str
-    queue: str
     folder: Path
-    sink: str
-    mode: str = "receiveOnly"
 
-    def run(self, orders: Mapping[str, str] = NONE, *, limit: int = 100, within: timedelta = PATIENCE) -> int:
+    def run(
+        self, orders: Mapping[str, str] = NONE, /, *pipelines: str, limit: int = 100, in_turn: bool = False,
+        within: timedelta = PATIENCE,
+    ) -> int:  # fmt: skip
         """Run it to its end; its return code, ``-SIGKILL`` if it was killed. None of its processes is left.
 
         :param limit: most rows of a batch, in slices of at least 40.
+        :param in_turn: one pipeline after the other, instead of all at once.
         """
-        arguments = ["--url", self.url, "--queue", self.queue, "--folder", str(self.folder), "--sink", self.sink,
-                     "--limit", str(limit), "--mode", self.mode]  # fmt: skip
-        return _run("drain", arguments, self.folder, orders, within)
+        arguments = ["--url", self.url, "--folder", str(self.folder), "--limit", str(limit),
+                     *(["--in-turn"] if in_turn else [])]  # fmt: skip
+        return _run("drain", [*arguments, *pipelines], self.folder, orders, within)
 
-    def logged(self, log: str) -> list[int]:
-        """The batches in Spark's ``offsets`` or ``commits`` log."""
-        return _logged(self.folder / "checkpoint", log)
+    def logged(self, pipeline: str, log: str) -> list[int]:
+        """The batches in Spark's ``offsets`` or ``commits`` log of a pipeline."""
+        return _logged(self.folder / pipeline / "checkpoint", log)
 
 
 @dataclass(frozen=True, kw_only=True)

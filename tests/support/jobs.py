@@ -12,12 +12,12 @@ from types import ModuleType
 from typing import TypeVar
 
 from tests.support.drivers.death import processes_of
+from tests.support.quick_java import quick_submit
 from tests.support.sparks import delta_jars
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 LINE = re.compile(r"batch=(\d+) messages=(\d+) rate=\d+/s waiting=(\d+) oldest=(\d+)s")
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # to start quickly rather than to run fast
 LONG = timedelta(seconds=120)
 T = TypeVar("T")
 
@@ -28,11 +28,10 @@ class Job:
     def __init__(self, program: str, url: str, folder: Path, *arguments: object) -> None:
         self.said = folder / f"job-{len(list(folder.glob('job-*.txt')))}.txt"
         self.complained = self.said.with_suffix(".err")
-        environment = {**os.environ, "SPARK_CONF_DIR": "conf", "SQLQUEUE_URL": url, "JDK_JAVA_OPTIONS": QUICK}
+        environment = os.environ | quick_submit() | {"SPARK_CONF_DIR": "conf", "SQLQUEUE_URL": url}
         # The demo's test lets spark-submit find Delta's jars by itself, which takes seconds.
         settings = {
             "spark.jars.packages": "",
-            "spark.sql.codegen.wholeStage": "false",
             "spark.ui.enabled": "false",
             **delta_jars(),
         }

@@ -3,7 +3,8 @@
 A child process gets its orders by its environment (see :func:`orders`), because the steps are reached in
 Spark's own Python processes too. Every step that is reached is noted in a file they share.
 
-Several pipelines of one program can die at once, each at its own step: whoever reaches his waits for the others.
+Several pipelines of one program can die at once, each at its own step: whoever reaches his waits for the others. A process
+whose environment names its pipeline notes its steps as those of that pipeline (see :func:`of`).
 """
 
 import contextlib
@@ -22,6 +23,8 @@ Who = Literal["everything", "this process", "driver"]
 #: A step, and the how manyeth time that it is reached.
 Where = tuple[str, int]
 
+#: The variable that names the pipeline of a process.
+PIPELINE = "SQLQUEUE_TEST_PIPELINE"
 _STEPS = "SQLQUEUE_TEST_STEPS"
 _DEATH = "SQLQUEUE_TEST_DEATH"
 _TOGETHER = "everything together"
@@ -29,31 +32,46 @@ _TOGETHER = "everything together"
 
 def orders(steps: Path, step: str, nth: int, who: Who = "everything") -> dict[str, str]:
     """The environment of a program that dies when it reaches ``step`` for the ``nth`` time."""
-    return _orders(steps, [(step, nth)], who)
+    return each(steps, (step, nth, who))
+
+
+def each(steps: Path, *deaths: tuple[str, int, Who]) -> dict[str, str]:
+    """The environment of a program of which somebody dies at each of these."""
+    return _orders(steps, deaths)
 
 
 def worker_deaths(steps: Path, *where: Where) -> dict[str, str]:
     """The environment of a program of which one process dies at each of these."""
-    return _orders(steps, where, "this process")
+    return _orders(steps, [(*each, "this process") for each in where])
 
 
 def together(steps: Path, *where: Where) -> dict[str, str]:
     """The environment of a program that dies when all of these have been reached; who has reached one waits there."""
-    return _orders(steps, where, _TOGETHER)
+    return _orders(steps, [(*each, _TOGETHER) for each in where])
 
 
-def _orders(steps: Path, where: Sequence[Where], who: str) -> dict[str, str]:
+def of(pipeline: str, step: str) -> str:
+    """A step as one pipeline among others reaches it."""
+    return f"{pipeline}: {step}"
+
+
+def _orders(steps: Path, deaths: Sequence[tuple[str, int, str]]) -> dict[str, str]:
     return {
         "SQLQUEUE_AT_STEP": f"{__name__}:at_step",
         _STEPS: str(steps),
-        _DEATH: "\n".join(f"{step}|{nth}|{who}" for step, nth in where),
+        _DEATH: "\n".join(f"{step}|{nth}|{who}" for step, nth, who in deaths),
     }
 
 
-def at_step(name: str) -> None:
-    """Note the step; die if it is the one. Without orders nothing happens."""
+def at_step(name: str, pipeline: str = "") -> None:
+    """Note the step; die if it is the one. Without orders nothing happens.
+
+    :param pipeline: whose step it is, where the process belongs to several.
+    """
     if _DEATH not in os.environ:
         return
+    if pipeline := pipeline or os.environ.get(PIPELINE, ""):
+        name = of(pipeline, name)
     ordered = [line.split("|") for line in os.environ[_DEATH].splitlines()]
     deaths: dict[str, Callable[[], None]] = {
         "everything": _kill_everything,

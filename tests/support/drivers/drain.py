@@ -1,33 +1,44 @@
-"""Drains a queue into Delta until nothing is left, as a user's own program does.
+"""Drains queues into Delta until nothing is left, as a user's own program does.
 
-The sink is Delta's own (``delta``), or a function called for each batch which writes two tables, each of them
-idempotent by the batch's number (``foreach_batch``); then ``half`` holds the first table.
+A pipeline is called after its queue and by what it is like: its sink is Delta's own (``delta``), also in transaction mode none
+(``none``), or a function called for each batch which writes two tables, each of them idempotent by the batch's number
+(``foreach_batch``); then ``half`` holds the first table. All pipelines run at once, or one after the other.
 """
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.support.drivers.death import at_step
+from sqlqueue_spark.datasource import SqlQueueDataSource
+from tests.support.drivers.death import PIPELINE, at_step
+from tests.support.drivers.pipelines import run
 from tests.support.sparks import start_spark
 
+DELTA, NONE, FOREACH_BATCH = PIPELINES = ("delta", "none", "foreach_batch")
 HALF_WRITTEN = "batch half written"
 WRITTEN = "batch written"
 
 
-def main(url: str, queue: str, folder: Path, sink: str, limit: int, mode: str) -> None:
-    spark = start_spark(folder, master="local[2,4]", events=folder / "events")  # a task is tried four times
+def main(url: str, folder: Path, pipelines: list[str], limit: int, in_turn: bool) -> None:
+    spark = start_spark(folder, master="local[4,4]", events=folder / "events")  # a task is tried four times
+    run([partial(drain, spark, url, folder / name, name, limit) for name in pipelines], in_turn=in_turn)
+    spark.stop()
+
+
+def drain(spark: SparkSession, url: str, folder: Path, name: str, limit: int) -> StreamingQuery:
     rows = (
-        spark.readStream.format("sqlqueue")
+        spark.readStream.format(source_of(spark, name))
         .options(
             url=url,
-            queue=queue,
+            queue=name,
             maxMessagesPerTrigger=limit,
             minMessagesPerPartition=40,
             lockTimeout="20s",
-            transactionMode=mode,
+            transactionMode="none" if name == NONE else "receiveOnly",
         )
         .load()
     )
@@ -37,22 +48,36 @@ def main(url: str, queue: str, folder: Path, sink: str, limit: int, mode: str) -
         for table, step in (("half", HALF_WRITTEN), ("delta", WRITTEN)):
             once = {"txnAppId": f"drain to {table}", "txnVersion": str(number)}
             batch.write.format("delta").mode("append").options(**once).save(str(folder / table))
-            at_step(step)
+            at_step(step, name)
 
-    if sink == "delta":
-        writer = writer.format("delta").option("path", str(folder / "delta"))
-    else:
+    if name == FOREACH_BATCH:
         writer = writer.foreachBatch(write_both)
-    writer.trigger(availableNow=True).start().awaitTermination()
-    spark.stop()
+    else:
+        writer = writer.format("delta").option("path", str(folder / "delta"))
+    return writer.trigger(availableNow=True).start()
+
+
+def source_of(spark: SparkSession, pipeline: str) -> str:
+    """The format of a source that is ours in all but its name, and whose Python processes know their pipeline.
+
+    Their environment is the one that was set when the source was registered; Spark registers ``sqlqueue`` by itself.
+    """
+
+    class Source(SqlQueueDataSource):  # here, so that it travels to the workers by value
+        @classmethod
+        def name(cls) -> str:
+            return f"sqlqueue_{pipeline}"
+
+    spark.sparkContext.environment[PIPELINE] = pipeline
+    spark.dataSource.register(Source)
+    return Source.name()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=sys.modules[__name__].__doc__)
     parser.add_argument("--url", required=True)
-    parser.add_argument("--queue", required=True)
     parser.add_argument("--folder", required=True, type=Path)
     parser.add_argument("--limit", required=True, type=int)
-    parser.add_argument("--sink", required=True, choices=("delta", "foreach_batch"))
-    parser.add_argument("--mode", required=True)
+    parser.add_argument("--in-turn", action="store_true")
+    parser.add_argument("pipelines", nargs="+", choices=PIPELINES)
     main(**vars(parser.parse_args()))

@@ -6,15 +6,15 @@ once, or one after the other.
 
 import argparse
 import sys
-from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.sink import SqlQueueSink
+from tests.support.drivers.pipelines import run
 from tests.support.sparks import start_spark
-from tests.support.waiting import eventually
 
 #: Most rows of a batch, which is one slice and one task.
 LIMIT = 40
@@ -22,19 +22,7 @@ LIMIT = 40
 
 def main(url: str, folder: Path, pipelines: list[str], in_turn: bool) -> None:
     spark = start_spark(folder, master="local[4,4]")  # a task is tried four times
-    queries: list[StreamingQuery] = []
-    for name in pipelines:
-        query = forward(spark, url, folder / name, name)
-        queries.append(query)
-        if in_turn:
-            query.awaitTermination()
-        # Spark gives up a Python process that has not started after ten seconds: one after the other.
-        eventually(
-            lambda query=query: query.status["isDataAvailable"] or not query.isActive,  # type: ignore[misc] # mypy cannot see the default
-            within=timedelta(seconds=90),
-        )
-    for query in queries:
-        query.awaitTermination()
+    run([partial(forward, spark, url, folder / name, name) for name in pipelines], in_turn=in_turn)
     spark.stop()
 
 
