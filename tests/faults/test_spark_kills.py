@@ -13,7 +13,7 @@ from tests.support.drivers.drain import DELTA, FOREACH_BATCH, HALF_WRITTEN, NONE
 from tests.support.messages import row_ids
 
 KILLED, ENDED = -9, 0
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # eight starts of Spark
 
 
 def sent(messages):

@@ -17,7 +17,7 @@ from tests.support.quick_java import quick
 from tests.support.waiting import eventually
 
 _ROOT = Path(__file__).parents[2]
-PATIENCE = timedelta(seconds=150)
+PATIENCE = timedelta(seconds=240)  # three pipelines that start one after the other, on a slow machine
 NONE: Mapping[str, str] = MappingProxyType({})
 
 
