@@ -45,9 +45,9 @@ COMPLETED = frozenset({
 })  # fmt: skip
 
 _VERSION_4 = bytes(each & 0x0F | 0x40 for each in range(256))
+_VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 #: Version 7 has 12 bits to count within a millisecond.
 _COUNTED = 1 << 12
-_VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 
 #: What fits into the columns CorrelationId and ReplyToAddress; a longer value stands in its header only.
 COLUMN_CHARACTERS = 255

@@ -4,8 +4,8 @@ set -euo pipefail
 PATH="$PATH:/usr/sbin:/sbin"
 
 missing=()
-ldconfig -p | grep -q 'libodbc\.so\.2 ' || missing+=(unixodbc)                              # for pyodbc
-command -v "${CC:-cc}" >/dev/null || missing+=(gcc libc6-dev)                               # for tests/support/recording_odbc
+[[ "$(ldconfig -p 2>/dev/null)" == *libodbc.so.2* ]] || missing+=(unixodbc)     # for pyodbc
+command -v "${CC:-cc}" >/dev/null || missing+=(gcc libc6-dev)                   # for tests/support/recording_odbc
 { command -v mariadbd && command -v my_print_defaults; } >/dev/null || missing+=(mariadb-server-core mariadb-client-core)  # no service
 [ "${#missing[@]}" -gt 0 ] || exit 0
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from sqlqueue_spark import queues
 from sqlqueue_spark.addresses import Address, Table, of_endpoint
@@ -21,6 +22,26 @@ class Destination:
     target: Target
     table: QueueTable
     columns: tuple[Column, ...]
+
+
+class Placed(NamedTuple):
+    """Where messages of a chunk go, and their positions in it, which ascend."""
+
+    destination: Destination
+    positions: Sequence[int]
+
+
+def place(addressed: Iterable[tuple[str, Sequence[int]]], find: Callable[[str], Destination]) -> list[Placed]:
+    """The positions of each table's messages, given those of each address; two addresses may mean one table."""
+    tables: dict[tuple[Target, str], Placed] = {}
+    for address, positions in addressed:
+        found = find(address)
+        key = (found.target, found.table.name)
+        if key in tables:
+            tables[key] = Placed(found, sorted([*tables[key].positions, *positions]))
+        else:
+            tables[key] = Placed(found, positions)
+    return list(tables.values())
 
 
 @dataclass

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Self
 
 from sqlqueue_spark import faults
 from sqlqueue_spark.connections import Connection, Target, connect
@@ -23,7 +23,7 @@ from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
 from sqlqueue_spark.outbox import LONGEST_ID, OutboxTable
 from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.send.composing import Composed
-from sqlqueue_spark.send.destinations import Destination, Destinations
+from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 
 log = logging.getLogger(__name__)
 
@@ -34,13 +34,6 @@ class Sent:
 
     sent: int = 0
     repeated: int = 0
-
-
-class _Placed(NamedTuple):
-    """Where messages of a chunk go, and their positions in it."""
-
-    destination: Destination
-    positions: Sequence[int]
 
 
 class Sender:
@@ -79,18 +72,10 @@ class Sender:
                 done.repeated += sum(len(each.positions) for each in placed) - sent
         return done
 
-    def _placed(self, chunk: Composed) -> dict[Target, list[_Placed]]:
+    def _placed(self, chunk: Composed) -> dict[Target, list[Placed]]:
         """The messages of a chunk by database and table."""
-        tables: dict[tuple[Target, str], _Placed] = {}
-        for address, positions in chunk.destinations():
-            found = self._find(address)
-            key = (found.target, found.table.name)
-            if key in tables:  # under another address
-                tables[key] = _Placed(found, sorted([*tables[key].positions, *positions]))
-            else:
-                tables[key] = _Placed(found, positions)
-        databases: dict[Target, list[_Placed]] = {}
-        for placed in tables.values():
+        databases: dict[Target, list[Placed]] = {}
+        for placed in place(chunk.destinations(), self._find):
             databases.setdefault(placed.destination.target, []).append(placed)
         for each in databases.values():  # as all others do, so that nobody waits for another in a circle
             each.sort(key=lambda placed: placed.destination.table.name)
@@ -99,7 +84,7 @@ class Sender:
     def _find(self, address: str) -> Destination:
         return self._destinations.find(address, self._connected)
 
-    def _send(self, target: Target, chunk: Composed, placed: Sequence[_Placed]) -> int:
+    def _send(self, target: Target, chunk: Composed, placed: Sequence[Placed]) -> int:
         """One transaction; how many messages went out."""
         self._committing, self._seen = False, None
         connection = self._connected(target)
@@ -134,7 +119,7 @@ class Sender:
         faults.step(faults.CHUNK_SENT)
         return sent
 
-    def _keyed(self, chunk: Composed, placed: _Placed) -> dict[str, int]:
+    def _keyed(self, chunk: Composed, placed: Placed) -> dict[str, int]:
         """The positions of the messages, each message once, by what the outbox is to know them by, in their order.
 
         That is the message id, where the messages go to the option ``queue``. The same message to another queue is

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sqlqueue_spark import faults
-from sqlqueue_spark.connections import Connection, Target, connect
+from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inserting import fitted
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composing import Composed
-from sqlqueue_spark.send.destinations import Destination, Destinations
+from sqlqueue_spark.send.destinations import Destinations, place
 from sqlqueue_spark.stage import Stage, table_of
 
 
@@ -36,17 +36,17 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
     with connect(Target.of(options)) as connection:
         found = Stage(connection, table_of(options))
         for chunk in chunks:
-            placed = _placed(chunk, destinations, connection)
+            placed = place(
+                chunk.destinations(), lambda address: destinations.find(address, lambda _: connection)
+            )
             with connection.transaction():
-                found.add(
-                    task,
-                    {
-                        to.table.name: fitted(connection, to.columns, chunk.rows(positions))
-                        for to, positions in placed.values()
-                    },
-                )
+                messages = {
+                    to.table.name: fitted(connection, to.columns, chunk.rows(positions))
+                    for to, positions in placed
+                }
+                found.add(task, messages)
                 faults.step(faults.ROWS_STAGED)
-            used |= dict.fromkeys(placed)
+            used |= dict.fromkeys(messages)
             rows += len(chunk)
     return Staged(task=task, destinations=tuple(used), rows=rows)
 
@@ -76,15 +76,3 @@ def check_one_database(options: SinkOptions, destinations: Destinations, address
                 f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive cannot "
                 "reach in one transaction; send to it with receiveOnly and an outbox."
             )
-
-
-def _placed(
-    chunk: Composed, destinations: Destinations, connection: Connection
-) -> dict[str, tuple[Destination, Sequence[int]]]:
-    """The positions of each destination's messages, by its name; two addresses may mean one table."""
-    placed: dict[str, tuple[Destination, Sequence[int]]] = {}
-    for address, positions in chunk.destinations():
-        to = destinations.find(address, lambda _: connection)
-        _, others = placed.get(to.table.name, (to, ()))
-        placed[to.table.name] = to, sorted([*others, *positions]) if others else positions
-    return placed
