@@ -6,6 +6,7 @@ Each function says in a few words what was found. An :class:`ImportError` is a d
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -44,18 +45,28 @@ def odbc(url: str | None) -> str:
     driver = find_driver(installed) if url is None else driver_of(OdbcString.of(url), installed)
     if driver is None:
         return "the one of the data source that the url names"
-    _check(driver, installed)
+    check_opens(driver, installed)
     others = [name for name in installed if name.lower() == "freetds" and not driver.is_freetds]
     return f"{driver.name} ({driver.origin})" + "".join(f"; {name} is there too" for name in others)
 
 
-def _check(driver: Driver, installed: list[str]) -> None:
+def check_opens(driver: Driver, installed: Sequence[str]) -> None:
+    """Refuse a driver that unixODBC would not be able to open.
+
+    :param installed: the names that the driver manager knows.
+    :raises ConfigurationError: it is not there, or misses a library; the message says which.
+    """
     if driver.name in installed:
         return
     if "/" not in driver.name or not Path(driver.name).is_file():
+        remedy = (
+            f"name one that is ({', '.join(installed)})"
+            if installed
+            else "install Microsoft's (pip install 'sqlqueue-spark[mssql]')"
+        )
         raise ConfigurationError(
-            f"The url names the ODBC driver {driver.name!r}, which is not installed; name one of "
-            f"{', '.join(installed) or 'none that are'}, or leave Driver out of the url to have one found."
+            f"The url names the ODBC driver {driver.name!r}, which is not installed; {remedy}, or leave Driver out of the "
+            "url to have one found."
         )
     try:
         ctypes.CDLL(driver.name)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyodbc
 
 from sqlqueue_spark.connections.base import BATCH_BYTES, BATCH_ROWS, Connection, Failure, Reader, Row, Target
+from sqlqueue_spark.connections.drivers import check_opens
 from sqlqueue_spark.connections.odbc import Driver, OdbcString, driver_of
 from sqlqueue_spark.dialects import SQLSERVER, DriverError, Kind
 from sqlqueue_spark.errors import ConfigurationError
@@ -26,6 +27,8 @@ _SHORT_TEXT = 2_000
 # https://learn.microsoft.com/sql/connect/odbc/using-azure-active-directory
 _SQL_COPT_SS_ACCESS_TOKEN = 1256
 _LOGINS = ("UID", "PWD", "Authentication", "Trusted_Connection")
+#: What a driver manager says of a driver that it cannot find, or not open.
+_NO_DRIVER = ("IM002", "IM003", "01000")
 _OFF, _ON = ("no", "false", "optional"), ("yes", "true")
 
 
@@ -134,7 +137,8 @@ def _batch(rows: list[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
 
 def _connect(target: Target) -> pyodbc.Connection:
     text = OdbcString.of(target.url)
-    driver = driver_of(text, pyodbc.drivers())
+    installed = pyodbc.drivers()
+    driver = driver_of(text, installed)
     token = target.token()
     if token is not None:
         _check_only_login(target, text)
@@ -145,9 +149,14 @@ def _connect(target: Target) -> pyodbc.Connection:
         )
     text = text.replaced({"UID": target.user, "PWD": target.password}).completed({"APP": "sqlqueue_spark"})
     with _translated(target, "connecting", connecting=True, token=token):
-        return pyodbc.connect(
-            str(text), autocommit=False, timeout=_CONNECT_SECONDS, attrs_before=_attributes(token)
-        )
+        try:
+            return pyodbc.connect(
+                str(text), autocommit=False, timeout=_CONNECT_SECONDS, attrs_before=_attributes(token)
+            )
+        except pyodbc.Error as error:
+            if driver is not None and error.args[0] in _NO_DRIVER:
+                check_opens(driver, installed)
+            raise
 
 
 def _attributes(token: str | None) -> dict[int, Any]:

@@ -10,11 +10,13 @@ from click.testing import CliRunner
 
 from sqlqueue_spark import doctor
 from sqlqueue_spark.cli import main
+from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.connections import drivers as found
 from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.doctor import Check, State, drivers, machine
 from sqlqueue_spark.doctor.checks import checked
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ConnectionOptions
 from tests.support import recording
 
 SECRET = "hunter2"
@@ -198,19 +200,23 @@ def test_a_missing_library_is_named_with_its_package(monkeypatch):
 
 @loads_pyodbc
 @pytest.mark.parametrize(
+    "look", [found.odbc, lambda url: connect(Target.of(ConnectionOptions.parse({"url": url})))]
+)
+@pytest.mark.parametrize(
     "url,complaint",
     [
         (
-            "Driver={No Such};Server=db",
-            "The url names the ODBC driver 'No Such', which is not installed; name one of",
+            "Driver={No Such};Server=db;PWD=open sesame",
+            "The url names the ODBC driver 'No Such', which is not installed; ",
         ),
-        (f"Driver={__file__};Server=db", f"The ODBC driver {__file__} cannot be loaded ("),
+        (f"Driver={__file__};Server=db;PWD=open sesame", f"The ODBC driver {__file__} cannot be loaded ("),
     ],
 )
-def test_a_driver_that_a_url_names_must_be_there_and_load(url, complaint):
+def test_a_driver_that_a_url_names_must_be_there_and_load(url, complaint, look):
     with pytest.raises(ConfigurationError) as caught:
-        found.odbc(url)
+        look(url)
     assert str(caught.value).startswith(complaint)
+    assert "sesame" not in str(caught.value)
 
 
 @loads_pyodbc
