@@ -151,7 +151,12 @@ class EmbeddedServer:
 
     def _try_launch(self, port: int) -> str:
         """The reason why it did not start, or nothing."""
-        fixed = {"listen_addresses": "127.0.0.1", "port": str(port), "unix_socket_directories": ""}
+        fixed = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(port),
+            "unix_socket_directories": "",
+            "password_encryption": "scram-sha-256",  # as the rule for logins wants it; PostgreSQL 13 would use md5
+        }
         settings = [f"-c {shlex.quote(f'{name}={value}')}" for name, value in (fixed | self.settings).items()]
         logged = self.log.stat().st_size if self.log.exists() else 0
         try:

@@ -350,7 +350,7 @@ def test_times_to_be_received_end_by_the_database_s_clock(postgresql):
     name = postgresql.url.rpartition("/")[2]
     postgresql.execute(
         "CREATE FUNCTION public.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE "
-        "RETURN pg_catalog.statement_timestamp() + interval '3650 days'"
+        "AS $$ SELECT pg_catalog.statement_timestamp() + interval '3650 days' $$"
     )
     postgresql.execute(f'ALTER DATABASE "{name}" SET search_path = public, pg_catalog')
     hours = [timedelta(hours=1), None, timedelta(hours=3)]

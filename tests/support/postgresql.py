@@ -12,6 +12,7 @@ from psycopg import sql
 
 from tests.support.engines import Engine, QueueTable, Session, address_of
 from tests.support.messages import HEADERS, Row
+from tests.support.waiting import eventually
 
 _CREATE = """
 CREATE TABLE {table} (
@@ -145,9 +146,11 @@ class PostgresEngine(Engine):
 
     def cut_connections(self) -> int:
         cut = self.fetch(
-            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+            "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
+        left = f"SELECT pid FROM pg_stat_activity WHERE pid = ANY (ARRAY{[pid for pid, _ in cut]}::int[])"
+        eventually(lambda: not self.fetch(left))
         return len(cut)
 
 
