@@ -16,7 +16,8 @@ from sqlglot.errors import ErrorLevel
 from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.dialects import DIALECTS, OUTBOX_DATABASES
 
-APPROVED = Path(__file__).parent.parent / "approved"
+ROOT = Path(__file__).parents[2]
+APPROVED = ROOT / "tests" / "approved"
 SQL = Path(str(resources.files("sqlqueue_spark.dialects"))) / "sql"
 NAMES = {engine: sorted(path.stem for path in (SQL / engine).glob("*.sql")) for engine in OUTBOX_DATABASES}
 STATEMENTS = [(engine, name) for engine, names in NAMES.items() for name in names]
@@ -101,6 +102,12 @@ def test_the_engines_are_twins():
         "mysql": shared,
         "oracle": shared,
     }
+
+
+def test_what_each_statement_of_sql_server_locks_is_written_down():
+    review = (ROOT / "docs" / "sqlserver-locking.md").read_text(encoding="utf-8")
+    said = [name for name in NAMES["sqlserver"] if OUTBOX_DATABASES["sqlserver"].statement(name)]
+    assert [name for name in said if f"`{name}`" not in review] == []
 
 
 @pytest.mark.parametrize("dialect,name", STATEMENTS)
