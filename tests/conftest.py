@@ -5,12 +5,13 @@ tests are skipped, or fail with ``--require=sqlserver,postgresql``. ``--only=sql
 enough for.
 """
 
+import contextlib
 import itertools
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,7 +28,7 @@ from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.quick_java import quick_java
 from tests.support.spark_home import spark_home
 from tests.support.sparks import start_spark
-from tests.support.sqlserver import SqlServerEngine, opened
+from tests.support.sqlserver import SqlServerEngine, emptied, opened
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
 
 ENGINES = ("postgresql", "sqlserver")
@@ -74,8 +75,26 @@ def postgresql(database_url: str) -> PostgresEngine:
     return PostgresEngine(database_url)
 
 
+@pytest.fixture(scope="session")
+def sqlserver_database() -> Iterator[Callable[[str], str]]:
+    """An empty SQL Server database for a purpose, made once: that takes seconds, and Azure charges for each."""
+    made: dict[str, str] = {}
+    with contextlib.ExitStack() as databases:
+
+        def database(purpose: str) -> str:
+            if purpose in made:
+                return emptied(made[purpose])
+            name = f"sqlqueue_{purpose}_{os.getpid()}"
+            made[purpose] = databases.enter_context(
+                fresh_sqlserver_database(os.environ[versions.SQLSERVER_VARIABLE], name)
+            )
+            return made[purpose]
+
+        yield database
+
+
 @pytest.fixture
-def sqlserver(request: pytest.FixtureRequest) -> Iterator[SqlServerEngine]:
+def sqlserver(request: pytest.FixtureRequest) -> SqlServerEngine:
     """For tests of what only SQL Server has."""
     if "sqlserver" in versions.missing_engines():
         pytest.fail(f"sqlserver is required but missing; {versions.missing_engines()['sqlserver']}")
@@ -83,10 +102,7 @@ def sqlserver(request: pytest.FixtureRequest) -> Iterator[SqlServerEngine]:
 
     for marker in request.node.iter_markers("needs"):
         lookalikes.require(*marker.args)
-    server_url = os.environ[versions.SQLSERVER_VARIABLE]
-    name = f"sqlqueue_test_{os.getpid()}_{next(_numbers)}"
-    with fresh_sqlserver_database(server_url, name) as url:
-        yield SqlServerEngine(url)
+    return SqlServerEngine(request.getfixturevalue("sqlserver_database")("test"))
 
 
 @pytest.fixture(scope="session")
@@ -144,11 +160,10 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 @pytest.fixture
 def elsewhere(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Engine]:
     """A second new database of the same engine."""
-    name = f"sqlqueue_elsewhere_{os.getpid()}_{next(_numbers)}"
     if engine.name == "sqlserver":
-        with fresh_sqlserver_database(os.environ[versions.SQLSERVER_VARIABLE], name) as url:
-            yield SqlServerEngine(url)
+        yield SqlServerEngine(request.getfixturevalue("sqlserver_database")("elsewhere"))
     else:
+        name = f"sqlqueue_elsewhere_{os.getpid()}_{next(_numbers)}"
         running = request.getfixturevalue("server")
         with fresh_database(running.url(), name):
             yield PostgresEngine(running.url(name))

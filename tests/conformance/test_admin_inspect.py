@@ -222,11 +222,15 @@ def test_a_heap_of_dead_pages_is_found_and_its_statement_cures_it(sqlserver):
 @pytest.mark.needs("alters_databases")
 def test_an_old_compatibility_level_is_found(sqlserver):
     sqlserver.create_queue()
+    ((usual,),) = sqlserver.fetch("SELECT compatibility_level FROM sys.databases WHERE database_id = DB_ID()")
     sqlserver.execute("ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 120")
-    (found,) = findings(sqlserver)
-    assert found.remedy_sql == "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130;"
-    follow(sqlserver, found)
-    assert findings(sqlserver) == []
+    try:
+        (found,) = findings(sqlserver)
+        assert found.remedy_sql == "ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130;"
+        follow(sqlserver, found)
+        assert findings(sqlserver) == []
+    finally:
+        sqlserver.execute(f"ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = {usual}")
 
 
 def test_looking_needs_no_right_to_any_row_and_finds_that_there_is_none(postgresql, guarded_url):
