@@ -97,12 +97,13 @@ class SqlServerReader(Reader):
     def batches(
         self, statement: str, parameters: Sequence[int], schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
+        headers, body = (schema.get_field_index(name) for name in ("Headers", "Body"))
         with self._connection.running(statement, parameters, "reading") as cursor:
             rows: list[pyodbc.Row] = []
             held = 0
             for row in cursor:
                 rows.append(row)
-                held += sum(len(value) for value in row if isinstance(value, str | bytes))
+                held += len(row[headers] or "") + len(row[body] or b"")
                 if len(rows) == BATCH_ROWS or held >= BATCH_BYTES:
                     yield _batch(rows, schema)
                     rows, held = [], 0

@@ -133,6 +133,7 @@ def test_a_view_of_the_same_name_is_no_outbox_and_the_refusal_says_so(postgresql
     )
 
 
+@pytest.mark.needs("describes_indexes")
 def test_the_script_for_administrators_creates_the_same_table_any_number_of_times(engine):
     for batch in 2 * outboxes.script(engine.name, "Sales").split("\nGO\n"):
         if batch.strip():
