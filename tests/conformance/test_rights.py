@@ -40,6 +40,7 @@ def limited_url(engine: Engine, request: pytest.FixtureRequest) -> Iterator[str]
         yield str(OdbcString.of(engine.url).replaced({"UID": LIMITED, "PWD": GUARDED_PASSWORD}))
     finally:
         engine.cut_connections()
+        engine.execute(f"DROP USER IF EXISTS {LIMITED}")
         engine.execute(f"DROP LOGIN {LIMITED}")
 
 
