@@ -33,7 +33,7 @@ _OFF, _ON = ("no", "false", "optional"), ("yes", "true")
 
 
 class SqlServerConnection(Connection):
-    """A pyodbc connection, never in autocommit."""
+    """A pyodbc connection, in autocommit only for a reader."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
@@ -76,6 +76,12 @@ class SqlServerConnection(Connection):
         with contextlib.suppress(pyodbc.Error):
             self._raw.close()
 
+    def autocommit(self, wanted: bool) -> None:
+        """Make each statement a transaction of its own, or not; no transaction is open."""
+        if self._raw.autocommit != wanted:  # what changes it is a round trip
+            with _translated(self.target, "changing where transactions end"):
+                self._raw.autocommit = wanted
+
     @contextlib.contextmanager
     def running(self, statement: str, parameters: Sequence[object], doing: str) -> Iterator[pyodbc.Cursor]:
         with _translated(self.target, doing), self._cursor() as cursor:
@@ -97,6 +103,21 @@ class SqlServerReader(Reader):
     def batches(
         self, statement: str, parameters: Sequence[int], schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
+        self._connection.autocommit(True)  # when all rows are there, no commit can fail any more
+        yield from self._batches(statement, parameters, schema)
+
+    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+        self._connection.autocommit(False)
+        taken = list(self._batches(statement, parameters, schema))
+        self._connection.commit()
+        return taken
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _batches(
+        self, statement: str, parameters: Sequence[int], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
         headers, body = (schema.get_field_index(name) for name in ("Headers", "Body"))
         with self._connection.running(statement, parameters, "reading") as cursor:
             rows: list[pyodbc.Row] = []
@@ -111,13 +132,6 @@ class SqlServerReader(Reader):
                 pass
             if rows:
                 yield _batch(rows, schema)
-        self._connection.commit()
-
-    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
-        return list(self.batches(statement, parameters, schema))  # which ends with a commit
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 def connect(target: Target) -> Connection:
@@ -225,6 +239,8 @@ def _translated(
         # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208) (SQLExecDirectW)"
         number = re.search(r"\((\d+)\)\s*\(SQL\w+\)", text)
         kind = SQLSERVER.kind(DriverError(sqlstate, int(number[1]) if number else None, text))
+        if len(error.args) == 1 and "connection" in text and "closed" in text:
+            kind = Kind.CONNECTION_LOST  # in pyodbc's own words: another thread has closed it
         if connecting and kind in (Kind.CONNECTION_LOST, Kind.TIMED_OUT):
             kind = Kind.NOT_REACHED
         given = OdbcString.of(target.url)

@@ -203,6 +203,7 @@ def test_a_row_that_another_consumer_took_before_it_was_read_fails_the_batch(eng
         assert (stream.batches(), queue.count()) == ([[1, 2, 3, 4, 6, 7, 8, 9, 10]], 0)
 
 
+@pytest.mark.needs("numbers_lock_timeouts", "tells_who_holds_locks")
 def test_a_row_that_another_consumer_holds_too_long_after_the_cut_fails_the_stream_and_loses_nothing(
     engine, queue
 ):
@@ -299,6 +300,7 @@ def test_a_recovery_of_rows_that_are_held_on_says_who_holds_them(engine, queue):
         assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
 
 
+@pytest.mark.needs("numbers_lock_timeouts", "tells_who_holds_locks")
 def test_a_second_stream_on_the_checkpoint_of_a_live_one_is_told_who_lives(engine, queue):
     queue.insert(10)
     with (

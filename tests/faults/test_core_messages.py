@@ -95,6 +95,7 @@ def test_a_message_that_all_but_never_expires_is_received(postgresql, written, s
         assert (stream.ids(), queue.count()) == (row_ids(range(3)), 0)
 
 
+@pytest.mark.needs("quotes_brackets")
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_a_queue_of_any_name_is_drained_recovered_and_settled(engine, name):
     queue = engine.create_queue(name, schema="sch]e\"m'a {x} ?")

@@ -7,18 +7,20 @@ The real pyodbc binds them, by way of the real connections, to an ODBC driver th
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
 
 from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
-from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.connections import Target, connect, open_reader
 from sqlqueue_spark.dialects import SQLSERVER
-from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.outgoing import outgoing_rows
+from sqlqueue_spark.receive.slices import SCHEMA
 from tests.support import recording
-from tests.support.recording import Recorder
+from tests.support.recording import Answer, Recorder
 from tests.support.statements import CALLS, EMPTY, FOR_PEOPLE, MESSAGE, NAMES, Action, inserter, outbox, queue
 
 APPROVED = Path(__file__).parent.parent / "approved" / "sqlserver_bindings"
@@ -130,6 +132,26 @@ def test_a_statement_ends_no_transaction(library, tmp_path):
         assert recorder.endings() == opening
         connection.commit()
         assert recorder.endings() == [*opening, "commit"]
+
+
+def test_when_rows_were_read_nothing_is_left_to_commit_and_what_was_taken_is_committed(library, tmp_path):
+    """A commit that is lost behind rows which have all arrived would end the batch for nothing."""
+    recorder = Recorder(library, tmp_path, [Answer("SELECT", "wwwbtwxi", [])])
+    reader = open_reader(Target(url=recorder.url))
+    opening = recorder.endings()
+    wanted = ("SELECT ?, ?", (1, 2), SCHEMA)
+    assert (list(reader.batches(*wanted)), recorder.endings()) == ([], opening)
+    assert (reader.take(*wanted), recorder.endings()) == ([], [*opening, "commit"])
+    assert (list(reader.batches(*wanted)), recorder.endings()) == ([], [*opening, "commit"])
+    reader.close()
+
+
+def test_what_another_thread_has_closed_is_a_lost_connection(library, tmp_path):
+    connection = connect(Target(url=Recorder(library, tmp_path).url))
+    connection.close()
+    for action in (partial(connection.execute, "SELECT 1"), connection.commit, connection.rollback):
+        with pytest.raises(ConnectionLost, match="The connection to nowhere/shop was lost"):
+            action()
 
 
 def test_a_lost_parameter_is_noticed(recorded):
