@@ -94,6 +94,7 @@ def test_eight_who_create_the_same_queues_at_once_all_succeed_and_each_queue_is_
         assert [created.new for created in each].count(True) == 1
 
 
+@pytest.mark.needs("tells_used_pages")
 @pytest.mark.needs("reads_json_as_documented", "deletes_through_cte")
 @pytest.mark.parametrize(
     "name",

@@ -31,6 +31,7 @@ def follow(engine, finding):
             engine.execute(statement)
 
 
+@pytest.mark.needs("tells_used_pages")
 def test_a_classic_table_has_nothing_wrong(engine, queue):
     queue.insert(1000)
     assert findings(engine) == []
@@ -81,7 +82,7 @@ SQLSERVER_VARIANTS = {
 }
 
 
-@pytest.mark.needs("reads_json_as_documented")
+@pytest.mark.needs("reads_json_as_documented", "tells_used_pages")
 @pytest.mark.parametrize("variant", SQLSERVER_VARIANTS.values(), ids=SQLSERVER_VARIANTS.keys())
 def test_a_variant_from_the_field_is_right_on_sql_server_and_can_be_sent_to(sqlserver, variant):
     queue = sqlserver.create_queue()
@@ -125,6 +126,7 @@ def test_a_name_of_55_bytes_leaves_room_for_the_index(postgresql):
     assert findings(postgresql, name) == []
 
 
+@pytest.mark.needs("tells_used_pages")
 @pytest.mark.parametrize("index,column", [("Index_RowVersion", "RowVersion"), ("Index_Expires", "Expires")])
 def test_a_missing_index_is_found_on_sql_server_and_its_statement_cures_it(sqlserver, index, column):
     sqlserver.create_queue().execute(f"DROP INDEX {index} ON {{table}}")

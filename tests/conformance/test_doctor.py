@@ -19,6 +19,7 @@ def way(url, queue="orders", *, role=None, **more):
     return {check.name: (check.state, check.said) for check in made if check.name in STEPS}
 
 
+@pytest.mark.needs("alters_databases")  # else its compatibility level stays what it is
 def test_a_way_that_leads_to_the_queue_is_fine_step_by_step(engine, queue):
     found = way(engine.url)
     assert [state for state, _ in found.values()] == [State.FINE] * 5
@@ -29,6 +30,7 @@ def test_a_way_that_leads_to_the_queue_is_fine_step_by_step(engine, queue):
     assert said["rights"].endswith(" may receive and send")
 
 
+@pytest.mark.needs("alters_databases")  # else its compatibility level stays what it is
 def test_without_a_queue_the_way_ends_at_the_database(engine):
     found = way(engine.url, None)
     assert found["database"][0] is State.FINE

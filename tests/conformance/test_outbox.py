@@ -82,6 +82,7 @@ def test_an_id_that_was_rolled_back_is_new_again(engine, rows):
     assert rows.ids() == {"a"}
 
 
+@pytest.mark.needs("tells_who_holds_locks")
 def test_a_pessimistic_twin_waits_and_then_finds_the_ids_taken(engine, rows):
     with (
         opened(engine) as (connection, outbox),
@@ -98,6 +99,7 @@ def test_a_pessimistic_twin_waits_and_then_finds_the_ids_taken(engine, rows):
     assert rows.ids() == {"a", "b", "c", "d"}
 
 
+@pytest.mark.needs("tells_who_holds_locks")
 def test_a_pessimistic_twin_waits_and_takes_over_when_the_first_rolls_back(engine, rows):
     with (
         opened(engine) as (connection, outbox),
@@ -113,6 +115,7 @@ def test_a_pessimistic_twin_waits_and_takes_over_when_the_first_rolls_back(engin
     assert rows.ids() == {"a"}
 
 
+@pytest.mark.needs("tells_who_holds_locks")
 def test_an_optimistic_twin_is_told_that_somebody_was_first(engine, rows):
     with (
         opened(engine) as (connection, outbox),

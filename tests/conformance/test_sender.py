@@ -418,6 +418,7 @@ def test_an_optimistic_sender_that_its_twin_overtook_sends_only_what_the_twin_ha
     assert sent.ids() == set(message_ids(range(15)))
 
 
+@pytest.mark.needs("tells_who_holds_locks")
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_a_twin_of_a_sender_whose_ids_are_in_waits_and_sends_the_rest(engine, queue, sent, outbox):
     given = options(engine, outbox=outbox)
@@ -435,6 +436,7 @@ def test_a_twin_of_a_sender_whose_ids_are_in_waits_and_sends_the_rest(engine, qu
     assert sent.ids() == set(message_ids(range(15)))
 
 
+@pytest.mark.needs("tells_who_holds_locks")
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_a_twin_of_a_sender_that_dies_sends_everything(engine, queue, sent, outbox):
     """A speculative twin waits for the first attempt's ids; that attempt is killed."""
