@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 )
 
 from sqlqueue_spark.connections import Target
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages import COLUMNS
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
@@ -151,9 +151,16 @@ def _leave_ctrl_c_to_the_program() -> None:
 
 
 def _log_findings(queue: Queue) -> None:
-    """Say once, at the start, what ``sqlqueue inspect`` would find."""
+    """Say once, at the start, what ``sqlqueue inspect`` would find. It is advice, for want of which no stream fails."""
     from sqlqueue_spark.findings import findings
     from sqlqueue_spark.rights import RECEIVER
 
-    for finding in findings(queue.connection, queue.table, RECEIVER):
+    try:
+        found = findings(queue.connection, queue.table, RECEIVER)
+    except TryAgain:
+        raise
+    except SqlQueueError as error:
+        log.warning("not_inspected queue=%s: %s", queue.table.name, error)
+        return
+    for finding in found:
         log.warning("finding queue=%s: %s %s", queue.table.name, finding.message, finding.remedy_sql)

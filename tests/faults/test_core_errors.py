@@ -13,6 +13,7 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, Slice, SliceReader
+from sqlqueue_spark.source import FollowingStreamReader
 from tests.support.driver import streaming
 from tests.support.messages import row_ids
 from tests.support.postgresql import PostgresEngine
@@ -257,3 +258,21 @@ def test_a_password_that_is_not_percent_encoded_is_refused_and_no_part_of_it_sho
         "are percent-encoded, or it goes into the option password)."
     )
     assert "hun" not in everything_said(error, caplog, given)
+
+
+def test_a_stream_begins_though_its_table_cannot_be_inspected(postgresql, guarded_url, caplog):
+    """What inspect would find is advice, and somebody may have closed a part of the catalogue."""
+    queue = postgresql.create_queue()
+    queue.insert(3)
+    queue.execute("GRANT SELECT, UPDATE, DELETE ON {table} TO guarded")
+    postgresql.execute("REVOKE SELECT ON pg_catalog.pg_stat_all_tables FROM PUBLIC")
+    reader = FollowingStreamReader(options(guarded_url))
+    try:
+        start = reader.initialOffset()
+        (part,) = reader.partitions(start, reader.latestOffset())
+        assert sum(batch.num_rows for batch in reader.read(part)) == 3
+    finally:
+        reader.stop()
+    (said,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert said.startswith(f"not_inspected queue={queue.address}")
+    assert "permission denied for view pg_stat_all_tables" in said
