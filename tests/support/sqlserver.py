@@ -42,22 +42,11 @@ _HEX = ", ".join(
     f"SUBSTRING('0123456789abcdef', CAST(number / {16**place} % 16 AS int) + 1, 1)"
     for place in range(7, -1, -1)
 )
-_OBJECTS = (
-    "SELECT s.name, o.name FROM sys.objects AS o JOIN sys.schemas AS s ON s.schema_id = o.schema_id "
-    "WHERE RTRIM(o.type) = ? AND o.is_ms_shipped = 0"
-)
+_TABLES = "SELECT s.name, t.name FROM sys.tables AS t JOIN sys.schemas AS s ON s.schema_id = t.schema_id"
 _SCHEMAS = (
     "SELECT name FROM sys.schemas WHERE name NOT LIKE 'db[_]%' "
     "AND name NOT IN ('dbo', 'guest', 'sys', 'INFORMATION_SCHEMA', 'information_schema_tsql')"
 )
-#: What tests make, as it is called to drop it, and where it is listed, in an order in which it can go.
-_MADE = {
-    "V": ("VIEW", _OBJECTS),
-    "SN": ("SYNONYM", _OBJECTS),
-    "U": ("TABLE", _OBJECTS),  # with its triggers
-    "FN": ("FUNCTION", _OBJECTS),
-    "schemas": ("SCHEMA", _SCHEMAS),
-}
 _OUTPUT = "OUTPUT deleted.Id, deleted.Headers, deleted.Body, deleted.RowVersion, deleted.Expires"
 _TAKE_NEXT = f"""
 WITH message AS (
@@ -232,13 +221,14 @@ def fresh_database(server_url: str, name: str) -> Iterator[str]:
 
 
 def emptied(url: str) -> str:
-    """A database made as good as new: whoever is connected is gone, and so is everything that tests have made; its url."""
+    """A database made as good as new: whoever is connected is gone, and so are the tables and schemas of tests; its url."""
     with connected(url, autocommit=True) as connection:
         _kill(connection, "DB_ID()")
         eventually(lambda: not _sessions(connection, "DB_ID()"))
-        for kind, (what, listed) in _MADE.items():
-            for names in connection.execute(listed, *([kind] if "?" in listed else [])).fetchall():
-                connection.execute(f"DROP {what} {'.'.join(map(quoted, names))}")
+        for schema, table in connection.execute(_TABLES).fetchall():
+            connection.execute(f"DROP TABLE {quoted(schema)}.{quoted(table)}")
+        for (schema,) in connection.execute(_SCHEMAS).fetchall():
+            connection.execute(f"DROP SCHEMA {quoted(schema)}")
     return url
 
 

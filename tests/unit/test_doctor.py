@@ -220,6 +220,26 @@ def test_a_driver_that_a_url_names_must_be_there_and_load(url, complaint, look):
 
 
 @loads_pyodbc
+@pytest.mark.parametrize(
+    "installed,remedy",
+    [
+        ([], "install Microsoft's (pip install 'sqlqueue-spark[mssql]')"),
+        (["FreeTDS", "Other"], "name one that is (FreeTDS, Other)"),
+    ],
+)
+def test_for_a_driver_that_is_not_there_those_that_are_are_named_or_how_to_get_one(
+    monkeypatch, installed, remedy
+):
+    monkeypatch.setattr("pyodbc.drivers", lambda: installed)
+    with pytest.raises(ConfigurationError) as caught:
+        found.odbc("Driver={No Such};Server=db")
+    assert str(caught.value) == (
+        f"The url names the ODBC driver 'No Such', which is not installed; {remedy}, or leave Driver out of the url to have "
+        "one found."
+    )
+
+
+@loads_pyodbc
 def test_a_driver_that_is_found_is_told_with_where_it_comes_from(monkeypatch):
     import pyodbc
 
