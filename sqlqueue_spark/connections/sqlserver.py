@@ -234,13 +234,10 @@ def _translated(
     try:
         yield
     except pyodbc.Error as error:
-        sqlstate = str(error.args[0]) if error.args else None
-        text = str(error.args[1]) if len(error.args) > 1 else str(error)
+        sqlstate, text = error.args if len(error.args) == 2 else (None, str(error))
         # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208) (SQLExecDirectW)"
         number = re.search(r"\((\d+)\)\s*\(SQL\w+\)", text)
         kind = SQLSERVER.kind(DriverError(sqlstate, int(number[1]) if number else None, text))
-        if len(error.args) == 1 and "connection" in text and "closed" in text:
-            kind = Kind.CONNECTION_LOST  # in pyodbc's own words: another thread has closed it
         if connecting and kind in (Kind.CONNECTION_LOST, Kind.TIMED_OUT):
             kind = Kind.NOT_REACHED
         given = OdbcString.of(target.url)

@@ -17,17 +17,23 @@ from sqlqueue_spark.outgoing import uuid_text
 
 URL_SCHEME = "mssql://"
 
-# https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
+# https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors, and those of Azure:
+# https://learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues
 _NUMBERS = {
     64: Kind.CONNECTION_LOST,
-    208: Kind.NO_TABLE,
+    121: Kind.CONNECTION_LOST,
     207: Kind.WRONG_SHAPE,
+    208: Kind.NO_TABLE,
     229: Kind.NO_RIGHT,
     230: Kind.NO_RIGHT,
     233: Kind.CONNECTION_LOST,
     262: Kind.NO_RIGHT,
     596: Kind.CONNECTION_LOST,  # the session was killed
     601: Kind.GAVE_WAY,  # a scan without locks met data that moved
+    615: Kind.NOT_REACHED,  # the database's number changed by a fail-over
+    701: Kind.GAVE_WAY,  # no memory
+    922: Kind.NOT_REACHED,  # the database is being recovered
+    926: Kind.NOT_REACHED,  # its recovery failed, which a managed instance says for a moment while it fails over
     976: Kind.NOT_REACHED,  # the replica that we know is no longer the primary one
     983: Kind.NOT_REACHED,
     1204: Kind.GAVE_WAY,  # no memory for more locks
@@ -38,21 +44,30 @@ _NUMBERS = {
     2627: Kind.DUPLICATE,
     2714: Kind.EXISTS_ALREADY,
     3906: Kind.GAVE_WAY,  # the database is read-only on this replica
-    4060: Kind.NO_DATABASE,
     3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: somebody else has changed the row since
     3961: Kind.GAVE_WAY,  # or the table
+    4060: Kind.NO_DATABASE,
+    4221: Kind.NOT_REACHED,  # a replica that was just started again waits for transactions to end
     6005: Kind.NOT_REACHED,  # the server is being shut down
-    8645: Kind.GAVE_WAY,  # no memory for the statement in time
     8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
+    8645: Kind.GAVE_WAY,  # no memory for the statement in time
     10053: Kind.CONNECTION_LOST,
     10054: Kind.CONNECTION_LOST,
     10060: Kind.NOT_REACHED,
     10928: Kind.GAVE_WAY,
     10929: Kind.GAVE_WAY,
+    10936: Kind.GAVE_WAY,
+    17142: Kind.NOT_REACHED,  # paused
+    17187: Kind.NOT_REACHED,  # not ready yet
+    17188: Kind.NOT_REACHED,  # being shut down
+    18401: Kind.NOT_REACHED,  # being upgraded
     18452: Kind.LOGIN_REFUSED,
     18456: Kind.LOGIN_REFUSED,
+    40143: Kind.CONNECTION_LOST,
+    40166: Kind.CONNECTION_LOST,
     40197: Kind.CONNECTION_LOST,
     40501: Kind.GAVE_WAY,
+    40540: Kind.CONNECTION_LOST,
     40613: Kind.NOT_REACHED,
     49918: Kind.GAVE_WAY,
     49919: Kind.GAVE_WAY,
@@ -111,7 +126,10 @@ class SqlServer(Dialect):
     def kind(self, error: DriverError) -> Kind:
         if error.number in _NUMBERS:
             return _NUMBERS[error.number]
-        state = error.sqlstate or ""
+        if error.sqlstate is None:  # the driver's own words, not the server's
+            closed = "connection" in error.message and "closed" in error.message
+            return Kind.CONNECTION_LOST if closed else Kind.OTHER
+        state = error.sqlstate
         return _STATES.get(state) or _STATES.get(state[:3]) or _STATES.get(state[:2]) or Kind.OTHER
 
 

@@ -147,6 +147,13 @@ def test_a_server_that_has_become_a_standby_is_tried_again(server, postgresql):
         ("HY000", 6005, Kind.NOT_REACHED),
         ("42000", 8645, Kind.GAVE_WAY),
         ("42000", 49918, Kind.GAVE_WAY),
+        ("42000", 40540, Kind.CONNECTION_LOST),
+        ("42000", 4221, Kind.NOT_REACHED),
+        ("42000", 922, Kind.NOT_REACHED),
+        ("28000", 18401, Kind.NOT_REACHED),
+        ("42000", 10936, Kind.GAVE_WAY),
+        ("42000", 701, Kind.GAVE_WAY),
+        (None, None, Kind.OTHER),
         ("42000", 8114, Kind.OTHER),
     ],
 )
