@@ -131,9 +131,12 @@ class Reader(ABC):
 
     @abstractmethod
     def batches(
-        self, statement: str, parameters: Sequence[int], schema: pa.Schema
+        self, statement: str, between: tuple[int, int], schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The rows of a statement, in order, in batches bounded in rows and bytes."""
+        """The rows between two RowVersions, both included, in their order, in batches bounded in rows and bytes.
+
+        :param statement: reads such a range, and takes its ends as parameters.
+        """
 
     @abstractmethod
     def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
@@ -142,6 +145,18 @@ class Reader(ABC):
     @abstractmethod
     def close(self) -> None:
         """End the connection. Never raises."""
+
+
+def under(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch under exactly this schema: what the statement did not ask for is NULL, timestamps are told to be UTC."""
+    return pa.RecordBatch.from_arrays([_column(batch, each) for each in schema], schema=schema)
+
+
+def _column(batch: pa.RecordBatch, wanted: pa.Field) -> pa.Array:
+    if wanted.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, wanted.type)
+    column = batch.column(wanted.name)
+    return column if column.type == wanted.type else column.cast(wanted.type)
 
 
 #: What each kind of failure is to the caller: which error, and its sentence.

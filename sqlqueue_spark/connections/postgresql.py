@@ -17,7 +17,16 @@ from adbc_driver_manager import Error as AdbcError
 from adbc_driver_postgresql import StatementOptions
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from sqlqueue_spark.connections.base import BATCH_BYTES, BATCH_ROWS, Connection, Failure, Reader, Row, Target
+from sqlqueue_spark.connections.base import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    Connection,
+    Failure,
+    Reader,
+    Row,
+    Target,
+    under,
+)
 from sqlqueue_spark.connections.urls import splits_login
 from sqlqueue_spark.dialects import POSTGRESQL, DriverError, Kind
 from sqlqueue_spark.errors import ConfigurationError
@@ -98,8 +107,26 @@ class PostgresReader(Reader):
             cursor.fetchall()
 
     def batches(
-        self, statement: str, parameters: Sequence[int], schema: pa.Schema
+        self, statement: str, between: tuple[int, int], schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
+        yield from self._batches(statement, between, schema)
+
+    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+        # In autocommit the driver does not hear of a commit that fails, and returns rows that are still there.
+        with _translated(self._target, "beginning to take rows"):
+            self._raw.adbc_connection.set_autocommit(False)
+        taken = list(self._batches(statement, parameters, schema))
+        with _translated(self._target, "committing"):
+            self._raw.adbc_connection.set_autocommit(True)
+        return taken
+
+    def close(self) -> None:
+        with contextlib.suppress(AdbcError):
+            self._raw.close()
+
+    def _batches(
+        self, statement: str, parameters: Sequence[int], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
         with _translated(self._target, "reading"), self._raw.cursor() as cursor:
             cursor.adbc_statement.set_options(
                 **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)}
@@ -108,20 +135,7 @@ class PostgresReader(Reader):
             with cursor.fetch_record_batch() as batches:  # an open stream must not outlive its statement
                 for batch in batches:
                     for start in range(0, batch.num_rows, BATCH_ROWS):
-                        yield _as(batch.slice(start, BATCH_ROWS), schema)
-
-    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
-        # In autocommit the driver does not hear of a commit that fails, and returns rows that are still there.
-        with _translated(self._target, "beginning to take rows"):
-            self._raw.adbc_connection.set_autocommit(False)
-        taken = list(self.batches(statement, parameters, schema))
-        with _translated(self._target, "committing"):
-            self._raw.adbc_connection.set_autocommit(True)
-        return taken
-
-    def close(self) -> None:
-        with contextlib.suppress(AdbcError):
-            self._raw.close()
+                        yield under(schema, batch.slice(start, BATCH_ROWS))
 
 
 def connect(target: Target) -> Connection:
@@ -198,15 +212,3 @@ def _placeholders(statement: str) -> LiteralString:
     inside = [part.replace("%", "%%") for part in parts[1::2]]
     woven = [each for pair in zip(outside, [*inside, ""], strict=True) for each in pair][: len(parts)]
     return '"'.join(woven)
-
-
-def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch under exactly our schema: what the statement did not ask for is NULL, timestamps are told to be UTC."""
-    return pa.RecordBatch.from_arrays([_column(batch, field) for field in schema], schema=schema)
-
-
-def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    if field.name not in batch.schema.names:
-        return pa.nulls(batch.num_rows, field.type)
-    column = batch.column(field.name)
-    return column if column.type == field.type else column.cast(field.type)

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import logging
 import re
-import struct
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyodbc
 
-from sqlqueue_spark.connections.base import BATCH_BYTES, BATCH_ROWS, Connection, Failure, Reader, Row, Target
+from sqlqueue_spark.connections.base import BATCH_BYTES, BATCH_ROWS, Connection, Reader, Row, Target
 from sqlqueue_spark.connections.drivers import check_opens
-from sqlqueue_spark.connections.odbc import Driver, OdbcString, driver_of
-from sqlqueue_spark.dialects import SQLSERVER, DriverError, Kind
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.connections.tds import CONNECT_SECONDS, Login, fail, session
+from sqlqueue_spark.dialects import DriverError
 
-log = logging.getLogger(__name__)
-
-_CONNECT_SECONDS = 10
 #: So many characters fit into nvarchar(4000) whatever they are: some count as two.
 _SHORT_TEXT = 2_000
-# https://learn.microsoft.com/sql/connect/odbc/using-azure-active-directory
-_SQL_COPT_SS_ACCESS_TOKEN = 1256
-_LOGINS = ("UID", "PWD", "Authentication", "Trusted_Connection")
 #: What a driver manager says of a driver that it cannot find, or not open.
 _NO_DRIVER = ("IM002", "IM003", "01000")
-_OFF, _ON = ("no", "false", "optional"), ("yes", "true")
 
 
 class SqlServerConnection(Connection):
@@ -40,7 +28,7 @@ class SqlServerConnection(Connection):
         self._raw = _connect(target)
         self._raw.timeout = max(1, int(target.command_timeout.total_seconds()))
         try:
-            self.execute(_session(target))
+            self.execute(session(target))
             self.commit()
         except BaseException:
             self.close()
@@ -94,17 +82,17 @@ class SqlServerConnection(Connection):
         return contextlib.closing(self._raw.cursor())
 
 
-class SqlServerReader(Reader):
-    """Rows over pyodbc, gathered into Arrow: measured faster than the Arrow drivers on ``(max)`` columns."""
+class RowReader(Reader):
+    """Rows over pyodbc, which fetches each value by itself whatever its size, gathered into Arrow."""
 
     def __init__(self, target: Target) -> None:
         self._connection = SqlServerConnection(target)
 
     def batches(
-        self, statement: str, parameters: Sequence[int], schema: pa.Schema
+        self, statement: str, between: tuple[int, int], schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.autocommit(True)  # when all rows are there, no commit can fail any more
-        yield from self._batches(statement, parameters, schema)
+        yield from self._batches(statement, between, schema)
 
     def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
         self._connection.autocommit(False)
@@ -139,7 +127,7 @@ def connect(target: Target) -> Connection:
 
 
 def open_reader(target: Target) -> Reader:
-    return SqlServerReader(target)
+    return RowReader(target)
 
 
 def _batch(rows: list[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
@@ -151,62 +139,18 @@ def _batch(rows: list[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _connect(target: Target) -> pyodbc.Connection:
-    text = OdbcString.of(target.url)
     installed = pyodbc.drivers()
-    driver = driver_of(text, installed)
-    token = target.token()
-    if token is not None:
-        _check_only_login(target, text)
-    if driver is not None:
-        _warn(driver, text)
-        text = text.completed(
-            {"Driver": driver.name, **({} if driver.origin == "named" else driver.defaults)}
-        )
-    text = text.replaced({"UID": target.user, "PWD": target.password}).completed({"APP": "sqlqueue_spark"})
+    login = Login.of(target, installed)
+    token = login.token
     with _translated(target, "connecting", connecting=True, token=token):
         try:
             return pyodbc.connect(
-                str(text), autocommit=False, timeout=_CONNECT_SECONDS, attrs_before=_attributes(token)
+                str(login.text), autocommit=False, timeout=CONNECT_SECONDS, attrs_before=login.attributes
             )
         except pyodbc.Error as error:
-            if driver is not None and error.args[0] in _NO_DRIVER:
-                check_opens(driver, installed)
+            if login.driver is not None and error.args[0] in _NO_DRIVER:
+                check_opens(login.driver, installed)
             raise
-
-
-def _attributes(token: str | None) -> dict[int, Any]:
-    """A token as Microsoft's driver takes it: its UTF-16 after its length."""
-    if token is None:
-        return {}
-    encoded = token.encode("utf-16-le")
-    return {_SQL_COPT_SS_ACCESS_TOKEN: struct.pack(f"<i{len(encoded)}s", len(encoded), encoded)}
-
-
-def _check_only_login(target: Target, text: OdbcString) -> None:
-    """The driver refuses a token beside any other login, in words that name neither."""
-    given = next((name for name in _LOGINS if text.get(name) is not None), "user" if target.user else None)
-    if given is not None:
-        raise ConfigurationError(
-            f"Both a Microsoft Entra token and {given} are given, and only one of them can be the login; drop one."
-        )
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    log.warning("%s", text)
-
-
-def _warn(driver: Driver, text: OdbcString) -> None:
-    """What somebody should know of a connection that works."""
-    if driver.is_freetds:
-        _warn_once(
-            "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better is "
-            "Microsoft's: pip install 'sqlqueue-spark[mssql]'."
-        )
-    if (text.get("Encrypt") or "").lower() in _OFF:
-        _warn_once("The url says Encrypt=no: messages and password cross the network in the clear.")
-    if (text.get("TrustServerCertificate") or "").lower() in _ON:
-        _warn_once("The url says TrustServerCertificate=yes: anybody on the way can pose as the server.")
 
 
 def _type(value: object) -> tuple[int, int, int] | None:
@@ -222,10 +166,6 @@ def _type(value: object) -> tuple[int, int, int] | None:
     return None
 
 
-def _session(target: Target) -> str:
-    return SQLSERVER.with_numbers(SQLSERVER.statement("session"), target.timeouts[:1])
-
-
 @contextlib.contextmanager
 def _translated(
     target: Target, doing: str, *, connecting: bool = False, token: str | None = None
@@ -237,16 +177,5 @@ def _translated(
         sqlstate, text = error.args if len(error.args) == 2 else (None, str(error))
         # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208) (SQLExecDirectW)"
         number = re.search(r"\((\d+)\)\s*\(SQL\w+\)", text)
-        kind = SQLSERVER.kind(DriverError(sqlstate, int(number[1]) if number else None, text))
-        if connecting and kind in (Kind.CONNECTION_LOST, Kind.TIMED_OUT):
-            kind = Kind.NOT_REACHED
-        given = OdbcString.of(target.url)
-        secrets = (target.password, target.access_token, token, given.get("PWD"))
-        Failure(
-            kind=kind,
-            text=re.sub(r"^(\[[^\]]*\]\s*)+", "", text),
-            where=f"{given.get('Server') or '?'}/{given.get('Database') or ''}",
-            user=target.user or given.get("UID") or "",
-            secrets=tuple(each for each in secrets if each),
-            doing=doing,
-        ).raise_from(error)
+        said = DriverError(sqlstate, int(number[1]) if number else None, text)
+        fail(error, said, target, doing, connecting=connecting, token=token)

@@ -109,12 +109,22 @@ def inserter(connection: Connection) -> Inserter:
     return Inserter(connection, QUEUE, COLUMNS)
 
 
-def read(name: str, *numbers: int) -> Action:
+def read(name: str, first: int, last: int) -> Action:
     def action(connection: Connection) -> object:
         reader = open_reader(connection.target)
         statement = queues.read_statement(SQLSERVER, QUEUE, name)
-        schema = SCHEMA.append(pa.field("expired", pa.bool_())) if name == "take" else SCHEMA
-        batches = list(reader.batches(statement, numbers, schema))
+        batches = list(reader.batches(statement, (first, last), SCHEMA))
+        reader.close()
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    return action
+
+
+def take(first: int, last: int, rows: int) -> Action:
+    def action(connection: Connection) -> object:
+        reader = open_reader(connection.target)
+        statement = queues.read_statement(SQLSERVER, QUEUE, "take")
+        batches = reader.take(statement, (first, last, rows), SCHEMA.append(pa.field("expired", pa.bool_())))
         reader.close()
         return [row for batch in batches for row in batch.to_pylist()]
 
@@ -310,7 +320,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [READ],
     ),
     "take": (
-        read("take", 5, 9, 3),
+        take(5, 9, 3),
         [Answer("DELETE FROM batch", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
         [{**READ, "expired": False}],
     ),
