@@ -53,6 +53,8 @@ class QueueTable:
     columns: tuple[str, ...]
     #: The database the table lies in.
     database: str
+    #: That takes no changes here: a readable copy of it, or a standby server.
+    read_only: bool = False
 
 
 def find(connection: Connection, table: Table) -> QueueTable | None:
@@ -62,7 +64,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
     """
     dialect = connection.dialect
     doing = f"looking for {table}"
-    database = connection.execute(dialect.statement("database"), doing=doing)[0][0]
+    database, read_only = connection.execute(dialect.statement("database"), doing=doing)[0]
     if table.catalog is not None and table.catalog != database and dialect.name == "postgresql":
         raise ConfigurationError(
             f"The queue {table} lies in database {table.catalog!r} but the url leads to {database!r}; "
@@ -71,7 +73,14 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
     catalog = table.catalog or database
     names = (table.schema, table.table)
     in_catalog = {"catalog": dialect.quote(catalog)}
-    found = connection.execute(dialect.render("identity", **in_catalog), names, doing=doing)
+    try:
+        found = connection.execute(dialect.render("identity", **in_catalog), names, doing=doing)
+    except QueueError as error:
+        if table.catalog is None:
+            raise
+        raise ConfigurationError(
+            f"The queue {table} lies in database {table.catalog!r}, which is not there ({error}); correct the address."
+        ) from error
     if not found:
         return None
     schema, name, object_id, _ = found[0]
@@ -83,6 +92,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         identity=_identity(found[0]),
         columns=tuple(column[0] for column in columns),
         database=catalog,
+        read_only=bool(read_only),
     )
 
 

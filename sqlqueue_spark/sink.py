@@ -62,7 +62,8 @@ class SqlQueueSink:
         try:
             addresses = _addresses(rows, columns, self._options)
             run = self._patience.retried(
-                lambda: prepare(self._options, self._destinations, addresses), lambda _: self._sent_before
+                lambda: prepare(self._options, self._destinations, addresses, again=self._sent_before),
+                lambda _: self._sent_before,
             )
             self._sent_before = True
             task = _Task(Composer(columns=columns, options=self._options), self._destinations)

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from sqlqueue_spark.connections.base import BATCH_BYTES, BATCH_ROWS, Connection, Reader, Target
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 
-__all__ = ["BATCH_BYTES", "BATCH_ROWS", "Connection", "Reader", "Target", "connect", "open_reader"]
+__all__ = [
+    "BATCH_BYTES",
+    "BATCH_ROWS",
+    "Connection",
+    "Reader",
+    "Target",
+    "connect",
+    "open_reader",
+    "reconnect",
+]
 
 
 def connect(target: Target) -> Connection:
@@ -15,6 +24,17 @@ def connect(target: Target) -> Connection:
     :raises ConnectionLost: no database answers.
     """
     return _driver(target).connect(target)  # type: ignore[no-any-return] # a module chosen by name
+
+
+def reconnect(target: Target) -> Connection:
+    """Open a connection to a database that was reached before: one that fails over refuses logins for a while.
+
+    :raises ConnectionLost: no database answers, or it lets nobody in.
+    """
+    try:
+        return connect(target)
+    except ConfigurationError as error:
+        raise ConnectionLost(str(error)) from error
 
 
 def open_reader(target: Target) -> Reader:

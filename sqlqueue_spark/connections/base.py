@@ -62,6 +62,11 @@ class Target:
     def dialect(self) -> Dialect:
         return dialect_of(self.url)
 
+    @property
+    def by_token(self) -> bool:
+        """Whether a Microsoft Entra token is the login."""
+        return self.access_token is not None or self.access_token_provider is not None
+
     def token(self) -> str | None:
         """A Microsoft Entra token to log in with, as it is now; None where none is wanted.
 
@@ -165,6 +170,21 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
         ConfigurationError,
         "The database at {where} refused the login of user {user}; check user and password.",
     ),
+    Kind.TOKEN_REFUSED: (
+        ConfigurationError,
+        (
+            "The database at {where} refused the Microsoft Entra token ({said}); get a fresh one (accessTokenProvider gets one "
+            "for each connection), and see that the database has a user for it."
+        ),
+    ),
+    Kind.NOT_TRUSTED: (
+        ConfigurationError,
+        (
+            "The certificate of {where} is not trusted ({said}); install the authority that signed it, or correct what the url "
+            "says of it (hostNameInCertificate, trustServerCertificate; sslmode, sslrootcert)."
+        ),
+    ),
+    Kind.WRONG_URL: (ConfigurationError, "The driver does not understand the url ({said}); correct it."),
     Kind.NO_DATABASE: (ConfigurationError, "There is no such database at {where} ({said}); correct the url."),
     Kind.NO_RIGHT: (
         ConfigurationError,

@@ -84,6 +84,8 @@ class ForeignConnection:
             if self.dialect.name == "oracle" and hasattr(cursor, "setinputsizes"):
                 # As plain text a parameter ends at 4,000 bytes.
                 cursor.setinputsizes(*(self._clob(each) for each in parameters))
+            elif any(sizes := [self._nvarchar(each) for each in parameters]):
+                cursor.setinputsizes(sizes)
             cursor.execute(self.dialect.placed(statement, self._paramstyle), tuple(parameters))
             yield cursor
 
@@ -92,6 +94,12 @@ class ForeignConnection:
             # Whatever rows the connection makes for its owner: a scalar row would be taken for a tuple here.
             return self._raw.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
         return self._raw.cursor()
+
+    def _nvarchar(self, parameter: object) -> tuple[int, int, int] | None:
+        """A long text is ntext to pyodbc, which some collations refuse: see the binding of our own connections."""
+        pyodbc = self._driver if self._driver is not None and self._driver.__name__ == "pyodbc" else None
+        long = isinstance(parameter, str) and len(parameter) > 2_000
+        return (pyodbc.SQL_WVARCHAR, 0, 0) if pyodbc and long else None
 
     def _clob(self, parameter: object) -> object:
         long = isinstance(parameter, str) and len(parameter) > 1_000

@@ -102,9 +102,13 @@ class PostgresReader(Reader):
         conninfo = _conninfo(target, target.token())
         with _translated(target, "connecting", connecting=True):
             self._raw = adbc.connect(conninfo, autocommit=True)
-        with _translated(target, "connecting"), self._raw.cursor() as cursor:
-            cursor.execute(_session((target.timeouts[0], 0)))
-            cursor.fetchall()
+        try:
+            with _translated(target, "connecting"), self._raw.cursor() as cursor:
+                cursor.execute(_session((target.timeouts[0], 0)))
+                cursor.fetchall()
+        except BaseException:
+            self.close()
+            raise
 
     def batches(
         self, statement: str, between: tuple[int, int], schema: pa.Schema
@@ -194,6 +198,8 @@ def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iter
             kind = Kind.OTHER
         if connecting and kind is Kind.CONNECTION_LOST:
             kind = Kind.NOT_REACHED
+        elif kind is Kind.LOGIN_REFUSED and target.by_token:
+            kind = Kind.TOKEN_REFUSED
         Failure(
             kind=kind,
             text=str(error),

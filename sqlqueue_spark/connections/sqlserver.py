@@ -16,6 +16,9 @@ from sqlqueue_spark.dialects import DriverError
 
 #: So many characters fit into nvarchar(4000) whatever they are: some count as two.
 _SHORT_TEXT = 2_000
+#: Of no size of its own, which is nvarchar(max).
+_LONG = 0
+_LOGIN_FAILED = 18456
 #: What a driver manager says of a driver that it cannot find, or not open.
 _NO_DRIVER = ("IM002", "IM003", "01000")
 
@@ -26,7 +29,7 @@ class SqlServerConnection(Connection):
     def __init__(self, target: Target) -> None:
         super().__init__(target)
         self._raw = _connect(target)
-        self._raw.timeout = max(1, int(target.command_timeout.total_seconds()))
+        self.streaming(False)
         try:
             self.execute(session(target))
             self.commit()
@@ -64,8 +67,12 @@ class SqlServerConnection(Connection):
         with contextlib.suppress(pyodbc.Error):
             self._raw.close()
 
-    def autocommit(self, wanted: bool) -> None:
-        """Make each statement a transaction of its own, or not; no transaction is open."""
+    def streaming(self, wanted: bool) -> None:
+        """Make each statement a transaction of its own, without a timeout: it runs as long as Spark works on its rows.
+
+        Or not; no transaction is open.
+        """
+        self._raw.timeout = 0 if wanted else max(1, int(self.target.command_timeout.total_seconds()))
         if self._raw.autocommit != wanted:  # what changes it is a round trip
             with _translated(self.target, "changing where transactions end"):
                 self._raw.autocommit = wanted
@@ -91,11 +98,11 @@ class RowReader(Reader):
     def batches(
         self, statement: str, between: tuple[int, int], schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
-        self._connection.autocommit(True)  # when all rows are there, no commit can fail any more
+        self._connection.streaming(True)  # when all rows are there, no commit can fail any more
         yield from self._batches(statement, between, schema)
 
     def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
-        self._connection.autocommit(False)
+        self._connection.streaming(False)
         taken = list(self._batches(statement, parameters, schema))
         self._connection.commit()
         return taken
@@ -154,15 +161,16 @@ def _connect(target: Target) -> pyodbc.Connection:
 
 
 def _type(value: object) -> tuple[int, int, int] | None:
-    """What a parameter is declared as: the same whatever number or short text it is, and else what pyodbc says.
+    """What a parameter is declared as: the same whatever number or text it is, and else what pyodbc says.
 
     pyodbc says int or bigint by the number, and nvarchar of the text's own length; the server would make another plan for
-    each combination (https://github.com/mkleehammer/pyodbc/issues/213). A long text is ntext to it, however long.
+    each combination (https://github.com/mkleehammer/pyodbc/issues/213). A long text is ntext to it, which a database with a
+    collation for supplementary characters or UTF-8 refuses (https://github.com/mkleehammer/pyodbc/issues/835).
     """
     if isinstance(value, int):
         return pyodbc.SQL_BIGINT, 0, 0
-    if isinstance(value, str) and len(value) <= _SHORT_TEXT:
-        return pyodbc.SQL_WVARCHAR, 4_000, 0
+    if isinstance(value, str):
+        return pyodbc.SQL_WVARCHAR, 4_000 if len(value) <= _SHORT_TEXT else _LONG, 0
     return None
 
 
@@ -175,7 +183,10 @@ def _translated(
         yield
     except pyodbc.Error as error:
         sqlstate, text = error.args if len(error.args) == 2 else (None, str(error))
-        # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208) (SQLExecDirectW)"
-        number = re.search(r"\((\d+)\)\s*\(SQL\w+\)", text)
-        said = DriverError(sqlstate, int(number[1]) if number else None, text)
+        # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208) (SQLExecDirectW)", and
+        # of several errors "; " and the next one's brackets, text and number behind the number of the first.
+        numbers = [int(each) for each in re.findall(r"\((\d+)\)(?=\s*\(SQL\w+\)|; \[|$)", text)]
+        # A login that fails says so first, and only then why: the database is not there, or being recovered.
+        telling = [each for each in numbers if each != _LOGIN_FAILED] or numbers
+        said = DriverError(sqlstate, telling[0] if telling else None, text)
         fail(error, said, target, doing, connecting=connecting, token=token)

@@ -86,6 +86,8 @@ def fail(
     kind = SQLSERVER.kind(said)
     if connecting and kind in (Kind.CONNECTION_LOST, Kind.TIMED_OUT):
         kind = Kind.NOT_REACHED
+    elif kind is Kind.LOGIN_REFUSED and target.by_token:
+        kind = Kind.TOKEN_REFUSED
     given = OdbcString.of(target.url)
     secrets = (target.password, target.access_token, token, given.get("PWD"))
     Failure(

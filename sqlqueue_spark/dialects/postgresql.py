@@ -34,7 +34,7 @@ _KINDS = {
     "42P07": Kind.EXISTS_ALREADY,
     "42710": Kind.EXISTS_ALREADY,
     "23505": Kind.DUPLICATE,
-    "25006": Kind.GAVE_WAY,  # read only: the server that we know has become a standby
+    "25006": Kind.CONNECTION_LOST,  # to the primary server: the one that we know is a standby now
     "53300": Kind.NOT_REACHED,
     "55P03": Kind.LOCK_TIMEOUT,
     "57014": Kind.TIMED_OUT,
@@ -111,6 +111,8 @@ class PostgreSQL(Dialect):
                 return Kind.LOGIN_REFUSED
             if 'database "' in message and "does not exist" in message:
                 return Kind.NO_DATABASE
+            if "certificate verify failed" in message or "server certificate for" in message:
+                return Kind.NOT_TRUSTED
             return Kind.CONNECTION_LOST
         if sqlstate.startswith("08"):
             return Kind.CONNECTION_LOST

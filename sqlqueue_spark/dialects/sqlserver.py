@@ -32,10 +32,15 @@ _NUMBERS = {
     601: Kind.GAVE_WAY,  # a scan without locks met data that moved
     615: Kind.NOT_REACHED,  # the database's number changed by a fail-over
     701: Kind.GAVE_WAY,  # no memory
-    922: Kind.NOT_REACHED,  # the database is being recovered
+    911: Kind.NO_DATABASE,
+    916: Kind.NO_RIGHT,  # the login has no user in that database
+    921: Kind.NOT_REACHED,  # the database is not recovered yet
+    922: Kind.NOT_REACHED,  # or just being
     926: Kind.NOT_REACHED,  # its recovery failed, which a managed instance says for a moment while it fails over
+    952: Kind.NOT_REACHED,  # it changes its state just now
     976: Kind.NOT_REACHED,  # the replica that we know is no longer the primary one
     983: Kind.NOT_REACHED,
+    988: Kind.NOT_REACHED,  # too few replicas
     1204: Kind.GAVE_WAY,  # no memory for more locks
     1205: Kind.GAVE_WAY,
     1222: Kind.LOCK_TIMEOUT,
@@ -43,13 +48,15 @@ _NUMBERS = {
     2601: Kind.DUPLICATE,
     2627: Kind.DUPLICATE,
     2714: Kind.EXISTS_ALREADY,
-    3906: Kind.GAVE_WAY,  # the database is read-only on this replica
+    3906: Kind.CONNECTION_LOST,  # to the primary replica: here the database is read-only now
     3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: somebody else has changed the row since
     3961: Kind.GAVE_WAY,  # or the table
     4060: Kind.NO_DATABASE,
     4221: Kind.NOT_REACHED,  # a replica that was just started again waits for transactions to end
     6005: Kind.NOT_REACHED,  # the server is being shut down
     8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
+    7105: Kind.CONNECTION_LOST,  # a read without locks met a large value that moved
+    7886: Kind.CONNECTION_LOST,  # likewise
     8645: Kind.GAVE_WAY,  # no memory for the statement in time
     10053: Kind.CONNECTION_LOST,
     10054: Kind.CONNECTION_LOST,
@@ -60,6 +67,7 @@ _NUMBERS = {
     17142: Kind.NOT_REACHED,  # paused
     17187: Kind.NOT_REACHED,  # not ready yet
     17188: Kind.NOT_REACHED,  # being shut down
+    17809: Kind.NOT_REACHED,  # too many connections
     18401: Kind.NOT_REACHED,  # being upgraded
     18452: Kind.LOGIN_REFUSED,
     18456: Kind.LOGIN_REFUSED,
@@ -68,6 +76,9 @@ _NUMBERS = {
     40197: Kind.CONNECTION_LOST,
     40501: Kind.GAVE_WAY,
     40540: Kind.CONNECTION_LOST,
+    **dict.fromkeys(
+        range(40549, 40554), Kind.CONNECTION_LOST
+    ),  # the session took too long, or too much of something
     40613: Kind.NOT_REACHED,
     49918: Kind.GAVE_WAY,
     49919: Kind.GAVE_WAY,
@@ -129,6 +140,10 @@ class SqlServer(Dialect):
         if error.sqlstate is None:  # the driver's own words, not the server's
             closed = "connection" in error.message and "closed" in error.message
             return Kind.CONNECTION_LOST if closed else Kind.OTHER
+        if "SSL Provider" in error.message and "certificate" in error.message:
+            return Kind.NOT_TRUSTED
+        if "connection string attribute" in error.message:
+            return Kind.WRONG_URL
         state = error.sqlstate
         return _STATES.get(state) or _STATES.get(state[:3]) or _STATES.get(state[:2]) or Kind.OTHER
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from sqlqueue_spark import queues
-from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.connections import Target, connect, reconnect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.patience import Patience
@@ -35,16 +35,11 @@ class Pool:
         with self._lock:
             if self._free:
                 return self._free.pop()
-        try:
-            connection = connect(self._target)
-        except ConfigurationError as error:
-            if not self.opened_before:
-                raise
-            # A database that fails over refuses logins for a while.
-            raise ConnectionLost(str(error)) from error
+        connection = (reconnect if self.opened_before else connect)(self._target)
         try:
             naming = self._options.naming(self._target.dialect)
             queue = queues.get(connection, self._options.queue, naming)
+            self._check_takes_changes(queue)
             if self._on_first_open is not None and not self.opened_before:
                 self._on_first_open(queue)
             connection.rollback()
@@ -53,6 +48,15 @@ class Pool:
             raise
         self.opened_before = True
         return queue
+
+    def _check_takes_changes(self, queue: Queue) -> None:
+        """A readable copy of a database locks nothing for anybody: SQL Server leaves the hints out of account there."""
+        if queue.table.read_only:
+            kind = ConnectionLost if self.opened_before else ConfigurationError
+            raise kind(
+                f"The database of {queue.table.name} is read-only here, so nothing can be received; let the url lead to the "
+                "primary server (the listener of an availability group, without applicationIntent=ReadOnly)."
+            )
 
     def give_back(self, queue: Queue) -> None:
         """Take back a queue whose transaction has ended."""

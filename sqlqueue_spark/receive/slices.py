@@ -14,6 +14,7 @@ from sqlqueue_spark import faults
 from sqlqueue_spark.claims import Runs, balanced, bounded
 from sqlqueue_spark.connections import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
 from sqlqueue_spark.errors import ClaimLost, TryAgain
+from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.receive.claiming import Claimed
 
 SCHEMA = pa.schema(
@@ -119,18 +120,19 @@ class SliceReader:
         return self._batches(part)
 
     def _batches(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        begun = False
-        try:
-            for batch in self._attempt(part):
-                begun = True
-                yield batch
-            return
-        except TryAgain:
-            if begun:
-                raise
-        yield from self._attempt(part)  # a kept connection may have died since its last slice
+        """Until the first rows are there the database is waited for: a kept connection may have died since its last slice."""
 
-    def _attempt(self, part: Slice) -> Iterator[pa.RecordBatch]:
+        def begun() -> tuple[pa.RecordBatch | None, Generator[pa.RecordBatch, None, None]]:
+            batches = self._attempt(part)
+            return next(batches, None), batches
+
+        first, batches = Patience(f"reading {part.queue}").retried(begun)
+        with contextlib.closing(batches):
+            if first is not None:
+                yield first
+            yield from batches
+
+    def _attempt(self, part: Slice) -> Generator[pa.RecordBatch, None, None]:
         reader = _KEPT.take(self._target) or open_reader(self._target)
         try:
             for span in part.rows.spans(_GAP):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
-from sqlqueue_spark.connections import Connection, Target, connect
+from sqlqueue_spark.connections import Connection, Target, connect, reconnect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.outbox import OutboxTable
@@ -14,9 +14,12 @@ from sqlqueue_spark.send.staging import check_one_database
 from sqlqueue_spark.stage import Stage, table_of
 
 
-def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> str:
+def prepare(
+    options: SinkOptions, destinations: Destinations, addresses: Iterable[str], *, again: bool = False
+) -> str:
     """Find the tables that these addresses mean, and the outbox in each of their databases.
 
+    :param again: their databases were reached before, so that one that lets nobody in is waited for.
     :returns: which run of its batch the stage of an atomic pipeline is open for; else nothing.
 
     :raises QueueError: a queue table or an outbox table is missing; the message says which.
@@ -31,7 +34,7 @@ def prepare(options: SinkOptions, destinations: Destinations, addresses: Iterabl
 
         def connected(target: Target) -> Connection:
             if target not in opened:
-                opened[target] = stack.enter_context(connect(target))
+                opened[target] = stack.enter_context((reconnect if again else connect)(target))
                 if options.uses_outbox:
                     _check_outbox(options, opened[target])
             return opened[target]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 from sqlqueue_spark import faults
-from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.connections import Connection, Target, reconnect
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, TryAgain
 from sqlqueue_spark.inserting import fitted
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.send.composing import Composed
 from sqlqueue_spark.send.destinations import Destinations, place
 from sqlqueue_spark.stage import Stage, table_of
@@ -29,38 +31,85 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
     """Stage messages in their order, under a task's name that nothing else has.
 
     Chunks are committed one by one: a task that fails leaves rows that never count and go when the stage is next emptied.
+
+    :raises TryAgain: the database gave way too often, or nobody knows whether a chunk was committed.
     """
     task = str(uuid.uuid4())
     used: dict[str, None] = {}
     rows = 0
-    with connect(Target.of(options)) as connection:
-        found = Stage(connection, table_of(options))
+    with _Stager(options, destinations, task) as stager:
         for chunk in chunks:
-            placed = place(
-                chunk.destinations(), lambda address: destinations.find(address, lambda _: connection)
-            )
-            with connection.transaction():
-                messages = {
-                    to.table.name: fitted(connection, to.columns, chunk.rows(positions))
-                    for to, positions in placed
-                }
-                found.add(task, messages)
-                faults.step(faults.ROWS_STAGED)
-            used |= dict.fromkeys(messages)
+            used |= dict.fromkeys(stager.put(chunk))
             rows += len(chunk)
     return Staged(task=task, destinations=tuple(used), rows=rows)
 
 
 def seal(options: SinkOptions, staged: Iterable[Staged], run: str) -> None:
-    """Say which tasks' rows count: those that Spark has accepted. Errors as :meth:`Stage.seal`."""
+    """Say which tasks' rows count: those that Spark has accepted; saying it again is harmless. Errors as :meth:`Stage.seal`."""
     done = list(staged)
-    with connect(Target.of(options)) as connection, connection.transaction():
-        Stage(connection, table_of(options)).seal(
-            [each.task for each in done],
-            list(dict.fromkeys(name for each in done for name in each.destinations)),
-            run=run,
-        )
+    tasks = [each.task for each in done]
+    names = list(dict.fromkeys(name for each in done for name in each.destinations))
+
+    def sealed() -> None:
+        with reconnect(Target.of(options)) as connection, connection.transaction():
+            Stage(connection, table_of(options)).seal(tasks, names, run=run)
+
+    Patience(f"sealing the stage of {options.sender}").retried(sealed)
     faults.step(faults.STAGE_SEALED)
+
+
+class _Stager:
+    """Puts chunks on the stage over a connection of its own, each in a transaction of its own."""
+
+    def __init__(self, options: SinkOptions, destinations: Destinations, task: str) -> None:
+        self._options = options
+        self._destinations = destinations
+        self._task = task
+        self._connection: Connection | None = None
+        self._committing = False
+        self._patience = Patience(f"staging by {options.sender}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def put(self, chunk: Composed) -> list[str]:
+        """Stage a chunk, again while it is certain that it is not there; the names of the tables it goes to."""
+        return self._patience.retried(
+            lambda: self._put(chunk), lambda _: not self._committing, on_failure=self._failed
+        )
+
+    def _put(self, chunk: Composed) -> list[str]:
+        self._committing = False
+        connection = self._connected()
+        placed = place(
+            chunk.destinations(), lambda address: self._destinations.find(address, lambda _: connection)
+        )
+        with connection.transaction():
+            messages = {
+                to.table.name: fitted(connection, to.columns, chunk.rows(positions))
+                for to, positions in placed
+            }
+            Stage(connection, table_of(self._options)).add(self._task, messages)
+            faults.step(faults.ROWS_STAGED)
+            self._committing = True
+        return list(messages)
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._connection = reconnect(Target.of(self._options))
+        return self._connection
+
+    def _failed(self, error: TryAgain) -> None:
+        if isinstance(error, ConnectionLost):
+            self._close()
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 def check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from sqlqueue_spark import faults, outboxes
 from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions, SourceOptions
 from sqlqueue_spark.outgoing import outgoing, outgoing_rows
 from sqlqueue_spark.receive import Receiver
@@ -453,6 +453,44 @@ def test_a_connection_that_breaks_at_the_settling_commit_sends_the_batch_once(po
         forwarding(PostgresEngine(proxy.url), queue, maxMessagesPerTrigger="20") as stream,
         at_step(faults.DELETED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)),
     ):
+        stream.drain()
+        assert (proxy.cuts, stream.crashes) == (1, 0)
+    assert (ids_in(billing), queue.count(), staged(postgresql)) == (message_ids(range(50)), 0, 0)
+
+
+@pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "commit lost"])
+def test_a_chunk_of_which_nobody_knows_whether_it_is_staged_fails_its_task_and_counts_once(
+    postgresql, deliver
+):
+    """Staged again under the same name it could go out twice."""
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
+    queue.insert(50)
+    with (
+        proxied(postgresql.url) as proxy,
+        forwarding(PostgresEngine(proxy.url), queue, maxMessagesPerTrigger="20") as stream,
+        at_step(faults.ROWS_STAGED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)),
+    ):
+        with pytest.raises(ConnectionLost, match=r"was lost while committing"):
+            stream.drain()
+        stream.crash()
+        stream.drain()
+        assert proxy.cuts == 1
+    assert (ids_in(billing), queue.count(), staged(postgresql)) == (message_ids(range(50)), 0, 0)
+
+
+@pytest.mark.parametrize("word", [b"COPY", b"FROM STDIN", b"SET mark"], ids=["reading", "staging", "sealing"])
+@pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "statement lost"])
+def test_a_connection_that_breaks_while_reading_staging_or_sealing_before_the_commit_is_made_again(
+    postgresql, word, deliver
+):
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
+    queue.insert(50)
+    with (
+        proxied(postgresql.url) as proxy,
+        forwarding(PostgresEngine(proxy.url), queue, maxMessagesPerTrigger="20") as stream,
+    ):
+        assert stream.construct()
+        proxy.cut_at(word, deliver=deliver)
         stream.drain()
         assert (proxy.cuts, stream.crashes) == (1, 0)
     assert (ids_in(billing), queue.count(), staged(postgresql)) == (message_ids(range(50)), 0, 0)

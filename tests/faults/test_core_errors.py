@@ -3,6 +3,7 @@
 import logging
 import socket
 import traceback
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -71,9 +72,15 @@ def test_a_wrong_password_is_said_without_it(guarded_url, caplog, where):
     given = options(url, **more)
     error = failure(given)
     assert type(error) is ConfigurationError
-    assert str(error) == (
+    by_token = (
+        f"The database at {place(url)} refused the Microsoft Entra token (connection failed: connection to server at "
+        f'"127.0.0.1", port {urlsplit(url).port} failed: FATAL:  password authentication failed for user "guarded"); get a '
+        "fresh one (accessTokenProvider gets one for each connection), and see that the database has a user for it."
+    )
+    by_password = (
         f"The database at {place(url)} refused the login of user 'guarded'; check user and password."
     )
+    assert str(error) == (by_token if where == "accessToken" else by_password)
     said = everything_said(error, caplog, given)
     assert [secret for secret in (SECRET, ENCODED, "hunter2") if secret in said] == []
 

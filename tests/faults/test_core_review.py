@@ -1,5 +1,6 @@
 """What a second look at the protocol found: each was a message lost, a message twice, or a stream that stood still."""
 
+import contextlib
 import threading
 from unittest import mock
 
@@ -13,11 +14,14 @@ from sqlqueue_spark.dialects import SQLSERVER, DriverError, Kind
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, QueueError
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.receive import Receiver, SliceReader, slices
 from sqlqueue_spark.receive.held import hold
+from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
 from tests.support.driver import streaming
-from tests.support.messages import row_ids
+from tests.support.messages import message_ids, row_ids
 from tests.support.postgresql import PostgresEngine
+from tests.support.sending import batch, composed, ids_in, options
 from tests.support.waiting import eventually
 
 
@@ -44,6 +48,22 @@ def test_a_connection_that_is_cut_in_the_middle_of_a_slice_is_a_connection_lost(
         engine.cut_connections()
         with pytest.raises(ConnectionLost, match=r"^The connection to \S+ was lost while reading \("):
             list(batches)
+
+
+def test_a_worker_waits_for_a_database_that_is_gone_for_a_moment(server, postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(16)
+    with streaming(postgresql, queue) as stream:
+        assert stream.construct()
+        (part,) = stream.plan()
+        server.stop(immediate=True)
+        back = threading.Timer(0.5, server.start)
+        back.start()
+        read = list(SliceReader(Target.of(stream.options)).read(part))
+        back.join()
+        assert [row_id for rows in read for row_id in rows["Id"].to_pylist()] == [
+            str(each) for each in row_ids(range(16))
+        ]
 
 
 def test_a_stream_that_stops_while_it_claims_ahead_leaves_no_session_behind(postgresql, monkeypatch):
@@ -116,6 +136,31 @@ def test_a_database_that_refuses_logins_while_it_fails_over_is_tried_again(postg
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(10)), 0, 0)
 
 
+@contextlib.contextmanager
+def refusing_logins(engine):
+    """The role of the tests cannot log in for half a second, and its connections are cut."""
+    engine.execute("ALTER ROLE guarded NOLOGIN")
+    engine.cut_connections()
+    back = threading.Timer(0.5, engine.execute, ["ALTER ROLE guarded LOGIN"])
+    back.start()
+    yield
+    back.join()
+
+
+def test_a_sender_waits_for_a_database_that_refuses_logins_while_it_fails_over(postgresql, guarded_url):
+    queue = postgresql.create_queue()
+    postgresql.execute("GRANT INSERT ON orders TO guarded")
+    postgresql.execute("GRANT USAGE ON SEQUENCE orders_seq_seq TO guarded")
+    given = options(PostgresEngine(guarded_url), outbox="none")
+    found = Destinations(given)
+    prepare(given, found, ["orders"])
+    with refusing_logins(postgresql), Sender(given, found) as sender:
+        assert sender.send(composed(given, batch(range(10)))) == Sent(sent=10)
+    with refusing_logins(postgresql):
+        Patience("the test").retried(lambda: prepare(given, Destinations(given), ["orders"], again=True))
+    assert ids_in(queue) == message_ids(range(10))
+
+
 def test_a_server_that_has_become_a_standby_is_tried_again(server, postgresql):
     queue = postgresql.create_queue()
     queue.insert(10)
@@ -143,7 +188,11 @@ def test_a_server_that_has_become_a_standby_is_tried_again(server, postgresql):
         ("HY000", 596, Kind.CONNECTION_LOST),
         ("HY000", 976, Kind.NOT_REACHED),
         ("42000", 1204, Kind.GAVE_WAY),
-        ("25000", 3906, Kind.GAVE_WAY),
+        ("25000", 3906, Kind.CONNECTION_LOST),
+        ("42000", 7105, Kind.CONNECTION_LOST),
+        ("08004", 916, Kind.NO_RIGHT),
+        ("42000", 921, Kind.NOT_REACHED),
+        ("42000", 40550, Kind.CONNECTION_LOST),
         ("HY000", 6005, Kind.NOT_REACHED),
         ("42000", 8645, Kind.GAVE_WAY),
         ("42000", 49918, Kind.GAVE_WAY),

@@ -78,7 +78,7 @@ NOW = "2026-01-02T03:04:05"
 ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 MARK = '{"claim":"c","run":"r","tasks":["t"],"destinations":["orders@[dbo]@[shop]"]}'
 
-DATABASE = Answer("SELECT DB_NAME()", "w", [["shop"]])
+DATABASE = Answer("SELECT DB_NAME()", "wb", [["shop", 0]])
 CLOCK = Answer("SELECT SYSUTCDATETIME()", "t", [[NOW]])
 IDENTITY = Answer("t.create_date", "wwiw", [["dbo", "orders", 77, NOW]])
 TABLE_COLUMNS = Answer("c.is_computed", "wwbb", [[each.name, each.type, 1, 0] for each in COLUMNS])

@@ -11,17 +11,34 @@ from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
+import pyodbc
 import pytest
 
 from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
 from sqlqueue_spark.connections import Target, connect, open_reader
+from sqlqueue_spark.connections.foreign import ForeignConnection
 from sqlqueue_spark.dialects import SQLSERVER
-from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, SqlQueueError
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.outgoing import outgoing_rows
+from sqlqueue_spark.receive.pool import Pool
 from sqlqueue_spark.receive.slices import SCHEMA
 from tests.support import recording
 from tests.support.recording import Answer, Recorder
-from tests.support.statements import CALLS, EMPTY, FOR_PEOPLE, MESSAGE, NAMES, Action, inserter, outbox, queue
+from tests.support.statements import (
+    CALLS,
+    DATABASE,
+    EMPTY,
+    FOR_PEOPLE,
+    IDENTITY,
+    MESSAGE,
+    NAMES,
+    TABLE_COLUMNS,
+    Action,
+    inserter,
+    outbox,
+    queue,
+)
 
 APPROVED = Path(__file__).parent.parent / "approved" / "sqlserver_bindings"
 
@@ -104,9 +121,9 @@ def test_parameters_are_as_many_as_placeholders_and_of_types_that_never_vary(nam
         ("", "nvarchar(4000) from SQL_C_WCHAR"),
         ("주" * 2_000, "nvarchar(4000) from SQL_C_WCHAR"),
         ("\N{GRINNING FACE}" * 2_000, "nvarchar(4000) from SQL_C_WCHAR, in pieces"),
-        ("주" * 2_001, "ntext from SQL_C_WCHAR, in pieces"),
-        ("주" * 4_001, "ntext from SQL_C_WCHAR, in pieces"),
-        ("주" * 1_000_000, "ntext from SQL_C_WCHAR, in pieces"),
+        ("주" * 2_001, "nvarchar(max) from SQL_C_WCHAR, in pieces"),
+        ("주" * 4_001, "nvarchar(max) from SQL_C_WCHAR, in pieces"),
+        ("주" * 1_000_000, "nvarchar(max) from SQL_C_WCHAR, in pieces"),
     ],
     ids=lambda each: f"{len(each)}",
 )
@@ -114,6 +131,18 @@ def test_a_text_is_of_one_of_two_types_and_arrives_whole(text, expected, recorde
     _, (_, execution) = recorded(lambda c: c.execute("SELECT CAST(? AS nvarchar(max))", (text,)))
     (bound,) = execution.bound
     assert (bound.value == text, str(bound).partition(" = ")[0]) == (True, expected)
+
+
+def test_a_long_text_on_somebody_elses_connection_is_no_ntext_either(library, tmp_path):
+    recorder = Recorder(library, tmp_path)
+    raw = pyodbc.connect(recorder.url, autocommit=False)
+    ForeignConnection(raw).execute("SELECT CAST(? AS nvarchar(max)), CAST(? AS bigint)", ("주" * 2_001, 7))
+    raw.close()
+    (execution,) = recorder.executions()
+    assert [(each.sql_type, each.value) for each in execution.bound] == [
+        ("nvarchar(max)", "주" * 2_001),
+        ("int", 7),
+    ]
 
 
 @pytest.mark.parametrize("number", [LOWEST, -1, 0, 1 << 31, HIGHEST])
@@ -152,6 +181,22 @@ def test_what_another_thread_has_closed_is_a_lost_connection(library, tmp_path):
     for action in (partial(connection.execute, "SELECT 1"), connection.commit, connection.rollback):
         with pytest.raises(ConnectionLost, match="The connection to nowhere/shop was lost"):
             action()
+
+
+def test_from_a_copy_that_takes_no_changes_nothing_is_received(library, tmp_path):
+    """SQL Server leaves out of account there that rows are to be locked, so a claim would hold nothing."""
+    copy = Answer(DATABASE.part, DATABASE.types, [["shop", 1]])
+    recorder = Recorder(library, tmp_path, [copy, IDENTITY, TABLE_COLUMNS])
+    pool = Pool(SourceOptions.parse({"url": recorder.url, "queue": "orders"}), None)
+    sentence = (
+        "The database of orders@[dbo]@[shop] is read-only here, so nothing can be received; let the url lead to the primary "
+        "server (the listener of an availability group, without applicationIntent=ReadOnly)."
+    )
+    for reached_before, kind in ((False, ConfigurationError), (True, ConnectionLost)):
+        pool.opened_before = reached_before
+        with pytest.raises(kind) as caught:
+            pool.borrow()
+        assert str(caught.value) == sentence
 
 
 def test_a_lost_parameter_is_noticed(recorded):

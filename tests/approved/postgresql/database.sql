@@ -1,1 +1,1 @@
-SELECT current_database()::text
+SELECT current_database()::text, pg_is_in_recovery()

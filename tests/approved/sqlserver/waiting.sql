@@ -1,5 +1,6 @@
 SELECT TOP (1) (SELECT MAX(RowVersion) FROM [dbo].[orders] WITH (READUNCOMMITTED)) - q.RowVersion + 1,
        CAST(q.Headers AS nvarchar(max)), SYSUTCDATETIME()
-FROM [dbo].[orders] AS q WITH (READUNCOMMITTED)
+FROM [dbo].[orders] AS q WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
 WHERE q.RowVersion > ?
 ORDER BY q.RowVersion
+OPTION (FAST 1)

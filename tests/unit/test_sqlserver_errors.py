@@ -1,0 +1,117 @@
+"""What SQL Server's driver says while connecting, in its own words as they were reported, and what a user is told."""
+
+from unittest import mock
+
+import pyodbc
+import pytest
+
+from sqlqueue_spark import queues
+from sqlqueue_spark.addresses import Table
+from sqlqueue_spark.connections import Connection, Target, connect, reconnect
+from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
+
+URL = "Driver=librecording.so;Server=sql.example.com,1433;Database=shop"
+BY_DRIVER = "[Microsoft][ODBC Driver 18 for SQL Server]"
+NO_LOGIN = f"[28000] {BY_DRIVER}[SQL Server]Login failed for user 'spark'. (18456) (SQLDriverConnect)"
+
+
+def said(monkeypatch, sqlstate, text, action=connect, **login):
+    """The error that comes of what the driver says."""
+
+    def refuse(*_, **__):
+        raise pyodbc.Error(sqlstate, text)
+
+    monkeypatch.setattr(pyodbc, "connect", refuse)
+    with pytest.raises((ConfigurationError, ConnectionLost)) as caught:
+        action(Target(url=URL, **login))
+    return type(caught.value), str(caught.value)
+
+
+def test_a_wrong_password_is_said(monkeypatch):
+    assert said(monkeypatch, "28000", NO_LOGIN, user="spark") == (
+        ConfigurationError,
+        "The database at sql.example.com,1433/shop refused the login of user 'spark'; check user and password.",
+    )
+
+
+def test_a_database_that_is_not_there_is_no_wrong_password(monkeypatch):
+    """The server says first that the login failed, and only then why."""
+    why = (
+        f'{BY_DRIVER}[SQL Server]Cannot open database "shop" requested by the login. The login failed. (4060)'
+    )
+    kind, sentence = said(monkeypatch, "28000", f"{NO_LOGIN}; [28000] {why}", user="spark")
+    assert (kind, sentence.partition(" (")[0]) == (
+        ConfigurationError,
+        "There is no such database at sql.example.com,1433/shop",
+    )
+
+
+def test_a_database_that_is_being_recovered_is_not_reached(monkeypatch):
+    why = f"{BY_DRIVER}[SQL Server]Database 'shop' is being recovered. Waiting until recovery is finished. (922)"
+    kind, sentence = said(monkeypatch, "28000", f"{NO_LOGIN}; [28000] {why}", user="spark")
+    assert (kind, sentence.partition(" (")[0]) == (
+        ConnectionLost,
+        "No database answers at sql.example.com,1433/shop",
+    )
+
+
+def test_a_token_that_has_expired_is_no_wrong_password(monkeypatch):
+    text = f"[28000] {BY_DRIVER}[SQL Server]Login failed for user '<token-identified principal>'. The token is expired. (18456)"
+    assert said(monkeypatch, "28000", f"{text} (SQLDriverConnect)", access_token="secret.of.mine") == (
+        ConfigurationError,
+        (
+            "The database at sql.example.com,1433/shop refused the Microsoft Entra token (Login failed for user "
+            "'<token-identified principal>'. The token is expired. (18456) (SQLDriverConnect)); get a fresh one "
+            "(accessTokenProvider gets one for each connection), and see that the database has a user for it."
+        ),
+    )
+
+
+def test_a_certificate_that_nobody_here_knows_is_no_server_that_does_not_answer(monkeypatch):
+    text = f"[08001] {BY_DRIVER}SSL Provider: [error:0A000086:SSL routines::certificate verify failed:self-signed certificate]"
+    assert said(monkeypatch, "08001", f"{text} (-1) (SQLDriverConnect)") == (
+        ConfigurationError,
+        (
+            "The certificate of sql.example.com,1433/shop is not trusted (SSL Provider: [error:0A000086:SSL "
+            "routines::certificate verify failed:self-signed certificate] (-1) (SQLDriverConnect)); install the authority that "
+            "signed it, or correct what the url says of it (hostNameInCertificate, trustServerCertificate; sslmode, sslrootcert)."
+        ),
+    )
+
+
+def test_a_value_that_the_driver_does_not_know_is_no_server_that_does_not_answer(monkeypatch):
+    text = f"[08001] {BY_DRIVER}Invalid value specified for connection string attribute 'Encrypt' (0) (SQLDriverConnect)"
+    assert said(monkeypatch, "08001", text) == (
+        ConfigurationError,
+        (
+            "The driver does not understand the url (Invalid value specified for connection string attribute 'Encrypt' (0) "
+            "(SQLDriverConnect)); correct it."
+        ),
+    )
+
+
+def test_a_database_that_was_reached_before_and_refuses_logins_is_one_that_fails_over(monkeypatch):
+    assert said(monkeypatch, "28000", NO_LOGIN, reconnect, user="spark") == (
+        ConnectionLost,
+        "The database at sql.example.com,1433/shop refused the login of user 'spark'; check user and password.",
+    )
+
+
+def execute(statement, *_, **__):
+    """As a server answers whose only database is shop."""
+    if "DB_NAME" in statement:
+        return [("shop", False)]
+    raise QueueError("The table is not there (Invalid object name 'stock.sys.tables')")
+
+
+def test_a_database_that_an_address_names_and_that_is_not_there_is_no_missing_queue():
+    connection = mock.Mock(Connection, dialect=SQLSERVER, execute=execute)
+    with pytest.raises(ConfigurationError) as caught:
+        queues.find(connection, Table(table="orders", schema="dbo", catalog="stock"))
+    assert str(caught.value) == (
+        "The queue orders@[dbo]@[stock] lies in database 'stock', which is not there (The table is not there (Invalid object "
+        "name 'stock.sys.tables')); correct the address."
+    )
+    with pytest.raises(QueueError):
+        queues.find(connection, Table(table="orders", schema="dbo"))
