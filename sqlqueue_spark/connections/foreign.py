@@ -98,8 +98,10 @@ class ForeignConnection:
     def _nvarchar(self, parameter: object) -> tuple[int, int, int] | None:
         """A long text is ntext to pyodbc, which some collations refuse: see the binding of our own connections."""
         pyodbc = self._driver if self._driver is not None and self._driver.__name__ == "pyodbc" else None
-        long = isinstance(parameter, str) and len(parameter) > 2_000
-        return (pyodbc.SQL_WVARCHAR, 0, 0) if pyodbc and long else None
+        if pyodbc is None or not isinstance(parameter, str) or len(parameter) <= 2_000:
+            return None
+        freetds = "tdsodbc" in self._raw.getinfo(pyodbc.SQL_DRIVER_NAME)
+        return None if freetds else (pyodbc.SQL_WVARCHAR, 0, 0)
 
     def _clob(self, parameter: object) -> object:
         long = isinstance(parameter, str) and len(parameter) > 1_000

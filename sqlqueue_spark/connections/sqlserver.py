@@ -16,8 +16,13 @@ from sqlqueue_spark.dialects import DriverError
 
 #: So many characters fit into nvarchar(4000) whatever they are: some count as two.
 _SHORT_TEXT = 2_000
-#: Of no size of its own, which is nvarchar(max).
-_LONG = 0
+Type = tuple[int, int, int]
+_BIGINT: Type = (pyodbc.SQL_BIGINT, 0, 0)
+_NVARCHAR: Type = (pyodbc.SQL_WVARCHAR, 4_000, 0)
+_NVARCHAR_MAX: Type = (pyodbc.SQL_WVARCHAR, 0, 0)
+#: What pyodbc says of a long text. A database with a collation for supplementary characters or UTF-8 refuses it
+#: (https://github.com/mkleehammer/pyodbc/issues/835), but FreeTDS takes no size of 0.
+_NTEXT = None
 _LOGIN_FAILED = 18456
 #: What a driver manager says of a driver that it cannot find, or not open.
 _NO_DRIVER = ("IM002", "IM003", "01000")
@@ -28,7 +33,10 @@ class SqlServerConnection(Connection):
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        self._raw = _connect(target)
+        installed = pyodbc.drivers()
+        login = Login.of(target, installed)
+        self._long_text = _NTEXT if login.driver is not None and login.driver.is_freetds else _NVARCHAR_MAX
+        self._raw = _connect(target, login, installed)
         self.streaming(False)
         try:
             self.execute(session(target))
@@ -80,9 +88,21 @@ class SqlServerConnection(Connection):
     @contextlib.contextmanager
     def running(self, statement: str, parameters: Sequence[object], doing: str) -> Iterator[pyodbc.Cursor]:
         with _translated(self.target, doing), self._cursor() as cursor:
-            cursor.setinputsizes([_type(each) for each in parameters])
+            cursor.setinputsizes([self._type(each) for each in parameters])
             cursor.execute(statement, *parameters)
             yield cursor
+
+    def _type(self, value: object) -> Type | None:
+        """What a parameter is declared as: the same whatever number or text it is, and else what pyodbc says.
+
+        pyodbc says int or bigint by the number, and nvarchar of the text's own length; the server would make another plan for
+        each combination (https://github.com/mkleehammer/pyodbc/issues/213).
+        """
+        if isinstance(value, int):
+            return _BIGINT
+        if isinstance(value, str):
+            return _NVARCHAR if len(value) <= _SHORT_TEXT else self._long_text
+        return None
 
     def _cursor(self) -> contextlib.closing[pyodbc.Cursor]:
         """A cursor that is closed at the end of its block; pyodbc's own block would commit there."""
@@ -145,11 +165,8 @@ def _batch(rows: list[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _connect(target: Target) -> pyodbc.Connection:
-    installed = pyodbc.drivers()
-    login = Login.of(target, installed)
-    token = login.token
-    with _translated(target, "connecting", connecting=True, token=token):
+def _connect(target: Target, login: Login, installed: Sequence[str]) -> pyodbc.Connection:
+    with _translated(target, "connecting", connecting=True, token=login.token):
         try:
             return pyodbc.connect(
                 str(login.text), autocommit=False, timeout=CONNECT_SECONDS, attrs_before=login.attributes
@@ -158,20 +175,6 @@ def _connect(target: Target) -> pyodbc.Connection:
             if login.driver is not None and error.args[0] in _NO_DRIVER:
                 check_opens(login.driver, installed)
             raise
-
-
-def _type(value: object) -> tuple[int, int, int] | None:
-    """What a parameter is declared as: the same whatever number or text it is, and else what pyodbc says.
-
-    pyodbc says int or bigint by the number, and nvarchar of the text's own length; the server would make another plan for
-    each combination (https://github.com/mkleehammer/pyodbc/issues/213). A long text is ntext to it, which a database with a
-    collation for supplementary characters or UTF-8 refuses (https://github.com/mkleehammer/pyodbc/issues/835).
-    """
-    if isinstance(value, int):
-        return pyodbc.SQL_BIGINT, 0, 0
-    if isinstance(value, str):
-        return pyodbc.SQL_WVARCHAR, 4_000 if len(value) <= _SHORT_TEXT else _LONG, 0
-    return None
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ The real pyodbc binds them, by way of the real connections, to an ODBC driver th
 import json
 import os
 import re
+import shutil
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -131,6 +132,15 @@ def test_a_text_is_of_one_of_two_types_and_arrives_whole(text, expected, recorde
     _, (_, execution) = recorded(lambda c: c.execute("SELECT CAST(? AS nvarchar(max))", (text,)))
     (bound,) = execution.bound
     assert (bound.value == text, str(bound).partition(" = ")[0]) == (True, expected)
+
+
+def test_for_freetds_a_long_text_is_what_pyodbc_makes_of_it(library, tmp_path):
+    """It refuses a size of none, which is what nvarchar(max) is to the others."""
+    free = shutil.copy(library, tmp_path / "libtdsodbc.so")
+    recorder = Recorder(free, tmp_path)
+    with connect(Target(url=recorder.url)) as connection:
+        connection.execute("SELECT CAST(? AS nvarchar(max))", ("주" * 2_001,))
+    assert [each.sql_type for each in recorder.executions()[-1].bound] == ["ntext"]
 
 
 def test_a_long_text_on_somebody_elses_connection_is_no_ntext_either(library, tmp_path):
