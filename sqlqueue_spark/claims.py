@@ -11,7 +11,7 @@ import zlib
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Self
 
 #: The ends of what a RowVersion can be.
@@ -95,6 +95,18 @@ class Runs:
                 piece.append(first, end)
                 first = end + 1
             yield piece
+
+    def without(self, positions: Iterable[int]) -> Runs:
+        """All rows but those at these positions, which count from 0 and ascend."""
+        sizes, begin = [], 0  # what is kept, one that is not, what is kept, and so on
+        for position in positions:
+            sizes += [position - begin, 1]
+            begin = position + 1
+        kept = Runs()
+        for piece in islice(self.cut([*sizes, self._rows - begin]), 0, None, 2):
+            for first, last in piece:
+                kept.append(first, last)
+        return kept
 
     def chunks(self, rows: int) -> Iterator[Runs]:
         """Contiguous pieces of at most ``rows`` rows, so that no statement locks more."""

@@ -136,11 +136,13 @@ class Reader(ABC):
 
     @abstractmethod
     def batches(
-        self, statement: str, between: tuple[int, int], schema: pa.Schema
+        self, statement: str, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
     ) -> Generator[pa.RecordBatch, None, None]:
         """The rows between two RowVersions, both included, in their order, in batches bounded in rows and bytes.
 
         :param statement: reads such a range, and takes its ends as parameters.
+        :param small: every row there was small (:attr:`Dialect.small_row`) when it was last looked at. They may be read
+            faster then; a larger one is read all the same.
         """
 
     @abstractmethod

@@ -111,7 +111,12 @@ class PostgresReader(Reader):
             raise
 
     def batches(
-        self, statement: str, between: tuple[int, int], schema: pa.Schema
+        self,
+        statement: str,
+        between: tuple[int, int],
+        schema: pa.Schema,
+        *,
+        small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
     ) -> Generator[pa.RecordBatch, None, None]:
         yield from self._batches(statement, between, schema)
 

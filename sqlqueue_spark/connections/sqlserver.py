@@ -116,7 +116,12 @@ class RowReader(Reader):
         self._connection = SqlServerConnection(target)
 
     def batches(
-        self, statement: str, between: tuple[int, int], schema: pa.Schema
+        self,
+        statement: str,
+        between: tuple[int, int],
+        schema: pa.Schema,
+        *,
+        small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)  # when all rows are there, no commit can fail any more
         yield from self._batches(statement, between, schema)

@@ -57,6 +57,9 @@ class Dialect(Database):
     reads_see_open_deletes: ClassVar[bool] = False
     #: Whether a statement that takes thousands of row locks may be given a lock on the whole table instead.
     escalates: ClassVar[bool] = True
+    #: Bytes of headers and body together up to which a row is small: those are read in blocks where it is known of a whole
+    #: range that they are. None where size makes no difference to a reader.
+    small_row: ClassVar[int | None] = None
     #: What a Microsoft Entra token must be for to be a login here.
     entra_scope: ClassVar[str]
     #: Whether the transport's ``"schema"."table"`` is an address here.

@@ -108,6 +108,8 @@ class SqlServer(Dialect):
     chunk: ClassVar[int] = 2_400
     written: ClassVar[int] = 2_400
     longest_outbox: ClassVar[int] = 128
+    # So the body is at most as many bytes, and headers as many characters: varchar has a byte of each.
+    small_row: ClassVar[int | None] = 4_000
     entra_scope: ClassVar[str] = "https://database.windows.net/.default"
 
     def speaks(self, url: str) -> bool:

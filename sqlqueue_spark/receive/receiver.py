@@ -74,8 +74,9 @@ class Receiver:
         faults.step(faults.OFFSET_LOGGED)
         self._pool.retried(lambda: self._staging.open(held.offset, end))
         pieces = self._options.slices(len(held.rows.live))
-        statement = queues.read_statement(held.queue.connection.dialect, held.queue.table)
-        return plan(statement, held.queue.table.name, held.rows, pieces)
+        dialect = held.queue.connection.dialect
+        statement = queues.read_statement(dialect, held.queue.table)
+        return plan(statement, held.queue.table.name, held.rows, pieces, dialect.small_row)
 
     def settle(self, end: Json) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +34,10 @@ _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
 
 #: Rows further apart are read by statements of their own: a statement costs about as much as so many rows.
 _GAP = 200
+#: So many small rows on end are worth statements of their own, for themselves and for what is left between them.
+_RUN = 1_000
+#: Of a slice with more large rows than one in so many, none is known to be small: hardly a run of them would be worth it.
+_FEW = 500
 #: A worker keeps its connection so long for the next slice.
 _IDLE_SECONDS = 30.0
 
@@ -45,6 +49,22 @@ class Slice:
     statement: str
     queue: str
     rows: Runs
+    #: Those of them that are known to be small.
+    small: Runs = field(default_factory=Runs)
+
+    def ranges(self) -> Iterator[tuple[Runs, bool]]:
+        """The rows in pieces, in their order: one range reads each. And whether it is nothing but a run of small rows."""
+        for span in self.rows.spans(_GAP):
+            begin = span.first
+            for first, last in self.small.between(span.first, span.last):
+                if last - first + 1 < min(_RUN, span.last - span.first + 1):
+                    continue
+                if begin < first and len(before := span.between(begin, first - 1)):
+                    yield before, False
+                yield Runs([(first, last)]), True
+                begin = last + 1
+            if begin <= span.last:
+                yield span.between(begin, span.last), False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +74,21 @@ class TakingSlice(Slice):
     counts: tuple[int, ...]
 
 
-def plan(statement: str, queue: str, claimed: Claimed, pieces: int) -> list[Slice]:
-    """Cut a claim into at most ``pieces`` contiguous slices of similar bytes."""
-    counts = balanced(claimed.sizes, pieces)
-    return [Slice(statement=statement, queue=queue, rows=rows) for rows in claimed.live.cut(counts)]
+def plan(
+    statement: str, queue: str, claimed: Claimed, pieces: int, small_row: int | None = None
+) -> list[Slice]:
+    """Cut a claim into at most ``pieces`` contiguous slices of similar bytes.
+
+    :param small_row: bytes up to which a row is small; None where nobody asks.
+    """
+    slices: list[Slice] = []
+    begin = 0
+    for rows in claimed.live.cut(balanced(claimed.sizes, pieces)):
+        end = begin + len(rows)
+        small = _small(rows, claimed.sizes[begin:end], small_row)
+        slices.append(Slice(statement=statement, queue=queue, rows=rows, small=small))
+        begin = end
+    return slices
 
 
 def plan_taking(statement: str, queue: str, rows: Claimed, pieces: int, most_rows: int) -> list[Slice]:
@@ -70,6 +101,16 @@ def plan_taking(statement: str, queue: str, rows: Claimed, pieces: int, most_row
         slices.append(TakingSlice(statement=statement, queue=queue, rows=part.rows, counts=counts))
         begin = end
     return slices
+
+
+def _small(rows: Runs, sizes: Sequence[int], small_row: int | None) -> Runs:
+    """The rows that are known to be small; none where many are not."""
+    if small_row is None:
+        return Runs()
+    if max(sizes) <= small_row:  # all but always, and of a million rows nothing is made
+        return rows
+    large = [position for position, size in enumerate(sizes) if size > small_row]
+    return Runs() if len(large) * _FEW > len(sizes) else rows.without(large)
 
 
 class SliceReader:
@@ -135,13 +176,13 @@ class SliceReader:
     def _attempt(self, part: Slice) -> Generator[pa.RecordBatch, None, None]:
         reader = _KEPT.take(self._target) or open_reader(self._target)
         try:
-            for span in part.rows.spans(_GAP):
-                whole = len(span) == span.last - span.first + 1
+            for rows, small in part.ranges():
+                whole = len(rows) == rows.last - rows.first + 1
                 with contextlib.closing(
-                    reader.batches(part.statement, (span.first, span.last), SCHEMA)
+                    reader.batches(part.statement, (rows.first, rows.last), SCHEMA, small=small)
                 ) as batches:
                     for batch in batches:
-                        kept = batch if whole else _only(batch, span)
+                        kept = batch if whole else _only(batch, rows)
                         if kept.num_rows:
                             yield kept
         except BaseException:

@@ -1,12 +1,18 @@
-"""Slices: contiguous, of similar bytes, and what a worker takes of one with each statement."""
+"""Slices: contiguous, of similar bytes, and what a worker reads or takes of one with each statement."""
 
+import pickle
 from array import array
+from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.connections import Reader, Target
+from sqlqueue_spark.errors import ClaimLost
+from sqlqueue_spark.receive import slices
 from sqlqueue_spark.receive.claiming import Claimed
-from sqlqueue_spark.receive.slices import Slice, TakingSlice, plan, plan_taking
+from sqlqueue_spark.receive.slices import Slice, SliceReader, TakingSlice, plan, plan_taking
 
 MEGABYTE = 1 << 20
 
@@ -41,3 +47,140 @@ def test_sizes_belong_to_the_rows_of_their_own_slice():
     rows = Claimed(live=Runs([(1, 20)]), sizes=array("q", [*[7 * MEGABYTE] * 4, *[MEGABYTE] * 16]))
     counts = [part.counts for part in plan_taking("TAKE", "orders", rows, 2, 4000) if isinstance(part, TakingSlice)]  # fmt: skip
     assert counts == [(1, 1, 1, 1), (8, 8)]
+
+
+# -- which rows are small ---------------------------------------------------------------------------
+
+
+def planned(sizes, pieces=1, small_row=4_000):
+    rows = Claimed(live=Runs([(1, len(sizes))]), sizes=array("q", sizes))
+    return [(part.rows, part.small) for part in plan("READ", "orders", rows, pieces, small_row)]
+
+
+def test_rows_are_known_to_be_small_up_to_what_the_dialect_says():
+    everything = Runs([(1, 1_000)])
+    assert planned([4_000] * 1_000) == [(everything, everything)]
+    assert planned([4_000] * 499 + [4_001] + [4_000] * 500) == [(everything, Runs([(1, 499), (501, 1_000)]))]
+
+
+def test_none_is_known_to_be_small_where_nobody_asks():
+    assert planned([1] * 1_000, small_row=None) == [(Runs([(1, 1_000)]), Runs())]
+
+
+def test_none_is_known_to_be_small_where_more_than_one_in_500_is_not():
+    just = [9_000, *[1] * 998, 9_000]
+    assert planned(just) == [(Runs([(1, 1_000)]), Runs([(2, 999)]))]
+    assert planned(just[:-1]) == [(Runs([(1, 999)]), Runs([(2, 999)]))]
+    assert planned(just[-499:]) == [(Runs([(1, 499)]), Runs())]
+    assert planned([*just, 9_000]) == [(Runs([(1, 1_001)]), Runs())]
+
+
+def test_a_slice_is_small_or_not_by_its_own_rows():
+    large = [9_000] * 10
+    assert planned([*large, *[10] * 9_000], pieces=2) == [
+        (Runs([(1, 10)]), Runs()),
+        (Runs([(11, 9_010)]), Runs([(11, 9_010)])),
+    ]
+
+
+def test_a_slice_of_small_rows_is_no_larger_to_send():
+    (part,) = plan("READ", "orders", claimed(*((row, row) for row in range(1, 200_000, 2))), 1, 4_000)
+    assert len(pickle.dumps(part)) < 1.01 * len(pickle.dumps(replace(part, small=Runs())))
+
+
+def test_what_is_taken_is_not_asked_for_its_size():
+    (part,) = plan_taking("TAKE", "orders", claimed((1, 6)), 1, 4_000)
+    assert part.small == Runs()
+
+
+# -- what is read by one range ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rows,small,expected",
+    [
+        ([(1, 3_000)], [], [([(1, 3_000)], False)]),
+        ([(1, 3)], [(1, 3)], [([(1, 3)], True)]),
+        (
+            [(1, 5_000)],
+            [(1, 2_000), (2_002, 5_000)],
+            [([(1, 2_000)], True), ([(2_001, 2_001)], False), ([(2_002, 5_000)], True)],
+        ),
+        ([(1, 5_000)], [(2, 4_999)], [([(1, 1)], False), ([(2, 4_999)], True), ([(5_000, 5_000)], False)]),
+        ([(1, 3_000)], [(1, 999), (1_001, 3_000)], [([(1, 1_000)], False), ([(1_001, 3_000)], True)]),
+        ([(1, 2_000)], [(1, 999), (1_001, 1_999)], [([(1, 2_000)], False)]),
+        ([(1, 5), (1_000, 1_004)], [(1, 5), (1_000, 1_004)], [([(1, 5)], True), ([(1_000, 1_004)], True)]),
+        ([(1, 400), (402, 800)], [(1, 400), (402, 800)], [([(1, 400), (402, 800)], False)]),
+        (
+            [(1, 1_500), (1_503, 3_500)],
+            [(1, 1_500), (1_503, 3_500)],
+            [([(1, 1_500)], True), ([(1_503, 3_500)], True)],
+        ),
+        (
+            [(1, 10), (12, 1_500), (1_502, 1_510), (1_512, 1_520)],
+            [(1, 10), (12, 1_500), (1_502, 1_510), (1_512, 1_520)],
+            [([(1, 10)], False), ([(12, 1_500)], True), ([(1_502, 1_510), (1_512, 1_520)], False)],
+        ),
+    ],
+    ids=["nothing is known", "a few, all small", "a large one in the middle", "large ones at both ends", "a short run goes with the large one", "short runs only", "far apart", "a gap between short runs", "a gap between long runs", "gaps between both"],
+)  # fmt: skip
+def test_long_runs_of_small_rows_are_read_apart(rows, small, expected):
+    part = Slice(statement="READ", queue="orders", rows=Runs(rows), small=Runs(small))
+    assert [(list(piece), is_small) for piece, is_small in part.ranges()] == expected
+
+
+class Table(Reader):
+    """A table of these rows, and the ranges that were read of it."""
+
+    def __init__(self, rows):
+        self.rows = rows
+        self.asked = []
+
+    def batches(self, statement, between, schema, *, small=False):  # noqa: ARG002 -- there is one statement
+        first, last = between
+        self.asked.append((first, last, small))
+        numbers = [row for row in self.rows if first <= row <= last]
+        empty = [pa.nulls(len(numbers), field.type) for field in schema][:-1]
+        yield pa.RecordBatch.from_arrays([*empty, pa.array(numbers, pa.int64())], schema=schema)
+
+    def take(self, statement, parameters, schema):
+        raise NotImplementedError
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Reads a slice of a table; the RowVersions of the rows and the ranges that were asked for."""
+
+    def run(table, part):
+        monkeypatch.setattr(slices, "open_reader", lambda _: table)
+        batches = SliceReader(Target(url="Server=nowhere")).read(part)
+        return [row for batch in batches for row in batch["RowVersion"].to_pylist()], table.asked
+
+    yield run
+    slices._KEPT._close()
+
+
+def test_all_rows_come_in_order_and_no_one_elses(read):
+    rows, small = Runs([(1, 5_000), (5_003, 7_000)]), Runs([(2, 2_999), (3_001, 5_000), (5_003, 6_999)])
+    part = Slice(statement="READ", queue="orders", rows=rows, small=small)
+    assert read(Table(range(-10, 8_000)), part) == (
+        [*range(1, 5_001), *range(5_003, 7_001)],
+        [
+            (1, 1, False),
+            (2, 2_999, True),
+            (3_000, 3_000, False),
+            (3_001, 5_000, True),
+            (5_003, 6_999, True),
+            (7_000, 7_000, False),
+        ],
+    )
+
+
+@pytest.mark.parametrize("lost", [1, 1_500, 2_500])
+def test_a_row_that_is_gone_is_missed_whichever_way_it_was_to_be_read(lost, read):
+    part = Slice(statement="READ", queue="orders", rows=Runs([(1, 2_500)]), small=Runs([(2, 2_499)]))
+    with pytest.raises(ClaimLost, match=r"^A slice of orders has 2499 of the 2500 rows that were claimed: "):
+        read(Table([row for row in range(1, 2_501) if row != lost]), part)
