@@ -38,7 +38,7 @@ def reconnect(target: Target) -> Connection:
 
 
 def open_reader(target: Target) -> Reader:
-    """Open a connection that only reads, as Arrow record batches. Errors as :func:`connect`."""
+    """Open a connection that only reads, as Arrow record batches. Errors as :func:`connect`, some when it first reads."""
     return _driver(target).open_reader(target)  # type: ignore[no-any-return] # a module chosen by name
 
 

@@ -56,6 +56,14 @@ class Login:
         return cls(text=text, driver=driver, token=token)
 
     @property
+    def by_columns(self) -> bool:
+        """Whether rows can be fetched into bound columns: the driver is Microsoft's, and what logs in is ASCII.
+
+        arrow-odbc hands texts to unixODBC as UTF-8, and unixODBC takes each byte for a character.
+        """
+        return self.driver is not None and self.driver.version is not None and str(self.text).isascii()
+
+    @property
     def attributes(self) -> Mapping[int, bytes]:
         """A token as Microsoft's driver takes it before it connects: its UTF-16 after its length."""
         if self.token is None:

@@ -168,3 +168,17 @@ def test_a_bounded_run_comes_back_for_rows_that_came_up_below(engine, queue):
         assert stream.trigger()
         assert not stream.trigger()
         assert (stream.batches()[-1], queue.count()) == ([3], 0)
+
+
+def test_large_messages_among_small_ones_arrive_whole_and_in_their_order(engine, queue):
+    """On SQL Server runs of small ones are read in another way than those between them."""
+    large = (0, 1_201, 2_702)
+    for number, small in zip(large, (1_200, 1_500, 0), strict=True):
+        queue.insert_row(id=row_id(number), headers=headers(number), body=body(number, 9_000))
+        queue.insert(small, start=number + 1)
+    with streaming(engine, queue, maxConcurrency="1") as stream:
+        stream.drain()
+        assert stream.batches() == [list(range(1, 2_704))]
+        assert [(row["Headers"], row["Body"]) for row in stream.sink[0]] == [
+            (headers(number), body(number, 9_000 if number in large else 64)) for number in range(2_703)
+        ]

@@ -1,4 +1,4 @@
-"""SQL Server's driver without SQL Server: what pyodbc binds is written down by an ODBC driver that we compile."""
+"""SQL Server's driver without SQL Server: what is bound is written down by an ODBC driver that we compile."""
 
 import ctypes.util
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent / "recording_odbc" / "driver.c"
 
 # https://learn.microsoft.com/sql/odbc/reference/appendixes/sql-data-types
-_C_TYPES = {4: "SQL_C_LONG", -25: "SQL_C_SBIGINT", -8: "SQL_C_WCHAR", -7: "SQL_C_BIT", -2: "SQL_C_BINARY"}
+_C_TYPES = {1: "SQL_C_CHAR", 4: "SQL_C_LONG", -25: "SQL_C_SBIGINT", -8: "SQL_C_WCHAR", -7: "SQL_C_BIT", -2: "SQL_C_BINARY"}  # fmt: skip
 _INTEGERS = {4: "i", -25: "q"}
 _SQL_TYPES = {4: "int", -5: "bigint", -7: "bit", -10: "ntext", -2: "binary", -3: "varbinary"}
 _WVARCHAR, _AT_EXECUTION, _NULL = -9, -2, -1
@@ -45,20 +45,41 @@ class Execution:
 
 
 @dataclass(frozen=True)
+class Refused:
+    """An error of the server's."""
+
+    state: str
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """What statements with a part of their text in common are told.
 
-    ``types`` has a letter for each column: i bigint, w nvarchar, b bit, t datetime, x varbinary.
+    ``types`` has a letter for each column: i bigint, w nvarchar(max), b bit, t datetime, x varbinary(max). An error stands in
+    the place of a row.
     """
 
     part: str
     types: str = ""
-    rows: Sequence[Sequence[object]] = ()
+    rows: Sequence[Sequence[object] | Refused] = ()
     changed: int = -1
+    names: Sequence[str] = ()
 
     def lines(self) -> list[str]:
-        rows = ["\t".join("" if each is None else str(each) for each in row) for row in self.rows]
-        return [f"=\t{self.part}\t{self.changed}", *([f":\t{self.types}", *rows] if self.types else [])]
+        rows = [
+            f"!\t{row.state}\t{row.number}\t{row.text}"
+            if isinstance(row, Refused)
+            else "\t".join(map(_field, row))
+            for row in self.rows
+        ]
+        columns = "\t".join([":", self.types, *([",".join(self.names)] if self.names else [])])
+        return [f"=\t{self.part}\t{self.changed}", *([columns, *rows] if self.types else [])]
+
+
+def _field(value: object) -> str:
+    return "" if value is None else str(value) or "''"
 
 
 def missing() -> str | None:
@@ -121,6 +142,15 @@ class Recorder:
     def endings(self) -> list[str]:
         """The commits and rollbacks."""
         return [line for line in self._log.read_text().splitlines() if line in ("commit", "rollback")]
+
+    def blocks(self) -> list[int]:
+        """How many rows were written at once into bound columns, each time."""
+        lines = (line.split(" ") for line in self._log.read_text().splitlines())
+        return [int(rest[0]) for event, *rest in lines if event == "block"]
+
+    def disconnections(self) -> int:
+        """How many connections ended."""
+        return self._log.read_text().splitlines().count("disconnect")
 
 
 def _bound(kinds: Sequence[int], raw: bytes) -> Bound:

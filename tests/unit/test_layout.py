@@ -43,7 +43,7 @@ RANKS = {
     **dict.fromkeys(("demo", "__init__"), 10),
     "cli": 11,
 }
-DRIVERS = {"psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
+DRIVERS = {"arrow_odbc", "psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
 SQL = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|WITH|MERGE|TRUNCATE|DROP|ALTER)\s+\S")
 FILES = sorted(ROOT.rglob("*.py"))
 

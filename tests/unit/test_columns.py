@@ -1,0 +1,257 @@
+"""SQL Server's small rows in blocks: the same rows as one by one, whatever they hold and whatever goes wrong.
+
+The real arrow-odbc and pyodbc read them, by way of the real reader, from an ODBC driver that answers out of a file
+(tests/support/recording_odbc) and is taken for Microsoft's by its name.
+"""
+
+import importlib.util
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from sqlqueue_spark.claims import HIGHEST, LOWEST
+from sqlqueue_spark.connections import Target, open_reader
+from sqlqueue_spark.connections.tds import session
+from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
+from sqlqueue_spark.receive.slices import SCHEMA
+from tests.support import recording
+from tests.support.recording import Answer, Recorder, Refused
+
+STATEMENT = "SELECT all of it WHERE RowVersion BETWEEN ? AND ?"
+TYPES = "wwwbtwxi"
+ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+BLOCK = 200
+FITS, TOO_LONG = "x" * 4_000, "x" * 4_001
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory):
+    """The recording driver by a name of Microsoft's, and by its own."""
+    reason = recording.missing()
+    if reason is None and importlib.util.find_spec("arrow_odbc") is None:
+        reason = "there is no arrow-odbc; install it: pip install arrow-odbc"
+    if reason is not None:
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("recording")
+    own = recording.compiled(folder)
+    microsofts = folder / "libmsodbcsql-18-recording.so"
+    microsofts.write_bytes(own.read_bytes())
+    return microsofts, own
+
+
+@pytest.fixture
+def opened(libraries, tmp_path):
+    """Opens a reader that is answered with these rows by each statement in turn; and what it is recorded by."""
+    readers = []
+
+    def open_one(*answers):
+        recorder = Recorder(
+            libraries[0],
+            tmp_path,
+            [Answer("SELECT", TYPES, rows, names=SCHEMA.names) for rows in answers],
+        )
+        readers.append(open_reader(Target(url=recorder.url)))
+        return readers[-1], recorder
+
+    yield open_one
+    for reader in readers:
+        reader.close()
+
+
+def message(row_version, *, headers="{}", body="body"):
+    return [ID, None, None, 1, None, headers, body, row_version]
+
+
+def messages(first, last):
+    return [message(row_version) for row_version in range(first, last + 1)]
+
+
+def read(reader, first, last, *, small=True, statement=STATEMENT):
+    """The rows of a range, as tuples."""
+    batches = list(reader.batches(statement, (first, last), SCHEMA, small=small))
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+
+
+def statements(recorder):
+    """What was bound by each statement that reads, with its type."""
+    return [
+        tuple((each.sql_type, each.value) for each in execution.bound)
+        for execution in recorder.executions()
+        if execution.text == STATEMENT
+    ]
+
+
+def in_blocks(*ends):
+    return tuple(("nvarchar(20)", f"{end:020}") for end in ends)
+
+
+def one_by_one(*ends):
+    return tuple(("bigint", end) for end in ends)
+
+
+def test_whatever_a_row_holds_is_the_same_by_columns_as_one_by_one(opened):
+    rows = [
+        [ID, "correlation", "Sales@dbo", 1, "2026-01-02T03:04:05.678", '{"a":"주문 \N{GRINNING FACE}"}', "body", 1],
+        [ID, None, None, None, None, "{}", None, 2],
+        [ID, "", "", 0, "9999-12-31T23:59:59.997", "", "", HIGHEST],
+    ]  # fmt: skip
+    expected = [
+        (ID, "correlation", "Sales@dbo", True, datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC), '{"a":"주문 \N{GRINNING FACE}"}',
+         b"body", 1),
+        (ID, None, None, None, None, "{}", None, 2),
+        (ID, "", "", False, datetime(9999, 12, 31, 23, 59, 59, 997_000, UTC), "", b"", HIGHEST),
+    ]  # fmt: skip
+    reader, recorder = opened(rows)
+    assert read(reader, 1, 3, small=True) == expected
+    assert recorder.blocks() == [3]
+    assert read(reader, 1, 3, small=False) == expected
+    assert recorder.blocks() == [3]
+
+
+@pytest.mark.parametrize(
+    "count,blocks",
+    [
+        (0, []),
+        (1, [1]),
+        (BLOCK - 1, [BLOCK - 1]),
+        (BLOCK, [BLOCK]),
+        (BLOCK + 1, [BLOCK, 1]),
+        (450, [BLOCK, BLOCK, 50]),
+    ],
+)
+def test_all_rows_come_however_they_fall_into_blocks(count, blocks, opened):
+    reader, recorder = opened(messages(1, count))
+    assert [row[-1] for row in read(reader, 1, 1_000)] == list(range(1, count + 1))
+    assert recorder.blocks() == blocks
+
+
+def test_no_room_is_made_for_more_rows_than_there_can_be(opened):
+    reader, recorder = opened(messages(7, 12))
+    read(reader, 7, 9)
+    assert recorder.blocks() == [3, 3]
+
+
+def test_blocks_are_gathered_into_batches_of_the_usual_size(opened):
+    reader, _ = opened(messages(1, 10_300))
+    batches = list(reader.batches(STATEMENT, (1, 10_300), SCHEMA, small=True))
+    assert [(batch.num_rows, batch.schema) for batch in batches] == [(10_000, SCHEMA), (300, SCHEMA)]
+
+
+def test_the_ends_of_the_range_are_of_one_type_whatever_their_size(opened):
+    """A type that varied with the value would be another entry in the server's cache of plans, and another plan."""
+    reader, recorder = opened([])
+    for between in [(1, 5), (0, HIGHEST), (LOWEST, -1)]:
+        read(reader, *between)
+    assert statements(recorder) == [
+        (("nvarchar(20)", "00000000000000000001"), ("nvarchar(20)", "00000000000000000005")),
+        (("nvarchar(20)", "00000000000000000000"), ("nvarchar(20)", "09223372036854775807")),
+        (("nvarchar(20)", "-9223372036854775808"), ("nvarchar(20)", "-0000000000000000001")),
+    ]
+
+
+@pytest.mark.parametrize("wide", [{"headers": FITS}, {"body": FITS}, {"headers": "ü" * 4_000}])
+def test_a_small_row_fits_into_its_columns_however_its_bytes_are_shared(wide, opened):
+    assert SQLSERVER.small_row == len(FITS)
+    reader, recorder = opened([message(1), message(2, **wide), message(3)])
+    found = read(reader, 1, 3)
+    assert statements(recorder) == [in_blocks(1, 3)]
+    assert found == read(reader, 1, 3, small=False)
+
+
+@pytest.mark.parametrize("column", ["headers", "body"])
+def test_from_a_row_that_has_grown_on_rows_are_read_one_by_one(column, opened):
+    rows = messages(1, 600)
+    rows[450] = message(451, **{column: TOO_LONG})
+    reader, recorder = opened(rows, rows[400:])
+    assert read(reader, 1, 600) == [
+        (*(ID, None, None, True, None), *(row[5], row[6].encode()), row_version)
+        for row_version, row in enumerate(rows, 1)
+    ]
+    assert statements(recorder) == [in_blocks(1, 600), one_by_one(401, 600)]
+
+
+def test_after_a_row_that_has_grown_the_next_range_is_read_in_blocks_again(opened):
+    grown = [message(1, body=TOO_LONG)]
+    reader, recorder = opened(grown, grown, messages(2, 3))
+    assert [row[-1] for row in read(reader, 1, 1)] == [1]
+    assert [row[-1] for row in read(reader, 2, 3)] == [2, 3]
+    assert statements(recorder) == [in_blocks(1, 1), one_by_one(1, 1), in_blocks(2, 3)]
+
+
+def test_a_table_whose_name_is_not_ascii_is_read_one_by_one(opened):
+    """As what it is called would not arrive as it is."""
+    reader, recorder = opened(messages(1, 3))
+    statement = "SELECT all of it FROM [Aufträge_주문] WHERE RowVersion BETWEEN ? AND ?"
+    assert [row[-1] for row in read(reader, 1, 3, statement=statement)] == [1, 2, 3]
+    assert [each.text for each in recorder.executions()] == [session(Target(url=recorder.url)), statement]
+    assert recorder.blocks() == []
+
+
+def test_a_connection_that_is_lost_in_the_middle_is_told_as_that(opened):
+    text = "[Microsoft][ODBC Driver 18 for SQL Server]TCP Provider: Error code 0x2746"
+    reader, recorder = opened([*messages(1, 250), Refused("08S01", 10054, text)])
+    with pytest.raises(ConnectionLost) as caught:
+        read(reader, 1, 600)
+    assert str(caught.value) == (
+        "The connection to nowhere/shop was lost while reading (TCP Provider: Error code 0x2746)."
+    )
+    assert statements(recorder) == [in_blocks(1, 600)]
+
+
+def test_a_server_that_cannot_be_reached_is_told_without_a_secret(libraries, tmp_path):
+    target = Target(url=f"Driver={libraries[0]};Server=nowhere;Database=shop", user="me", password="hunter2")
+    with pytest.raises(SqlQueueError) as caught:
+        read(open_reader(target), 1, 3)
+    assert str(caught.value) == "The database at nowhere/shop refused while connecting: refused."
+    assert "hunter2" not in repr(caught.value.__cause__)
+
+
+def test_each_connection_is_made_when_it_is_first_needed_set_up_and_ended(opened):
+    reader, recorder = opened(messages(1, 3))
+    expected = [session(Target(url=recorder.url)), STATEMENT]
+    assert recorder.executions() == []
+    for small in (True, False):
+        read(reader, 1, 3, small=small)
+    assert [each.text for each in recorder.executions()] == expected * 2
+    assert recorder.disconnections() == 0
+    reader.close()
+    assert recorder.disconnections() == 2
+
+
+def test_what_is_taken_is_read_one_by_one_and_committed(opened):
+    reader, recorder = opened(messages(1, 3))
+    taken = reader.take(STATEMENT, (1, 3), SCHEMA)
+    assert pa.Table.from_batches(taken)["RowVersion"].to_pylist() == [1, 2, 3]
+    assert (statements(recorder), recorder.blocks()) == ([one_by_one(1, 3)], [])
+    assert recorder.endings()[-1] == "commit"
+
+
+ASKED: list[str] = []
+
+
+def token():
+    ASKED.append("once")
+    return "token"
+
+
+def kind_of_reader(url, **login):
+    reader = open_reader(Target(url=url, **login))
+    reader.close()
+    return type(reader).__name__
+
+
+def test_rows_are_read_in_blocks_by_microsofts_driver_with_a_plain_login_where_arrow_odbc_is(
+    libraries, tmp_path, monkeypatch
+):
+    microsofts, own = (Recorder(library, tmp_path).url for library in libraries)
+    assert kind_of_reader(microsofts) == "ColumnReader"
+    assert kind_of_reader(microsofts, user="me", password="pass") == "ColumnReader"
+    assert kind_of_reader(microsofts, user="me", password="paß") == "RowReader"
+    assert kind_of_reader(own) == "RowReader"
+    assert kind_of_reader(microsofts, access_token="token") == "RowReader"
+    assert kind_of_reader(microsofts, access_token_provider=f"{__name__}:token") == "RowReader"
+    assert ASKED == ["once"], "a provider is asked before each connection, and no other time"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert kind_of_reader(microsofts) == "RowReader"
