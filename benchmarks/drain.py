@@ -23,10 +23,12 @@ from machine import add_url, checkpoint, database, drained, rate_of, run_by, ses
 from pyspark.sql import SparkSession
 from servers import QUEUE, Server
 
-from sqlqueue_spark.connections import Target
+from sqlqueue_spark import queues
+from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, SliceReader
+from sqlqueue_spark.receive.slices import SCHEMA
 
 #: What README recommends for bulk work on two cores.
 BULK = {"maxConcurrency": "2", "maxMessagesPerTrigger": "500000"}
@@ -38,11 +40,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=2_000_000, help="backlog of the comparison")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["compare", "flat", "small"], help="one part")
+    parser.add_argument("--only", choices=["compare", "flat", "small", "read"], help="one part")
     add_url(parser)
     chosen = parser.parse_args()
     print(run_by())
     with database(chosen.url) as server:
+        if chosen.only in (None, "read"):
+            reading(server, min(chosen.messages, 100_000), chosen.rounds)
+        if chosen.only == "read":
+            return  # which needs no Spark
         spark = session(server)
         if chosen.only in (None, "compare"):
             compare(spark, server, chosen.messages, chosen.rounds)
@@ -228,6 +234,34 @@ def idle(spark: SparkSession, server: Server) -> None:
     print(f"\n| an idle stream, {seconds} s | |\n|---|---|")
     print(f"| scans of the table a second | {looks / seconds:.2f} |")
     print(f"| reader, share of a core | {cpu / seconds:.1%} |")
+
+
+def reading(server: Server, count: int, rounds: int) -> None:
+    """What a row costs this process to read in each way that there is, and how fast rows come, in rounds."""
+    server.fill(count)
+    options = SourceOptions.parse({"url": server.url, "queue": QUEUE})
+    target = Target.of(options)
+    with connect(target) as connection, connection.transaction():
+        table = queues.get(connection, QUEUE, options.naming(target.dialect)).table
+    statement = queues.read_statement(target.dialect, table)
+    readers = server.readers()
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in readers}
+    for number in range(rounds + 1):
+        for name, reader in readers.items():
+            began, cpu = time.perf_counter(), time.process_time()
+            read = sum(each.num_rows for each in reader.batches(statement, (1, count), SCHEMA, small=True))
+            assert read == count, f"{read} rows of {count}"
+            if number:  # the first round connects and warms up
+                took = (time.process_time() - cpu, time.perf_counter() - began)
+                measured[name].append((took[0] / count * 1e6, count / took[1]))
+    for reader in readers.values():
+        reader.close()
+    print(
+        f"\n{count:,} rows read, median of {rounds} rounds\n\n| | client, µs a row | rows/s |\n|---|---|---|"
+    )
+    for name, costs in measured.items():
+        cpu, rate = (statistics.median(each) for each in zip(*costs, strict=True))
+        print(f"| {name} | {cpu:.1f} | {rate:,.0f} |")
 
 
 @contextmanager

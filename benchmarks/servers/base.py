@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from sqlqueue_spark.connections import Reader
+
 QUEUE = "q"
 DESTINATION = "sent"
 
@@ -73,6 +75,10 @@ class Server(ABC):
     @abstractmethod
     def columns_to_append(self) -> Mapping[str, str]:
         """What Spark's JDBC append writes: columns of the table, by SQL expressions over Headers and Body."""
+
+    @abstractmethod
+    def readers(self) -> Mapping[str, Reader]:
+        """The readers that we have for its rows, by what they do. They connect at the latest when they first read."""
 
     @abstractmethod
     def one_delete(self) -> float:

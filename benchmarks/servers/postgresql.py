@@ -13,6 +13,7 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from servers.base import DESTINATION, QUEUE, Jdbc, Server
+from sqlqueue_spark.connections import Reader, Target, open_reader
 from sqlqueue_spark.postgresql_programs import binary
 
 _TABLE = "id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE"
@@ -158,6 +159,9 @@ class PostgreSQL(Server):
 
     def one_row_senders(self, connections: int, *, seconds: int) -> float:
         return self._pgbench_rate(f"INSERT INTO {DESTINATION} (id, headers, body) SELECT gen_random_uuid(), {_HEADERS}, {_BODY} FROM (SELECT 1 AS n) AS one;\n", connections, seconds)  # fmt: skip
+
+    def readers(self) -> Mapping[str, Reader]:
+        return {"by ADBC": open_reader(Target(url=self.url))}
 
     def scans(self) -> int:
         with psycopg.connect(self.url) as connection:

@@ -12,7 +12,9 @@ from typing import ClassVar
 import pyodbc
 
 from servers.base import DESTINATION, QUEUE, Jdbc, Server
+from sqlqueue_spark.connections import Reader, Target, open_reader
 from sqlqueue_spark.connections.odbc import OdbcString, driver_of
+from sqlqueue_spark.connections.sqlserver import RowReader
 
 _TABLE = """(Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255), Recoverable bit NOT NULL,
 Expires datetime, Headers nvarchar(max) NOT NULL, Body varbinary(max), RowVersion bigint IDENTITY(1,1) NOT NULL)"""
@@ -101,6 +103,12 @@ class SqlServer(Server):
                 f"INSERT INTO [{endpoint}_OutboxData] (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)"
                 f" SELECT TOP ({count}) CONVERT(nvarchar(36), NEWID()), 1, GETUTCDATE(), '1', N'[]' FROM {_NUMBERS}"
             )
+
+    def readers(self) -> Mapping[str, Reader]:
+        target = Target(url=self.url)
+        ours = open_reader(target)
+        rows = {"row by row, by pyodbc": RowReader(target)}
+        return rows if isinstance(ours, RowReader) else {"by columns, by arrow-odbc": ours, **rows}
 
     def scans(self) -> int:
         with self._connected() as connection:

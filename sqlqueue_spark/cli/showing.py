@@ -40,7 +40,7 @@ def progress(total: int | None, unit: str) -> AbstractContextManager[Any]:
 
 def check_text(check: Check) -> str:
     """A line; its colours are left out where it goes to no terminal."""
-    return f"{_MARKS[check.state]} {check.name:8}  {_plain(check.said)}"
+    return f"{_MARKS[check.state]} {check.name:10}  {_plain(check.said)}"
 
 
 def length_json(length: Length) -> dict[str, Any]:

@@ -34,6 +34,14 @@ def pyodbc() -> str:
     return f"{found.version} and the driver manager"
 
 
+def arrow_odbc() -> str:
+    try:
+        import arrow_odbc  # noqa: F401 -- which opens unixODBC's library
+    except OSError as error:  # it does that by hand
+        raise ImportError(str(error)) from error
+    return version("arrow-odbc")
+
+
 def odbc(url: str | None) -> str:
     """The ODBC driver that connections to SQL Server go through, or would.
 

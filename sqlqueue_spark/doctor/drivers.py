@@ -26,6 +26,8 @@ def checks(needed: Dialect | None, url: str | None) -> Iterator[Check]:
         made = [checked(name, _needed(engine, look, needed is engine)) for name, look in theirs.items()]
         yield from made
         complete = complete or all(each.state is State.FINE for each in made)
+        if engine is SQLSERVER:
+            yield checked("arrow-odbc", _arrow_odbc)
     if needed is None and not complete:
         yield checked("drivers", _none)
 
@@ -48,11 +50,21 @@ def _odbc(url: str | None) -> str:
         raise Open("not tried: pyodbc cannot be loaded") from None
 
 
+def _arrow_odbc() -> str:
+    try:
+        return drivers.arrow_odbc()
+    except ImportError as error:
+        said = _sentence(SQLSERVER, error)
+    raise Open(
+        f"{said} Until then SQL Server's rows are read a value at a time, which costs this machine more."
+    )
+
+
 def _sentence(engine: Dialect, error: ImportError | ConfigurationError) -> str:
     if isinstance(error, ConfigurationError):
         return str(error)
     if "libodbc" in str(error):
-        return "pyodbc does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
+        return "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
     extra = "mssql" if engine is SQLSERVER else engine.name
     why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded ({error})"
     return f"It {why}; install it with: pip install 'sqlqueue-spark[{extra}]'."

@@ -102,7 +102,7 @@ def test_a_sender_need_not_be_a_receiver(postgresql, guarded_url, role, state):
 
 def test_the_command_says_it_in_lines_with_its_exit_code(postgresql, guarded_url):
     postgresql.create_queue()
-    for url, code, last in ((postgresql.url, 0, "✓ rights    postgres may receive and send"), (guarded_url, 1, "✗ rights    The user 'guarded' may not")):  # fmt: skip
+    for url, code, last in ((postgresql.url, 0, "✓ rights      postgres may receive and send"), (guarded_url, 1, "✗ rights      The user 'guarded' may not")):  # fmt: skip
         result = CliRunner().invoke(main, ["doctor", "orders", "--url", url])
         assert (result.exit_code, result.stderr) == (code, "")
         assert result.stdout.splitlines()[-1].startswith(last)

@@ -22,7 +22,7 @@ from tests.support import recording
 SECRET = "hunter2"
 PYODBC_MISSING = recording.pyodbc_missing()
 loads_pyodbc = pytest.mark.skipif(PYODBC_MISSING is not None, reason=str(PYODBC_MISSING))
-LOCAL = ["python", "java", "spark", "workers", "psycopg", "adbc", "pyodbc", "odbc"]
+LOCAL = ["python", "java", "spark", "workers", "psycopg", "adbc", "pyodbc", "odbc", "arrow-odbc"]
 STEPS = ["network", "login", "database", "queue", "rights"]
 
 
@@ -155,7 +155,7 @@ def missing(error):
 
 @pytest.fixture
 def without_drivers(monkeypatch):
-    for name in ("psycopg", "adbc", "pyodbc", "odbc"):
+    for name in ("psycopg", "adbc", "pyodbc", "odbc", "arrow_odbc"):
         monkeypatch.setattr(found, name, missing(ModuleNotFoundError(f"No module named {name!r}")))
 
 
@@ -176,9 +176,16 @@ def test_drivers_are_wrong_only_where_the_url_needs_them(without_drivers):
         Check(name="adbc", state=State.WRONG, said=of_postgresql),
         Check(name="pyodbc", state=State.OPEN, said=f"{of_sqlserver} Only SQL Server needs it."),
         Check(name="odbc", state=State.OPEN, said="not tried: pyodbc cannot be loaded"),
+        Check(
+            name="arrow-odbc",
+            state=State.OPEN,
+            said=(
+                f"{of_sqlserver} Until then SQL Server's rows are read a value at a time, which costs this machine more."
+            ),
+        ),
     ]
     states = [each.state for each in drivers.checks(SQLSERVER, "Server=db")]
-    assert states == [State.OPEN, State.OPEN, State.WRONG, State.OPEN]
+    assert states == [State.OPEN, State.OPEN, State.WRONG, State.OPEN, State.OPEN]
 
 
 def test_without_a_url_one_engine_must_be_complete(without_drivers, monkeypatch):
@@ -191,11 +198,18 @@ def test_without_a_url_one_engine_must_be_complete(without_drivers, monkeypatch)
 
 def test_a_missing_library_is_named_with_its_package(monkeypatch):
     monkeypatch.setattr(found, "pyodbc", missing(ImportError("libodbc.so.2: cannot open shared object file")))
-    (_, _, check, _) = drivers.checks(SQLSERVER, "Server=db")
-    assert (
-        check.said
-        == "pyodbc does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
-    )
+    (_, _, check, *_) = drivers.checks(SQLSERVER, "Server=db")
+    assert check.said == "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
+
+
+def test_sqlserver_is_complete_without_what_only_makes_reading_cheaper(without_drivers, monkeypatch):
+    monkeypatch.setattr(found, "pyodbc", lambda: "5")
+    monkeypatch.setattr(found, "odbc", lambda _: "ODBC Driver 18 for SQL Server (installed)")
+    assert [each.state for each in drivers.checks(None, None)] == [
+        *[State.OPEN] * 2,
+        *[State.FINE] * 2,
+        State.OPEN,
+    ]
 
 
 @loads_pyodbc
@@ -253,7 +267,7 @@ def test_a_driver_that_is_found_is_told_with_where_it_comes_from(monkeypatch):
 
 def test_without_a_url_only_this_machine_is_looked_at():
     result = run("orders")
-    assert [line.split()[1] for line in result.stdout.splitlines()][:8] == LOCAL
+    assert [line.split()[1] for line in result.stdout.splitlines()][: len(LOCAL)] == LOCAL
 
 
 def test_all_is_well_is_exit_code_0_and_plain_text_where_it_goes_to_no_terminal(monkeypatch):
@@ -263,7 +277,7 @@ def test_all_is_well_is_exit_code_0_and_plain_text_where_it_goes_to_no_terminal(
     ]
     monkeypatch.setattr("sqlqueue_spark.cli.commands.examine", lambda *_, **__: iter(made))
     result = run()
-    assert (result.exit_code, result.stdout) == (0, "✓ java      17\n- rights    not tried: x\n")
+    assert (result.exit_code, result.stdout) == (0, "✓ java        17\n- rights      not tried: x\n")
 
 
 def test_a_terminal_gets_colours_but_never_those_of_a_message(monkeypatch):
@@ -275,7 +289,7 @@ def test_a_terminal_gets_colours_but_never_those_of_a_message(monkeypatch):
     result = CliRunner().invoke(main, ["doctor"], color=True)
     assert (result.exit_code, result.stdout) == (
         1,
-        "\x1b[32m✓\x1b[0m java      17\n\x1b[31m✗\x1b[0m queue     \N{REPLACEMENT CHARACTER}[31m\n",
+        "\x1b[32m✓\x1b[0m java        17\n\x1b[31m✗\x1b[0m queue       \N{REPLACEMENT CHARACTER}[31m\n",
     )
 
 
@@ -292,8 +306,8 @@ def test_a_server_that_does_not_answer_ends_the_way_and_no_secret_is_shown(url):
     lines = result.stdout.splitlines()
     assert (result.exit_code, result.stderr, SECRET in result.output) == (1, "", False)
     assert [line.split()[1] for line in lines] == [*LOCAL, *STEPS]
-    assert lines[8].startswith("✗ network   Nobody answers at 127.0.0.1:1 (")
-    assert lines[9:] == [f"- {step:8}  not tried: nobody answers" for step in STEPS[1:]]
+    assert lines[len(LOCAL)].startswith("✗ network     Nobody answers at 127.0.0.1:1 (")
+    assert lines[len(LOCAL) + 1 :] == [f"- {step:10}  not tried: nobody answers" for step in STEPS[1:]]
 
 
 @pytest.mark.parametrize("url", [f"mysql://me:{SECRET}@db", f"postgresql://me:1/{SECRET}@db/shop", f"Server=db;PWD={{{SECRET}"])  # fmt: skip
@@ -302,7 +316,7 @@ def test_a_url_that_cannot_be_read_keeps_nothing_else_from_being_looked_at(url):
     assert (result.exit_code, result.stderr, SECRET in result.output) == (1, "", False)
     lines = result.stdout.splitlines()
     assert [line.split()[1] for line in lines] == [*LOCAL, "url", *STEPS]
-    assert lines[8].startswith("✗ url       The option url ")
+    assert lines[len(LOCAL)].startswith("✗ url         The option url ")
 
 
 def test_a_url_in_the_place_of_the_queue_is_refused_without_being_repeated():
