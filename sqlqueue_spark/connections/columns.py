@@ -21,9 +21,9 @@ from sqlqueue_spark.dialects import SQLSERVER, DriverError
 
 log = logging.getLogger(__name__)
 
-#: Rows that the driver writes at once. Each statement makes room for them in their whole width: the room for 500 cost as much
-#: as reading 1,000 rows, and twice that where a block is fetched while the one before it is converted, which gained nothing.
-_BLOCK_ROWS = 200
+#: Rows that the driver writes at once. Each statement makes room for them in their whole width, and room for many costs as much
+#: as reading them; a second block, to be fetched while the first one is converted, gained nothing (docs/decisions).
+_BLOCK_ROWS = 100
 _BOUND: dict[str, Any] = {
     "fetch_concurrently": False,
     "max_text_size": SQLSERVER.small_row,
@@ -99,7 +99,6 @@ class ColumnReader(Reader):
                 statement,
                 # Of one type, and so of one plan, whatever the number: what is bound is a text as long as it is.
                 parameters=[f"{number:020}" for number in between],
-                query_timeout_sec=max(1, int(self._target.command_timeout.total_seconds())),
                 **bound,
             )
             for block in blocks:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import re
 from collections.abc import Generator, Iterator, Sequence
 
@@ -161,14 +160,14 @@ def connect(target: Target) -> Connection:
 
 def open_reader(target: Target) -> Reader:
     """By columns where the driver can and arrow-odbc is there, else row by row. Only pyodbc hands a token on."""
-    token = target.access_token or target.access_token_provider
-    if token is None and importlib.util.find_spec("arrow_odbc") is not None:
-        login = Login.of(target, pyodbc.drivers())
-        if login.by_columns:
-            from sqlqueue_spark.connections.columns import ColumnReader
-
-            return ColumnReader(target, login, RowReader)
-    return RowReader(target)
+    if target.by_token:
+        return RowReader(target)
+    try:
+        from sqlqueue_spark.connections.columns import ColumnReader
+    except ImportError:  # the doctor says why
+        return RowReader(target)
+    login = Login.of(target, pyodbc.drivers())
+    return ColumnReader(target, login, RowReader) if login.by_columns else RowReader(target)
 
 
 def _batch(rows: list[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:

@@ -109,7 +109,7 @@ class SqlServer(Dialect):
     written: ClassVar[int] = 2_400
     longest_outbox: ClassVar[int] = 128
     # So the body is at most as many bytes, and headers as many characters: varchar has a byte of each.
-    small_row: ClassVar[int | None] = 4_000
+    small_row: ClassVar[int | None] = 8_000
     entra_scope: ClassVar[str] = "https://database.windows.net/.default"
 
     def speaks(self, url: str) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -137,24 +138,32 @@ class SliceReader:
 
     def take(self, part: TakingSlice) -> Generator[pa.RecordBatch, None, None]:
         """What is free of a slice in RowVersion order, without what has expired; it is gone before it is yielded."""
-        reader = _KEPT.take(self._target) or open_reader(self._target)
+        reader = _KEPT.take(self._target)
+        patience = Patience(f"taking from {part.queue}")
+
+        def taken(rows: Runs) -> list[pa.RecordBatch]:
+            nonlocal reader
+            reader = reader or open_reader(self._target)
+            return reader.take(part.statement, (rows.first, rows.last, len(rows)), _TAKEN)
+
+        def give_up(_: TryAgain) -> None:
+            nonlocal reader
+            if reader is not None:
+                reader.close()
+            reader = None
+
         try:
             for rows in part.rows.cut(part.counts):
-                wanted = (rows.first, rows.last, len(rows))
-                try:
-                    taken = reader.take(part.statement, wanted, _TAKEN)
-                except (
-                    TryAgain
-                ):  # also where the commit's answer was lost: at most once is all that is promised
-                    reader.close()
-                    reader = open_reader(self._target)
-                    taken = reader.take(part.statement, wanted, _TAKEN)
+                # Again also where a commit's answer was lost: at most once is all that is promised.
+                batches = patience.retried(partial(taken, rows), on_failure=give_up)
                 faults.step(faults.ROWS_TAKEN)
-                yield from _unexpired(taken)
+                yield from _unexpired(batches)
         except BaseException:
-            reader.close()
+            if reader is not None:
+                reader.close()
             raise
-        _KEPT.put(self._target, reader)
+        if reader is not None:
+            _KEPT.put(self._target, reader)
 
     def peek(self, part: Slice) -> Iterator[pa.RecordBatch]:
         """What is there of a range in RowVersion order; others may take rows meanwhile."""

@@ -6,6 +6,7 @@ SQL Server is never asked: it can do everything, and what fails there is a faili
 import functools
 import json
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -54,6 +55,10 @@ class Abilities:
     alters_databases: bool = True
 
 
+#: One thread asks, the others wait for its answer.
+_ASKING = threading.Lock()
+
+
 def require(*abilities: str) -> None:
     """Skip the test, with the reason, when the server that is given lacks one of these."""
     able = given()
@@ -64,7 +69,8 @@ def require(*abilities: str) -> None:
 
 def given() -> Abilities:
     """What the server can do that the tests run on."""
-    return abilities_of(os.environ[SQLSERVER_VARIABLE])
+    with _ASKING:
+        return abilities_of(os.environ[SQLSERVER_VARIABLE])
 
 
 @functools.cache

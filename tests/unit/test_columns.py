@@ -5,6 +5,7 @@ The real arrow-odbc and pyodbc read them, by way of the real reader, from an ODB
 """
 
 import importlib.util
+import sys
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -22,8 +23,8 @@ from tests.support.recording import Answer, Recorder, Refused
 STATEMENT = "SELECT all of it WHERE RowVersion BETWEEN ? AND ?"
 TYPES = "wwwbtwxi"
 ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
-BLOCK = 200
-FITS, TOO_LONG = "x" * 4_000, "x" * 4_001
+BLOCK = 100
+FITS, TOO_LONG = "x" * 8_000, "x" * 8_001
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +119,7 @@ def test_whatever_a_row_holds_is_the_same_by_columns_as_one_by_one(opened):
         (BLOCK - 1, [BLOCK - 1]),
         (BLOCK, [BLOCK]),
         (BLOCK + 1, [BLOCK, 1]),
-        (450, [BLOCK, BLOCK, 50]),
+        (450, [BLOCK] * 4 + [50]),
     ],
 )
 def test_all_rows_come_however_they_fall_into_blocks(count, blocks, opened):
@@ -253,5 +254,6 @@ def test_rows_are_read_in_blocks_by_microsofts_driver_with_a_plain_login_where_a
     assert kind_of_reader(microsofts, access_token="token") == "RowReader"
     assert kind_of_reader(microsofts, access_token_provider=f"{__name__}:token") == "RowReader"
     assert ASKED == ["once"], "a provider is asked before each connection, and no other time"
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.delitem(sys.modules, "sqlqueue_spark.connections.columns")
+    monkeypatch.setitem(sys.modules, "arrow_odbc", None)
     assert kind_of_reader(microsofts) == "RowReader"
