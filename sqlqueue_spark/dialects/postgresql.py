@@ -113,6 +113,9 @@ class PostgreSQL(Dialect):
                 return Kind.NO_DATABASE
             if "certificate verify failed" in message or "server certificate for" in message:
                 return Kind.NOT_TRUSTED
+            if "ERROR:" in message:  # of the server, but ADBC does not hand the state of a failed commit on
+                gave_way = "could not serialize" in message or "deadlock detected" in message
+                return Kind.GAVE_WAY if gave_way else Kind.OTHER
             return Kind.CONNECTION_LOST
         if sqlstate.startswith("08"):
             return Kind.CONNECTION_LOST

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.dialects import SQLSERVER, DriverError, Kind
+from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER, DriverError, Kind
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, QueueError
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
@@ -208,6 +208,23 @@ def test_a_server_that_has_become_a_standby_is_tried_again(server, postgresql):
 )
 def test_what_sql_server_says_of_a_fail_over_may_be_tried_again(sqlstate, number, kind):
     assert SQLSERVER.kind(DriverError(sqlstate, number, "")) is kind
+
+
+@pytest.mark.parametrize(
+    "said, kind",
+    [
+        (
+            "[libpq] Failed to update autocommit: ERROR:  no such order\nCONTEXT:  PL/pgSQL function no()",
+            Kind.OTHER,
+        ),
+        ("[libpq] Failed to update autocommit: ERROR:  could not serialize access", Kind.GAVE_WAY),
+        ("[libpq] Failed to update autocommit: ERROR:  deadlock detected", Kind.GAVE_WAY),
+        ("server closed the connection unexpectedly", Kind.CONNECTION_LOST),
+        ("SSL error: certificate verify failed", Kind.NOT_TRUSTED),
+    ],
+)
+def test_what_postgresqls_driver_says_without_a_state_is_told_by_its_words(said, kind):
+    assert POSTGRESQL.kind(DriverError(None, None, said)) is kind
 
 
 def test_a_table_from_which_others_inherit_is_refused_before_anything_is_touched(postgresql):
