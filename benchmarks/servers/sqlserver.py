@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing, contextmanager
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, NamedTuple
 
 import pyodbc
 
@@ -15,6 +16,7 @@ from servers.base import DESTINATION, QUEUE, Jdbc, Server
 from sqlqueue_spark.connections import Reader, Target, open_reader
 from sqlqueue_spark.connections.odbc import OdbcString, driver_of
 from sqlqueue_spark.connections.sqlserver import RowReader
+from sqlqueue_spark.dialects import SQLSERVER
 
 _TABLE = """(Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255), Recoverable bit NOT NULL,
 Expires datetime, Headers nvarchar(max) NOT NULL, Body varbinary(max), RowVersion bigint IDENTITY(1,1) NOT NULL)"""
@@ -33,6 +35,26 @@ CROSS JOIN {_DIGITS} f(d) CROSS JOIN {_DIGITS} g(d)) AS numbers"""
 _RECEIVE_ONE = f"""WITH message AS (SELECT TOP (1) * FROM {QUEUE} WITH (UPDLOCK, READPAST, ROWLOCK) ORDER BY RowVersion)
 DELETE FROM message OUTPUT deleted.Id, deleted.Expires, deleted.Headers, deleted.Body"""
 _SEND_ONE = f"INSERT INTO {DESTINATION} ({_COLUMNS}) SELECT NEWID(), 1, {_HEADERS}, {_BODY}"
+
+
+class ArrayInsert(NamedTuple):
+    """How rows that are bound as an array reach the destination: once, for each array, and then."""
+
+    first: str
+    each: str
+    then: str
+
+
+_NOTHING = "SELECT 1 WHERE 1 = 0"
+_STRAIGHT = ArrayInsert(_NOTHING, f"INSERT INTO {DESTINATION} ({_COLUMNS}) VALUES (?, ?, ?, ?)", _NOTHING)
+_STAGED = ArrayInsert(
+    "CREATE TABLE #rows (Number int IDENTITY(1,1) NOT NULL, Id uniqueidentifier NOT NULL, Recoverable bit NOT NULL, "
+    "Headers nvarchar(4000) NOT NULL, Body varbinary(8000))",
+    f"INSERT INTO #rows ({_COLUMNS}) VALUES (?, ?, ?, ?)",
+    f"INSERT INTO {DESTINATION} ({_COLUMNS}) SELECT {_COLUMNS} FROM #rows ORDER BY Number; TRUNCATE TABLE #rows",
+)
+#: As many rows a transaction as our sink sends.
+_CHUNK = SQLSERVER.written
 
 
 class SqlServer(Server):
@@ -58,7 +80,12 @@ class SqlServer(Server):
         return {"Id": "uuid()", "Recoverable": "true", "Headers": "Headers", "Body": "Body"}
 
     def bulk_inserts(self) -> Mapping[str, Callable[[int], float]]:
-        return {"(b) rows bound as an array, by pyodbc": self.array_insert}
+        ways = {"(b) rows bound as an array, by pyodbc": partial(self.array_insert, _STRAIGHT)}
+        if self._binds_into_temporary_tables():
+            ways["(b) rows bound as an array, into a temporary table first"] = partial(
+                self.array_insert, _STAGED
+            )
+        return ways
 
     def fill(self, count: int, table: str = QUEUE, *, new_table: bool = True) -> None:
         if new_table:
@@ -127,23 +154,32 @@ class SqlServer(Server):
             connection.commit()
             return len(rows) / (time.perf_counter() - began)
 
-    def array_insert(self, count: int) -> float:
-        """Messages a second of one client that binds rows in hand as an array."""
+    def array_insert(self, way: ArrayInsert, count: int) -> float:
+        """Messages a second of one client that binds rows in hand as arrays, a chunk a transaction."""
         with self._connected(autocommit=False) as connection:
             columns = "CONVERT(char(36), Id), Recoverable, Headers, Body"
             rows = connection.execute(f"SELECT TOP ({count}) {columns} FROM {QUEUE}").fetchall()
             connection.execute(f"TRUNCATE TABLE {DESTINATION}")
+            connection.execute(way.first)
             connection.commit()
-            cursor = connection.cursor()
-            cursor.fast_executemany = True
-            cursor.setinputsizes([
-                (pyodbc.SQL_CHAR, 36, 0), (pyodbc.SQL_BIT, 0, 0), (pyodbc.SQL_WVARCHAR, 4000, 0),
-                (pyodbc.SQL_VARBINARY, 8000, 0),
-            ])  # fmt: skip
             began = time.perf_counter()
-            cursor.executemany(f"INSERT INTO {DESTINATION} ({_COLUMNS}) VALUES (?, ?, ?, ?)", rows)
-            connection.commit()
+            for start in range(0, len(rows), _CHUNK):
+                _bind_as_array(connection, way.each, rows[start : start + _CHUNK])
+                connection.execute(way.then)
+                connection.commit()
             return len(rows) / (time.perf_counter() - began)
+
+    def _binds_into_temporary_tables(self) -> bool:
+        """Not every server that speaks TDS finds one again from a statement that is prepared."""
+        with self._connected(autocommit=False) as connection:
+            try:
+                connection.execute(_STAGED.first)
+                _bind_as_array(
+                    connection, _STAGED.each, [("0" * 8 + "-0000-4000-8000-" + "0" * 12, 1, "{}", b"")]
+                )
+            except pyodbc.ProgrammingError:
+                return False
+        return True
 
     def one_row_receivers(self, connections: int, *, seconds: int) -> float:
         return self._rate(_RECEIVE_ONE, connections, seconds)
@@ -178,6 +214,16 @@ def _connect(url: str, *, autocommit: bool) -> pyodbc.Connection:
     if driver is not None:
         given = given.completed({"Driver": driver.name, **driver.defaults})
     return pyodbc.connect(str(given), autocommit=autocommit)
+
+
+def _bind_as_array(connection: pyodbc.Connection, statement: str, rows: Sequence[Sequence[object]]) -> None:
+    with closing(connection.cursor()) as cursor:
+        cursor.fast_executemany = True
+        cursor.setinputsizes([
+            (pyodbc.SQL_CHAR, 36, 0), (pyodbc.SQL_BIT, 0, 0), (pyodbc.SQL_WVARCHAR, 4000, 0),
+            (pyodbc.SQL_VARBINARY, 8000, 0),
+        ])  # fmt: skip
+        cursor.executemany(statement, rows)
 
 
 def _one_by_one(url: str, statement: str, seconds: int) -> float:
