@@ -38,20 +38,19 @@ _SEND_ONE = f"INSERT INTO {DESTINATION} ({_COLUMNS}) SELECT NEWID(), 1, {_HEADER
 
 
 class ArrayInsert(NamedTuple):
-    """How rows that are bound as an array reach the destination: once, for each array, and then."""
+    """How rows that are bound as an array reach the destination: for each array, then, and what is needed first."""
 
-    first: str
     each: str
-    then: str
+    then: str = ""
+    first: str = ""
 
 
-_NOTHING = "SELECT 1 WHERE 1 = 0"
-_STRAIGHT = ArrayInsert(_NOTHING, f"INSERT INTO {DESTINATION} ({_COLUMNS}) VALUES (?, ?, ?, ?)", _NOTHING)
+_STRAIGHT = ArrayInsert(f"INSERT INTO {DESTINATION} ({_COLUMNS}) VALUES (?, ?, ?, ?)")
 _STAGED = ArrayInsert(
-    "CREATE TABLE #rows (Number int IDENTITY(1,1) NOT NULL, Id uniqueidentifier NOT NULL, Recoverable bit NOT NULL, "
+    first="CREATE TABLE #rows (Number int IDENTITY(1,1) NOT NULL, Id uniqueidentifier NOT NULL, Recoverable bit NOT NULL, "
     "Headers nvarchar(4000) NOT NULL, Body varbinary(8000))",
-    f"INSERT INTO #rows ({_COLUMNS}) VALUES (?, ?, ?, ?)",
-    f"INSERT INTO {DESTINATION} ({_COLUMNS}) SELECT {_COLUMNS} FROM #rows ORDER BY Number; TRUNCATE TABLE #rows",
+    each=f"INSERT INTO #rows ({_COLUMNS}) VALUES (?, ?, ?, ?)",
+    then=f"INSERT INTO {DESTINATION} ({_COLUMNS}) SELECT {_COLUMNS} FROM #rows ORDER BY Number; TRUNCATE TABLE #rows",
 )
 #: As many rows a transaction as our sink sends.
 _CHUNK = SQLSERVER.written
@@ -160,12 +159,14 @@ class SqlServer(Server):
             columns = "CONVERT(char(36), Id), Recoverable, Headers, Body"
             rows = connection.execute(f"SELECT TOP ({count}) {columns} FROM {QUEUE}").fetchall()
             connection.execute(f"TRUNCATE TABLE {DESTINATION}")
-            connection.execute(way.first)
+            if way.first:
+                connection.execute(way.first)
             connection.commit()
             began = time.perf_counter()
             for start in range(0, len(rows), _CHUNK):
                 _bind_as_array(connection, way.each, rows[start : start + _CHUNK])
-                connection.execute(way.then)
+                if way.then:
+                    connection.execute(way.then)
                 connection.commit()
             return len(rows) / (time.perf_counter() - began)
 

@@ -164,7 +164,7 @@ def open_reader(target: Target) -> Reader:
         return RowReader(target)
     try:
         from sqlqueue_spark.connections.columns import ColumnReader
-    except ImportError:  # the doctor says why
+    except (ImportError, OSError):  # it opens libraries by hand; the doctor says why it cannot
         return RowReader(target)
     login = Login.of(target, pyodbc.drivers())
     return ColumnReader(target, login, RowReader) if login.by_columns else RowReader(target)

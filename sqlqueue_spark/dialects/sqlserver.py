@@ -76,9 +76,8 @@ _NUMBERS = {
     40197: Kind.CONNECTION_LOST,
     40501: Kind.GAVE_WAY,
     40540: Kind.CONNECTION_LOST,
-    **dict.fromkeys(
-        range(40549, 40554), Kind.CONNECTION_LOST
-    ),  # the session took too long, or too much of something
+    # The session was ended: it took too long, or too much of something.
+    **dict.fromkeys(range(40549, 40554), Kind.CONNECTION_LOST),
     40613: Kind.NOT_REACHED,
     49918: Kind.GAVE_WAY,
     49919: Kind.GAVE_WAY,

@@ -257,3 +257,13 @@ def test_rows_are_read_in_blocks_by_microsofts_driver_with_a_plain_login_where_a
     monkeypatch.delitem(sys.modules, "sqlqueue_spark.connections.columns")
     monkeypatch.setitem(sys.modules, "arrow_odbc", None)
     assert kind_of_reader(microsofts) == "RowReader"
+
+
+def test_rows_are_read_one_by_one_where_arrow_odbc_does_not_find_its_library(
+    libraries, tmp_path, monkeypatch
+):
+    (tmp_path / "arrow_odbc.py").write_text("raise OSError('libodbc.so.2: cannot open shared object file')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in ("sqlqueue_spark.connections.columns", "arrow_odbc"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    assert kind_of_reader(Recorder(libraries[0], tmp_path).url) == "RowReader"
