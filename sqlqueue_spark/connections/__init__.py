@@ -13,27 +13,21 @@ __all__ = [
     "Target",
     "connect",
     "open_reader",
-    "reconnect",
 ]
 
 
-def connect(target: Target) -> Connection:
+def connect(target: Target, *, again: bool = False) -> Connection:
     """Open a connection; statements on it run in one transaction until commit or rollback.
 
-    :raises ConfigurationError: the login is refused, or a driver is missing.
-    :raises ConnectionLost: no database answers.
-    """
-    return _driver(target).connect(target)  # type: ignore[no-any-return] # a module chosen by name
-
-
-def reconnect(target: Target) -> Connection:
-    """Open a connection to a database that was reached before: one that fails over refuses logins for a while.
-
-    :raises ConnectionLost: no database answers, or it lets nobody in.
+    :param again: the database was reached before. One that fails over refuses logins for a while.
+    :raises ConfigurationError: the login is refused, or a driver is missing; not again.
+    :raises ConnectionLost: no database answers; again, also when it lets nobody in.
     """
     try:
-        return connect(target)
+        return _driver(target).connect(target)  # type: ignore[no-any-return] # a module chosen by name
     except ConfigurationError as error:
+        if not again:
+            raise
         raise ConnectionLost(str(error)) from error
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from sqlqueue_spark import queues
-from sqlqueue_spark.connections import Target, connect, reconnect
+from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.patience import Patience
@@ -35,7 +35,7 @@ class Pool:
         with self._lock:
             if self._free:
                 return self._free.pop()
-        connection = (reconnect if self.opened_before else connect)(self._target)
+        connection = connect(self._target, again=self.opened_before)
         try:
             naming = self._options.naming(self._target.dialect)
             queue = queues.get(connection, self._options.queue, naming)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
-from sqlqueue_spark.connections import Connection, Target, connect, reconnect
+from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.outbox import OutboxTable
@@ -34,7 +34,7 @@ def prepare(
 
         def connected(target: Target) -> Connection:
             if target not in opened:
-                opened[target] = stack.enter_context((reconnect if again else connect)(target))
+                opened[target] = stack.enter_context(connect(target, again=again))
                 if options.uses_outbox:
                     _check_outbox(options, opened[target])
             return opened[target]

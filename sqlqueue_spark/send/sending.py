@@ -16,7 +16,7 @@ from functools import partial
 from typing import Self
 
 from sqlqueue_spark import faults
-from sqlqueue_spark.connections import Connection, Target, connect, reconnect
+from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
 from sqlqueue_spark.inserting import Inserter
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
@@ -142,8 +142,7 @@ class Sender:
 
     def _connected(self, target: Target) -> Connection:
         if target not in self._connections:
-            reached = target in self._destinations.databases()
-            connection = (reconnect if reached else connect)(target)
+            connection = connect(target, again=target in self._destinations.databases())
             level = _snake(self._options.isolation_level)
             try:
                 with connection.transaction():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from sqlqueue_spark import faults
-from sqlqueue_spark.connections import Connection, Target, reconnect
+from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, TryAgain
 from sqlqueue_spark.inserting import fitted
 from sqlqueue_spark.options import SinkOptions
@@ -51,7 +51,7 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: str) -> None:
     names = list(dict.fromkeys(name for each in done for name in each.destinations))
 
     def sealed() -> None:
-        with reconnect(Target.of(options)) as connection, connection.transaction():
+        with connect(Target.of(options), again=True) as connection, connection.transaction():
             Stage(connection, table_of(options)).seal(tasks, names, run=run)
 
     Patience(f"sealing the stage of {options.sender}").retried(sealed)
@@ -99,7 +99,7 @@ class _Stager:
 
     def _connected(self) -> Connection:
         if self._connection is None:
-            self._connection = reconnect(Target.of(self._options))
+            self._connection = connect(Target.of(self._options), again=True)
         return self._connection
 
     def _failed(self, error: TryAgain) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from sqlqueue_spark import queues
 from sqlqueue_spark.addresses import Table
-from sqlqueue_spark.connections import Connection, Target, connect, reconnect
+from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.dialects import SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
 
@@ -16,7 +16,7 @@ BY_DRIVER = "[Microsoft][ODBC Driver 18 for SQL Server]"
 NO_LOGIN = f"[28000] {BY_DRIVER}[SQL Server]Login failed for user 'spark'. (18456) (SQLDriverConnect)"
 
 
-def said(monkeypatch, sqlstate, text, action=connect, **login):
+def said(monkeypatch, sqlstate, text, *, again=False, **login):
     """The error that comes of what the driver says."""
 
     def refuse(*_, **__):
@@ -24,7 +24,7 @@ def said(monkeypatch, sqlstate, text, action=connect, **login):
 
     monkeypatch.setattr(pyodbc, "connect", refuse)
     with pytest.raises((ConfigurationError, ConnectionLost)) as caught:
-        action(Target(url=URL, **login))
+        connect(Target(url=URL, **login), again=again)
     return type(caught.value), str(caught.value)
 
 
@@ -92,7 +92,7 @@ def test_a_value_that_the_driver_does_not_know_is_no_server_that_does_not_answer
 
 
 def test_a_database_that_was_reached_before_and_refuses_logins_is_one_that_fails_over(monkeypatch):
-    assert said(monkeypatch, "28000", NO_LOGIN, reconnect, user="spark") == (
+    assert said(monkeypatch, "28000", NO_LOGIN, again=True, user="spark") == (
         ConnectionLost,
         "The database at sql.example.com,1433/shop refused the login of user 'spark'; check user and password.",
     )
