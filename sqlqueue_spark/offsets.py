@@ -22,7 +22,8 @@ class Offset:
     """The rows of one micro-batch. ``live`` are emitted and deleted, ``expired`` are only deleted.
 
     In mode ``none`` they are what a look saw: rows that others held were neither emitted nor deleted, and may stand in
-    a later batch again. ``serial`` then tells apart two batches of the same rows.
+    a later batch again. ``serial`` counts on from batch to batch. It tells apart two batches of the same rows: a fail-over
+    or a restore can bring rows back that were settled, and Spark takes an offset that it knows for no news.
     """
 
     queue: str
@@ -47,7 +48,9 @@ class Offset:
 
     def to_json(self) -> dict[str, Any]:
         """For Spark. Equal offsets give equal texts."""
-        own = {"mode": self.mode, "serial": self.serial} if self.mode != RECEIVE_ONLY else {}
+        own: dict[str, Any] = {} if self.mode == RECEIVE_ONLY else {"mode": self.mode}
+        if self.serial:  # none in what the first versions wrote
+            own["serial"] = self.serial
         if self.stage:
             own["stage"] = self.stage
         return {
@@ -84,6 +87,11 @@ class Offset:
             serial=given.get("serial", 0),
             stage=given.get("stage", ""),
         )
+
+
+def next_serial(start: Mapping[str, Any]) -> int:
+    """The serial of the batch that follows upon an offset."""
+    return int(start.get("serial", 0)) + 1
 
 
 #: The offset before the first batch.

@@ -9,11 +9,12 @@ from typing import TypeVar
 
 import stamina
 
-from sqlqueue_spark.errors import TryAgain
+from sqlqueue_spark.errors import SqlQueueError, TryAgain
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+E = TypeVar("E", bound=SqlQueueError)
 
 #: A database that is restarted or fails over is back within this, or the caller fails.
 RETRY_SECONDS = 60.0
@@ -24,28 +25,35 @@ BREAKER_SECONDS = 30.0
 class Patience:
     """Runs steps against one database again when it gives way, with pauses that grow and vary, within a limit."""
 
-    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """:param what: the steps are for, for the log."""
+    def __init__(
+        self, what: str, clock: Callable[[], float] = time.monotonic, *, seconds: float = RETRY_SECONDS
+    ) -> None:
+        """:param what: the steps are for, for the log.
+        :param seconds: how long a step is run again.
+        """
         self._what = what
         self._clock = clock
+        self._seconds = seconds
         self._failing_since: float | None = None
         self._told = False
 
     def retried(
         self,
         action: Callable[[], T],
-        worth_it: Callable[[TryAgain], bool] = lambda _: True,
+        worth_it: Callable[[E], bool] = lambda _: True,
         *,
-        on_failure: Callable[[TryAgain], object] = lambda _: None,
+        on_failure: Callable[[E], object] = lambda _: None,
+        kind: type[E] = TryAgain,  # type: ignore[assignment] # mypy knows no default of a type variable
     ) -> T:
         """Run a step, again while that is worth it. Its last error is raised.
 
         :param on_failure: what to do after each failure, before the pause.
+        :param kind: the errors after which it may be worth it.
         """
         for attempt in stamina.retry_context(
-            on=lambda error: isinstance(error, TryAgain) and worth_it(error),
+            on=lambda error: isinstance(error, kind) and worth_it(error),
             attempts=None,
-            timeout=RETRY_SECONDS,
+            timeout=self._seconds,
             wait_initial=0.05,
             wait_max=5.0,
             wait_jitter=1.0,
@@ -53,7 +61,7 @@ class Patience:
             with attempt:
                 try:
                     done = action()
-                except TryAgain as error:
+                except kind as error:
                     self._failed(error)
                     on_failure(error)
                     raise
@@ -61,7 +69,7 @@ class Patience:
                 return done
         raise AssertionError("unreachable: retry_context ends by return or raise")
 
-    def _failed(self, error: TryAgain) -> None:
+    def _failed(self, error: SqlQueueError) -> None:
         now = self._clock()
         if self._failing_since is None:
             self._failing_since = now

@@ -124,6 +124,44 @@ class Connection(ABC):
             raise
         self.commit()
 
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """A part of the open transaction that is undone alone when it fails: what was locked before it stays locked.
+
+        Its statements may take as long as they need.
+
+        :raises ConnectionLost: the server ended the whole transaction, or nobody answers any more.
+        """
+        self._say("attempt_begin")
+        try:
+            with self.unhurried():
+                self._say("attempt_unhurried")
+                yield
+                self._say("attempt_check")
+        except ConnectionLost:
+            raise
+        except BaseException as error:
+            self._undo_attempt(error)
+            raise
+
+    @contextlib.contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Statements that the driver does not cut off for taking long."""
+        yield
+
+    def _undo_attempt(self, error: BaseException) -> None:
+        state = self._say("attempt_state")
+        if state and state[0][0] != 1:
+            raise ConnectionLost(
+                f"The server ended the transaction in which a statement failed ({error})."
+            ) from error
+        self._say("attempt_undo")
+
+    def _say(self, name: str) -> list[Row]:
+        """Run a statement of the dialect that takes nothing; one without a text is nothing to do."""
+        statement = self.dialect.statement(name)
+        return self.execute(statement, doing="settling") if statement else []
+
     def __enter__(self) -> Self:
         return self
 

@@ -86,6 +86,14 @@ class SqlServerConnection(Connection):
                 self._raw.autocommit = wanted
 
     @contextlib.contextmanager
+    def unhurried(self) -> Iterator[None]:
+        before, self._raw.timeout = self._raw.timeout, 0
+        try:
+            yield
+        finally:
+            self._raw.timeout = before
+
+    @contextlib.contextmanager
     def running(self, statement: str, parameters: Sequence[object], doing: str) -> Iterator[pyodbc.Cursor]:
         with _translated(self.target, doing), self._cursor() as cursor:
             cursor.setinputsizes([self._type(each) for each in parameters])

@@ -18,6 +18,11 @@ from sqlqueue_spark.receive.pool import Pool
 
 log = logging.getLogger(__name__)
 
+#: A claim ahead that nobody asks for is given back after so long: the next trigger may be an hour away.
+UNASKED_SECONDS = 10.0
+#: And after so long where the present batch is known to be done.
+IDLE_SECONDS = 2.0
+
 F = TypeVar("F", bound=Found)
 
 
@@ -33,22 +38,48 @@ class Ahead(Generic[F]):
         self._held: F | None = None
         self._given_up = False
         self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
         self._thread = threading.Thread(target=self._claim, name="sqlqueue-claim-ahead", daemon=True)
         self._thread.start()
 
     def take(self) -> F | None:
         """The claim, once it is made; None where nothing was there or the database gave way."""
         self._thread.join()
-        held, self._held = self._held, None
-        return held
+        return self._taken()
 
     def give_up(self) -> None:
         """Release the claim, now or as soon as it is made."""
         with self._lock:
             self._given_up = True
-            held, self._held = self._held, None
-        if held is not None:
+        if (held := self._taken()) is not None:
             held.release()
+
+    def give_up_within(self, seconds: float) -> None:
+        """Release the claim unless somebody asks for it in time; a later call counts, not the one before."""
+        timer = threading.Timer(seconds, self._unasked)
+        timer.name, timer.daemon = "sqlqueue-claim-unasked", True
+        with self._lock:
+            if self._given_up:
+                return
+            before, self._timer = self._timer, timer
+        if before is not None:
+            before.cancel()
+        timer.start()
+
+    def _taken(self) -> F | None:
+        with self._lock:
+            held, self._held = self._held, None
+            timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        return held
+
+    def _unasked(self) -> None:
+        with self._lock:
+            waits = self._held is not None
+        self.give_up()
+        if waits:
+            log.info("claim_ahead_given_back queue=%s: no trigger asked for it", self._present.end["queue"])
 
     def _claim(self) -> None:
         held = None
@@ -66,8 +97,11 @@ class Ahead(Generic[F]):
         with self._lock:
             if not self._given_up:
                 self._held, held = held, None
+            expires = self._held is not None and self._timer is None
         if held is not None:
             held.release()
+        if expires:
+            self.give_up_within(UNASKED_SECONDS)
 
     def _end_with(self, queue: Queue) -> None:
         """Give a queue back, or close it where nobody would: who gave up may have closed the pool since."""

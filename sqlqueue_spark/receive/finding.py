@@ -25,6 +25,9 @@ class Found(Protocol):
     def keeps_queue(self) -> bool:
         """Whether the connection it was found on holds its rows; if not, nobody holds them."""
 
+    def follow(self, start: Json) -> None:
+        """Come after ``start``, whichever batch it was found behind."""
+
     def mark(self, head: Head) -> None:
         """Tell where the next look begins."""
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import Any
 
 from sqlqueue_spark import faults
-from sqlqueue_spark.errors import ClaimLost
-from sqlqueue_spark.offsets import Offset
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
+from sqlqueue_spark.offsets import Offset, next_serial
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
+from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.claiming import Claimed, Head, Limits, claim
-from sqlqueue_spark.receive.relocking import delete, relock
+from sqlqueue_spark.receive.relocking import delete
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,16 @@ Json = dict[str, Any]
 
 #: How many rows of a claim vouch for it.
 _WITNESSES = 32
+
+
+class Settling(Enum):
+    """By what a batch is settled that Spark has logged."""
+
+    ITS_CLAIM = auto()
+    #: Its claim was lost, and what was left of it locked again.
+    A_SECOND_CLAIM = auto()
+    #: The process that claimed it has ended.
+    THE_NEXT_PROCESS = auto()
 
 
 @dataclass
@@ -41,6 +53,9 @@ class Held:
     deleted: bool = False
     #: The transaction is gone, and every lock with it.
     lost: bool = False
+    settling: Settling = Settling.ITS_CLAIM
+    #: How many rows of a lost claim were not there any more when it was locked again.
+    gone: int = 0
 
     @property
     def last(self) -> int:
@@ -56,13 +71,18 @@ class Held:
         """Later rows can stand anywhere but where these do."""
         head.claimed(self.rows)
 
+    def follow(self, start: Json) -> None:
+        """Come after ``start``, whichever batch the claim was made after."""
+        self.start = start
+        if (serial := next_serial(start)) != self.offset.serial:
+            self.offset = replace(self.offset, serial=serial)
+            self.end = self.offset.to_json()
+
     def delete(self) -> None:
-        """Delete the rows in the open transaction. Calling again is harmless.
+        """Delete the rows of a claim that was just made, in its open transaction.
 
         :raises ClaimLost: rows that were locked are gone; nothing was deleted.
         """
-        if self.deleted:
-            return
         try:
             delete(self.queue, self.rows)
         except ClaimLost:
@@ -71,29 +91,86 @@ class Held:
         self.deleted = True
 
     def settle(self, send: Callable[[], None]) -> None:
-        """Delete the rows, send what goes with them, and commit. Errors as :meth:`delete`, and as ``send``."""
+        """Delete the rows, send what goes with them, and commit.
+
+        Spark has logged the batch, so its rows are not given back for a passing reason: what fails is undone behind a
+        savepoint, and tried again for ``commandTimeout``.
+
+        :param send: sends in the open transaction; it may be called again after it was undone.
+        :raises ConnectionLost: the transaction is gone. Any other error leaves it standing, and the rows locked.
+        """
         faults.step(faults.COMMIT_LOGGED)
-        self.delete()
-        send()
-        faults.step(faults.DELETED)
-        self.queue.connection.commit()
+        connection, queue = self.queue.connection, self.queue.table.name
+        told = False
+
+        def attempt() -> None:
+            with connection.attempt():
+                if not self.deleted:
+                    delete(self.queue, self.rows)
+                send()
+                faults.step(faults.DELETED)
+
+        def tell(error: SqlQueueError) -> None:
+            nonlocal told
+            if not told and may_pass(error):
+                log.warning(
+                    "settling_waits queue=%s rows=%d: they stay locked meanwhile; %s",
+                    queue,
+                    self.rows.rows,
+                    error,
+                )
+            told = True
+
+        seconds = connection.target.command_timeout.total_seconds()
+        patience = Patience(f"settling a batch of {queue}", seconds=seconds)
+        patience.retried(attempt, may_pass, on_failure=tell, kind=SqlQueueError)
+        try:
+            connection.commit()
+        except SqlQueueError as error:  # whatever it was, the transaction has ended
+            raise ConnectionLost(f"A batch of {queue} could not be committed: {error}") from error
         faults.step(faults.COMMITTED)
 
-    def settle_again(self, queue: Queue) -> int:
-        """Delete in ``queue``'s transaction what is left after the own one was lost: the rows were processed. How many."""
-        left = relock(queue, replace(self.offset, live=self.rows.live, expired=self.rows.expired))
-        if left is None:
-            return 0
-        delete(queue, left)
-        log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our own lost "
-                    "commit, or taken by another consumer and are processed twice",
-                    queue.table.name, left.rows, self.rows.rows - left.rows)  # fmt: skip
-        return left.rows
+    @property
+    def left(self) -> Offset:
+        """The batch as far as it was locked."""
+        return replace(self.offset, live=self.rows.live, expired=self.rows.expired)
+
+    def locked_again(self, queue: Queue, rows: Claimed) -> Held:
+        """The same batch, logged already, whose rows ``queue``'s transaction holds after the own one was lost."""
+        ours = self.settling is Settling.ITS_CLAIM
+        return replace(
+            self,
+            queue=queue,
+            rows=rows,
+            deleted=False,
+            lost=False,
+            settling=Settling.A_SECOND_CLAIM if ours else self.settling,
+            gone=self.gone + self.rows.rows - rows.rows,
+        )
+
+    def say_settled(self) -> None:
+        """Tell what became of a batch that was settled in another way than usual."""
+        name, rows = self.queue.table.name, self.rows.rows
+        if self.settling is Settling.A_SECOND_CLAIM:
+            log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our own lost "
+                        "commit, or taken by another consumer and are processed twice", name, rows, self.gone)  # fmt: skip
+        elif self.settling is Settling.THE_NEXT_PROCESS and rows:
+            log.warning("recovered queue=%s deleted=%d: rows of the last logged batch that a stopped process had processed "
+                        "but not deleted", name, rows)  # fmt: skip
 
     def release(self) -> None:
         """Give the rows back to everybody. Never raises."""
         self.lost = True
         self.queue.connection.close()
+
+
+def may_pass(error: SqlQueueError) -> bool:
+    """Whether a transaction still stands in which a batch may be settled when what refused it is out of the way.
+
+    Not where we refuse it ourselves: that is told by no database.
+    """
+    ours = isinstance(error, ConfigurationError) and error.__cause__ is None
+    return not (ours or isinstance(error, (ConnectionLost, ClaimLost)))
 
 
 def hold(
@@ -122,6 +199,7 @@ def hold(
         expired=claimed.expired,
         witnesses=queue.ids(claimed.live.spread(_WITNESSES)),
         mode=ATOMIC if stage else RECEIVE_ONLY,
+        serial=next_serial(start),
         stage=stage,
     )
     log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", queue.table.name, len(claimed.live),

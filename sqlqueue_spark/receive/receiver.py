@@ -14,18 +14,21 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from sqlqueue_spark import faults, queues
-from sqlqueue_spark.errors import SqlQueueError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.offsets import INITIAL, Offset
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.claiming import Claimed
-from sqlqueue_spark.receive.held import Held, Json, hold
+from sqlqueue_spark.receive.done_file import DoneFile
+from sqlqueue_spark.receive.held import Held, Json, Settling, hold, may_pass
 from sqlqueue_spark.receive.pool import Pool
-from sqlqueue_spark.receive.relocking import check_belongs, delete, relock, say_not_taken_again
+from sqlqueue_spark.receive.relocking import check_belongs, relock, say_not_taken_again
 from sqlqueue_spark.receive.seeking import Seeker
 from sqlqueue_spark.receive.slices import Slice, plan
 from sqlqueue_spark.receive.staging import Staging, stage_of
@@ -34,7 +37,10 @@ log = logging.getLogger(__name__)
 
 
 class Receiver:
-    """Claims, plans and settles the micro-batches of one stream. Opens nothing until it is first asked."""
+    """Claims, plans and settles the micro-batches of one stream. Opens nothing until it is first asked.
+
+    Spark's thread asks, and the one that watches ``doneFile`` settles: one of them at a time.
+    """
 
     def __init__(
         self,
@@ -52,6 +58,11 @@ class Receiver:
         self._seeker = Seeker(options, self._pool, find, clock, sleep)
         self._held: Held | None = None
         self._settled: Json = INITIAL
+        self._lock = threading.RLock()
+        self._done_file = (
+            None if options.done_file is None else DoneFile(Path(options.done_file), self.settle)
+        )
+        self._told_of_everything = False
 
     def latest(self, start: Json, max_rows: int | None) -> Json:
         """Settle what is held if ``start`` is its offset, then claim the next rows and return their offset.
@@ -61,31 +72,31 @@ class Receiver:
         :returns: ``start`` itself when there is nothing to claim.
         """
         self._seeker.rest()
-        return self._pool.retried(lambda: self._latest(start, max_rows))
+        if max_rows is None and not self._told_of_everything:
+            self._told_of_everything = True
+            log.warning("everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the queue until the "
+                        "stream is started again; take trigger(availableNow=True)", self._options.queue)  # fmt: skip
+        with self._lock:
+            return self._pool.retried(lambda: self._latest(start, max_rows))
 
     def plan(self, start: Json, end: Json) -> list[Slice]:
         """The slices of the batch that ends with ``end``; locks its rows again if this process never held it."""
         if start == end:
             return []
-        if self._held is None or self._held.end != end:
-            self._pool.retried(lambda: self._replay(start, end))
-        held = self._held
-        assert held is not None, "a batch that is planned is held"
-        faults.step(faults.OFFSET_LOGGED)
-        self._pool.retried(lambda: self._staging.open(held.offset, end))
-        pieces = self._options.slices(len(held.rows.live))
-        dialect = held.queue.connection.dialect
-        statement = queues.read_statement(dialect, held.queue.table)
-        return plan(statement, held.queue.table.name, held.rows, pieces, dialect.small_row)
+        with self._lock:
+            return self._plan(start, end)
 
     def settle(self, end: Json) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
-        if self._held is not None and self._held.end == end:
-            self._pool.retried(self._settle)
+        with self._lock:
+            if self._held is not None and self._held.end == end:
+                self._pool.retried(self._settle)
+                self._seeker.batch_done()
 
     def finish(self, start: Json) -> None:
         """Settle what is held if ``start`` is its offset, else what a previous process left of that batch."""
-        self._pool.retried(lambda: self._finish(start))
+        with self._lock:
+            self._pool.retried(lambda: self._finish(start))
 
     def stop_at_present_end(self) -> None:
         """Claim nothing that arrives from now on (``Trigger.AvailableNow``)."""
@@ -96,9 +107,18 @@ class Receiver:
         return self._seeker.waiting()
 
     def close(self) -> None:
-        """Give back what is held and end the connections."""
-        self._release()
-        self._pool.close()
+        """Settle what is known to be logged, give back what is held else, and end the connections."""
+        if self._done_file is not None:
+            self._done_file.close()
+        with self._lock:
+            try:
+                if self._done_file is not None and self._held is not None:
+                    self._done_file.look()
+            except SqlQueueError as error:  # the next start settles it
+                log.warning("not_settled queue=%s: %s", self._options.queue, error)
+            finally:
+                self._release()
+                self._pool.close()
 
     # -- steps of the protocol ------------------------------------------------------------------
 
@@ -124,63 +144,89 @@ class Receiver:
             self._recover(start)
 
     def _settle(self) -> None:
+        """Settle what is held, whose batch is logged; where its transaction is gone, what is left of it."""
         held = self._held
         assert held is not None, "only what is held is settled"
-        if not held.lost:
-            try:
-                held.settle(
-                    lambda: self._staging.send(held.queue, held.offset, held.end, deleting=held.rows.rows)
-                )
-                self._pool.give_back(held.queue)
-            except TryAgain as error:
-                log.warning("claim_lost queue=%s rows=%d: %s", held.queue.table.name, held.rows.rows, error)
-                held.release()
-                self._pool.close()  # the others have most likely died too
-            except SqlQueueError:
-                held.release()
-                raise
         if held.lost:
+            held = self._held = held.locked_again(*self._lock_left(held.left))
+        try:
+            held.settle(
+                lambda: self._staging.send(held.queue, held.offset, held.end, deleting=held.rows.rows)
+            )
+        except ConnectionLost as error:
+            log.warning("claim_lost queue=%s rows=%d: %s", held.queue.table.name, held.rows.rows, error)
+            held.release()
             self._seeker.look_from_start_next()
-            with self._pool.transaction() as queue:
-                deleting = held.settle_again(queue)
-                self._staging.send(queue, held.offset, held.end, deleting=deleting)
+            raise
+        except SqlQueueError as error:
+            held.release()
+            if may_pass(error):
+                raise self._gave_up(held, error) from error
+            raise
+        self._pool.give_back(held.queue)
         self._held, self._settled = None, held.end
+        held.say_settled()
+
+    def _gave_up(self, held: Held, error: SqlQueueError) -> SqlQueueError:
+        kind = next(
+            (each for each in (QueueError, ConfigurationError) if isinstance(error, each)), SqlQueueError
+        )
+        seconds = round(self._options.command_timeout.total_seconds())
+        return kind(
+            f"The last batch of {held.queue.table.name} is done but could not be settled within commandTimeout ({seconds} s): "
+            f"{error} Its {held.rows.rows} rows are free again; remove the cause and start the stream, which settles them "
+            "first: what another consumer takes before that is processed by both."
+        )
 
     def _recover(self, start: Json) -> None:
         """Delete what is left of a batch that a previous process finished but did not live to delete."""
         offset = Offset.from_json(start)
-        if offset is not None:
-            with self._pool.transaction() as queue:
-                check_belongs(offset, queue)
-                left = relock(queue, offset)
-                if left is not None and left.rows:
-                    delete(queue, left)
-                    log.warning("recovered queue=%s deleted=%d: rows of the last logged batch that a stopped process "
-                                "had processed but not deleted", queue.table.name, left.rows)  # fmt: skip
-                self._staging.send(queue, offset, start, deleting=0 if left is None else left.rows)
-        self._settled = start
+        if offset is None:
+            self._settled = start
+            return
+        queue, rows = self._lock_left(offset)
+        self._held = Held(queue, {}, start, offset, rows, settling=Settling.THE_NEXT_PROCESS)
+        self._settle()
+
+    def _plan(self, start: Json, end: Json) -> list[Slice]:
+        if self._held is None or self._held.end != end:
+            self._pool.retried(lambda: self._replay(start, end))
+        held = self._held
+        assert held is not None, "a batch that is planned is held"
+        if self._done_file is not None:
+            self._done_file.watch()
+        faults.step(faults.OFFSET_LOGGED)
+        self._pool.retried(lambda: self._staging.open(held.offset, end))
+        pieces = self._options.slices(len(held.rows.live))
+        dialect = held.queue.connection.dialect
+        statement = queues.read_statement(dialect, held.queue.table)
+        return plan(statement, held.queue.table.name, held.rows, pieces, dialect.small_row)
 
     def _replay(self, start: Json, end: Json) -> None:
         """Hold the rows of an unfinished batch again, those that are left."""
         self._release()
         offset = Offset.from_json(end)
         assert offset is not None, "the first offset ends no batch"
-        queue = self._pool.borrow()
-        try:
-            check_belongs(offset, queue)
-            rows = relock(queue, offset)
-            if rows is None:
-                queue.connection.rollback()
-                rows = Claimed()
-        except BaseException:
-            queue.connection.close()
-            raise
+        queue, rows = self._lock_left(offset)
         if offset.taken:
             say_not_taken_again(offset)
         else:
             log.warning("replaying queue=%s rows=%d taken_by_others=%d", queue.table.name, len(rows.live),
                         len(offset.live) - len(rows.live))  # fmt: skip
         self._held = Held(queue, start, end, offset, rows)
+
+    def _lock_left(self, offset: Offset) -> tuple[Queue, Claimed]:
+        """What is left of a batch, and the queue whose open transaction holds it now: nothing where these are other rows."""
+        queue = self._pool.borrow()
+        try:
+            check_belongs(offset, queue)
+            rows = relock(queue, offset)
+            if rows is None:
+                queue.connection.rollback()
+        except BaseException:
+            queue.connection.close()
+            raise
+        return queue, Claimed() if rows is None else rows
 
     def _release(self) -> None:
         """Give back to everybody what is held, and what was claimed ahead."""

@@ -11,7 +11,7 @@ from sqlqueue_spark.claims import HIGHEST, LOWEST
 from sqlqueue_spark.messages import time_sent
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.queues import Queue
-from sqlqueue_spark.receive.ahead import Ahead, worthwhile
+from sqlqueue_spark.receive.ahead import IDLE_SECONDS, Ahead, worthwhile
 from sqlqueue_spark.receive.claiming import Head, Limits
 from sqlqueue_spark.receive.finding import Find, Found
 from sqlqueue_spark.receive.held import Json
@@ -46,6 +46,8 @@ class Seeker(Generic[F]):
         self._pace = Pace(options.poll_interval, clock, sleep)
         self._head = Head()
         self._ahead: Ahead[F] | None = None
+        #: Late rows went before the claim ahead, which comes next: it is locked, and there may always be a late row.
+        self._ahead_waited = False
         self._limits = Limits(rows=options.max_messages_per_trigger, bytes=options.max_bytes_per_trigger)
         #: No row above this one is claimed.
         self._end = HIGHEST
@@ -88,6 +90,11 @@ class Seeker(Generic[F]):
             self._ahead.give_up()
             self._ahead = None
 
+    def batch_done(self) -> None:
+        """The present batch is done, and nobody has asked for the next one yet."""
+        if self._ahead is not None:
+            self._ahead.give_up_within(IDLE_SECONDS)
+
     def look_from_start_next(self) -> None:
         """Rows may stand anywhere below: a claim was given up or lost."""
         self._head.look_from_start_next()
@@ -110,7 +117,8 @@ class Seeker(Generic[F]):
             return self._look(start, LOWEST, end, Limits(rows=HIGHEST, bytes=HIGHEST))
         self._limits = Limits(rows=max_rows, bytes=self._options.max_bytes_per_trigger)
         if self._ahead is not None:
-            if (held := self._late_rows(start)) is not None:
+            if not self._ahead_waited and (held := self._late_rows(start)) is not None:
+                self._ahead_waited = True
                 return held
             if (held := self._take_ahead(start)) is not None:
                 return held
@@ -157,9 +165,10 @@ class Seeker(Generic[F]):
     def _take_ahead(self, start: Json) -> F | None:
         assert self._ahead is not None, "asked only where there is one"
         ahead, self._ahead = self._ahead, None
+        self._ahead_waited = False
         held = ahead.take()
         if held is not None:
-            held.start = start
+            held.follow(start)
             try:
                 if self._wants_to_know_who_waits():
                     with self._pool.transaction() as queue:

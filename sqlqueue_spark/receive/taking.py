@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from sqlqueue_spark import faults, queues
 from sqlqueue_spark.claims import LOWEST
 from sqlqueue_spark.connections import Target
-from sqlqueue_spark.offsets import INITIAL, Offset
+from sqlqueue_spark.offsets import INITIAL, Offset, next_serial
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.queues import Queue, QueueTable
 from sqlqueue_spark.receive.claiming import Claimed, Head, Limits, look
@@ -55,6 +55,10 @@ class Planned:
     def keeps_queue(self) -> bool:
         return False
 
+    def follow(self, start: Json) -> None:
+        self.start = start
+        self.end = {**self.end, "serial": next_serial(start)}
+
     def mark(self, head: Head) -> None:
         head.passed(self.last)
 
@@ -83,7 +87,7 @@ class Lookout:
             live=rows.live,
             expired=rows.expired,
             mode=NO_TRANSACTION,
-            serial=start.get("serial", 0) + 1,
+            serial=next_serial(start),
         )
         log.info("planned queue=%s rows=%d bytes=%d first=%d last=%d", queue.table.name, len(rows.live), rows.bytes,
                  rows.live.first, rows.live.last)  # fmt: skip

@@ -13,6 +13,7 @@ from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
 from sqlqueue_spark.connections import Connection, open_reader
 from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inserting import Column, Inserter
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.outbox import OutboxTable
@@ -129,6 +130,21 @@ def take(first: int, last: int, rows: int) -> Action:
         return [row for batch in batches for row in batch.to_pylist()]
 
     return action
+
+
+def tried(connection: Connection) -> None:
+    """An attempt that goes well."""
+    with connection.attempt():
+        connection.execute("SELECT 7")
+
+
+def tried_in_vain(connection: Connection) -> str:
+    """An attempt that fails, and is undone alone."""
+    try:
+        with connection.attempt():
+            raise QueueError("refused")
+    except QueueError as error:
+        return str(error)
 
 
 def isolated(level: str) -> Action:
@@ -324,6 +340,10 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("DELETE FROM batch", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
         [{**READ, "expired": False}],
     ),
+    "attempt_begin": (tried, [], None),
+    "attempt_check": (tried, [], None),
+    "attempt_state": (tried_in_vain, [Answer("XACT_STATE", "i", [[1]])], "refused"),
+    "attempt_undo": (tried_in_vain, [Answer("XACT_STATE", "i", [[1]])], "refused"),
     "session": (lambda c: c.commit(), [], None),
     "isolation_read_committed": (isolated("ReadCommitted"), [], False),
     "isolation_repeatable_read": (isolated("RepeatableRead"), [], False),

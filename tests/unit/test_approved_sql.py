@@ -26,6 +26,7 @@ STATEMENTS = [(engine, name) for engine, names in NAMES.items() for name in name
 GRAMMARS = {"postgresql": "postgres", "mysql": "mysql", "oracle": "oracle"}
 # sqlglot does not know these: procedure calls, maintenance, the halves of a script.
 UNREADABLE = {
+    ("postgresql", "attempt_check"),  # constraints of a transaction
     ("postgresql", "insert"),  # COPY
     ("postgresql", "isolation_read_committed"),
     ("postgresql", "isolation_repeatable_read"),

@@ -1,0 +1,1 @@
+-- attempt_state.sql · PostgreSQL · nothing to ask: an error behind a savepoint never ends the transaction

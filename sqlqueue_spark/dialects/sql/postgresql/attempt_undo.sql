@@ -1,0 +1,3 @@
+-- attempt_undo.sql · PostgreSQL · undoes an attempt that failed
+-- What was locked before it stays locked.
+ROLLBACK TO SAVEPOINT attempt

@@ -1,0 +1,1 @@
+-- attempt_unhurried.sql · SQL Server · nothing to do: how long a statement may take is for the driver to say

@@ -1,0 +1,67 @@
+"""The file in which a program tells which batches Spark has logged, so that they are settled before the next trigger.
+
+Spark itself says so only when it asks for the next batch, which may be an hour later.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlqueue_spark.errors import SqlQueueError
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+_LOOK_SECONDS = 0.05
+
+
+class DoneFile:
+    """Watches a file and hands on what it says, on a thread of its own.
+
+    :param path: holds a JSON list of the end offsets of a batch that was logged; it is replaced, never written in place.
+    :param done: what to do with each of them.
+    """
+
+    def __init__(self, path: Path, done: Callable[[Json], object]) -> None:
+        self._path = path
+        self._done = done
+        self._seen: object = None
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def watch(self) -> None:
+        """Begin to look, if nobody looks yet."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="sqlqueue-done-file", daemon=True)
+            self._thread.start()
+
+    def look(self) -> None:
+        """Hand on what the file says now, if it has changed."""
+        try:
+            changed = self._path.stat()
+            version = (changed.st_mtime_ns, changed.st_ino)
+            if version == self._seen:
+                return
+            said = json.loads(self._path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):  # not there yet, or nothing that we can read: the next trigger settles
+            return
+        self._seen = version
+        for end in said if isinstance(said, list) else []:
+            self._done(end)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK_SECONDS):
+            try:
+                self.look()
+            except SqlQueueError as error:  # the next trigger meets it too, and ends the stream with it
+                log.warning("not_settled_yet: %s", error)

@@ -1,0 +1,3 @@
+SET XACT_ABORT OFF;
+IF @@TRANCOUNT = 0 SELECT TOP (0) name FROM sys.tables;
+SAVE TRANSACTION attempt

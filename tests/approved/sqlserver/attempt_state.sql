@@ -1,0 +1,1 @@
+SELECT CAST(XACT_STATE() AS int)
