@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sqlqueue_spark.addresses import Naming, Table
-from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.claims import HIGHEST, Runs
 from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.dialects import ClaimedColumns, Dialect
 from sqlqueue_spark.errors import ConfigurationError, QueueError
@@ -186,13 +186,20 @@ class Queue:
         highest: int | None = self._execute("highest", (), "looking at")[0][0]
         return highest
 
+    def ends(self) -> tuple[int, int] | None:
+        """The lowest and the highest RowVersion that are there at one moment; None when nothing is."""
+        lowest, highest = self._execute("ends", (), "looking at")[0]
+        return None if lowest is None or highest is None else (min(lowest, highest), max(lowest, highest))
+
     def waiting(self, after: int) -> Waiting | None:
         """What waits above ``after``; None when nothing does."""
         rows = self._execute("waiting", (after,), "looking at")
         if not rows:
             return None
-        count, headers, now = rows[0]
-        return Waiting(count or 0, headers, now.replace(tzinfo=UTC))
+        first, highest, headers, now = rows[0]
+        # The highest may be gone again, or not be known to have come, when the first one is seen.
+        count = 1 if highest is None else max(1, highest - first + 1)
+        return Waiting(min(count, HIGHEST), headers, now.replace(tzinfo=UTC))
 
     def holders(self, runs: Runs) -> list[Holder]:
         """Who holds locks on rows between the ends of these runs."""

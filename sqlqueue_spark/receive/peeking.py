@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from sqlqueue_spark import queues
-from sqlqueue_spark.claims import LOWEST, Runs
+from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.slices import Slice
+
+#: Most numbers of one range, however few rows stand under them: a set of rows counts its numbers, in 63 bits.
+_WIDEST = 1 << 62
 
 
 def plan_peek(options: SourceOptions) -> list[Slice]:
@@ -15,12 +20,15 @@ def plan_peek(options: SourceOptions) -> list[Slice]:
     dialect = target.dialect
     with connect(target) as connection, connection.transaction():
         queue = queues.get(connection, options.queue, options.naming(dialect))
-        waiting, highest = queue.waiting(LOWEST), queue.highest()
-        if waiting is None or highest is None:
+        ends = queue.ends()
+        if ends is None:
             return []
-        width = waiting.rows
-        pieces = options.slices(width)
-        sizes = [width // pieces] * (pieces - 1)
-        ranges = Runs([(highest - width + 1, highest)]).cut([*sizes, width - sum(sizes)])
+        lowest, highest = ends
+        width = max(1, highest - lowest + 1)
+        pieces = max(options.slices(width), -(-width // _WIDEST))
+        firsts = [lowest + width * piece // pieces for piece in range(pieces + 1)]
         statement = queues.read_statement(dialect, queue.table, "read_unexpired")
-        return [Slice(statement=statement, queue=queue.table.name, rows=rows) for rows in ranges]
+        return [
+            Slice(statement=statement, queue=queue.table.name, rows=Runs([(first, end - 1)]))
+            for first, end in pairwise(firsts)
+        ]

@@ -1,10 +1,12 @@
 """A peek shows what a stream would receive, and neither locks, deletes nor counts."""
 
 from datetime import UTC, datetime, timedelta
+from unittest import mock
 
-from sqlqueue_spark.claims import Runs
+from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
 from sqlqueue_spark.connections import Target
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.peeking import plan_peek
 from tests.support import tampering
@@ -68,3 +70,28 @@ def test_rows_that_vanish_during_a_peek_are_no_error(engine, queue):
     tampering.delete(engine, queue, 1, 9)
     batches = list(SliceReader(Target.of(given)).peek(parts[0]))
     assert [row for batch in batches for row in batch.column("RowVersion").to_pylist()] == [10]
+
+
+def test_the_oldest_rows_are_shown_however_many_arrive_while_the_peek_is_planned(engine, queue):
+    queue.insert(100)
+    execute, arrived = Queue._execute, list[range]()
+
+    def execute_while_others_send(self, *asked):
+        found = execute(self, *asked)
+        arrived.append(queue.insert(50, start=100 + 50 * len(arrived)))
+        return found
+
+    with mock.patch.object(Queue, "_execute", execute_while_others_send):
+        parts = plan_peek(options(engine, queue))
+    assert arrived
+    reader = SliceReader(Target.of(options(engine, queue)))
+    seen = [row for part in parts for batch in reader.peek(part) for row in batch.column("RowVersion").to_pylist()]  # fmt: skip
+    assert seen[:100] == list(range(1, 101))
+
+
+def test_a_peek_shows_numbers_that_are_further_apart_than_a_bigint_can_say(engine, queue):
+    furthest = [LOWEST + 1, -1, 0, 1, HIGHEST]
+    tampering.insert_at(engine, queue, *furthest)
+    assert peeked(engine, queue) == furthest
+    assert peeked(engine, queue, maxConcurrency="1") == furthest
+    assert peeked(engine, queue, minMessagesPerPartition="1", maxConcurrency="7") == furthest

@@ -88,6 +88,7 @@ def test_no_statement_of_a_receiver_reads_more_than_its_rows(postgresql, statist
         "ids": scattered,
         "read": (100, 200),
         "highest": (),
+        "ends": (),
         "waiting": (100,),
         "look": (LOWEST, HIGHEST, 4000),
         "take": (100, 200, 50),

@@ -178,9 +178,10 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "identity": (lambda c: queue(c).identity(), [IDENTITY], f"77/{NOW}"),
     "highest": (lambda c: queue(c).highest(), [Answer("MAX(RowVersion)", "i", [[9]])], 9),
+    "ends": (lambda c: queue(c).ends(), [Answer("MIN(RowVersion)", "ii", [[5, 9]])], (5, 9)),
     "waiting": (
         lambda c: queue(c).waiting(5),
-        [Answer("MAX(RowVersion)", "iwt", [[4, "{}", NOW]])],
+        [Answer("MAX(RowVersion)", "iiwt", [[6, 9, "{}", NOW]])],
         Waiting(4, "{}", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
     ),
     "holders": (

@@ -1,4 +1,4 @@
-SELECT ((SELECT max(seq) FROM "public"."orders") - q.seq + 1)::bigint, q.headers::text, statement_timestamp() AT TIME ZONE 'UTC'
+SELECT q.seq::bigint, (SELECT max(seq)::bigint FROM "public"."orders"), q.headers::text, statement_timestamp() AT TIME ZONE 'UTC'
 FROM "public"."orders" AS q
 WHERE q.seq > ?
 ORDER BY q.seq

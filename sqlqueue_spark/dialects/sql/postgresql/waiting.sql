@@ -1,7 +1,8 @@
 -- waiting.sql · PostgreSQL · what waits behind a row: two index probes
--- in: after which seq     out: number of rows at most, headers of the oldest, the database's clock in UTC
--- Numbers of rows that were taken out of order are counted too; an exact count would read the whole backlog.
-SELECT ((SELECT max(seq) FROM {queue}) - q.seq + 1)::bigint, q.headers::text, statement_timestamp() AT TIME ZONE 'UTC'
+-- in: after which seq     out: the first seq that waits, the highest, headers of the oldest, the database's clock in UTC
+-- The caller counts from one to the other: the number of rows at most, for those that were taken out of order are counted
+-- too; an exact count would read the whole backlog. Not here: the two can be further apart than a bigint can say.
+SELECT q.seq::bigint, (SELECT max(seq)::bigint FROM {queue}), q.headers::text, statement_timestamp() AT TIME ZONE 'UTC'
 FROM {queue} AS q
 WHERE q.seq > ?
 ORDER BY q.seq

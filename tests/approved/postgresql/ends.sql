@@ -1,0 +1,1 @@
+SELECT min(seq)::bigint, max(seq)::bigint FROM "public"."orders"

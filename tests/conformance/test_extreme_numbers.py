@@ -1,0 +1,62 @@
+"""RowVersions at both ends of what a bigint holds: reseeded identities and negative ones are legal, and so is their span."""
+
+import pytest
+
+from sqlqueue_spark import faults
+from sqlqueue_spark.claims import HIGHEST, LOWEST
+from sqlqueue_spark.receive import Receiver
+from tests.support import tampering
+from tests.support.driver import at_step, crash, streaming
+from tests.support.messages import row_ids
+
+FURTHEST = (LOWEST + 1, LOWEST + 2, -1, 0, 1, HIGHEST - 1, HIGHEST)
+
+
+@pytest.fixture
+def filled(engine, queue):
+    tampering.insert_at(engine, queue, *FURTHEST)
+    return queue
+
+
+@pytest.mark.parametrize("claim_ahead", ["true", "false"])
+@pytest.mark.parametrize("most", [1, 2, 100])
+def test_every_row_is_received_once_and_in_order(engine, filled, most, claim_ahead):
+    given = {"maxMessagesPerTrigger": str(most), "claimAhead": claim_ahead, "minMessagesPerPartition": "1"}
+    with streaming(engine, filled, **given) as stream:
+        stream.drain()
+        expected = [list(FURTHEST[at : at + most]) for at in range(0, len(FURTHEST), most)]
+        assert (stream.batches(), stream.ids()) == (expected, row_ids(range(len(FURTHEST))))
+        assert filled.count() == 0
+
+
+@pytest.mark.needs("deletes_through_cte")
+def test_workers_take_every_row_once_and_in_order(engine, filled):
+    with streaming(engine, filled, transactionMode="none", maxMessagesPerTrigger="3") as stream:
+        stream.drain()
+        assert [row for batch in stream.batches() for row in batch] == list(FURTHEST)
+        assert filled.count() == 0
+
+
+@pytest.mark.parametrize("step", [faults.OFFSET_LOGGED, faults.COMMIT_LOGGED, faults.COMMITTED])
+def test_a_batch_is_replayed_and_settled_after_a_crash(engine, filled, step):
+    with streaming(engine, filled, maxMessagesPerTrigger="4") as stream, at_step(step, crash) as crashes:
+        stream.drain()
+        assert crashes
+        assert (stream.ids(), filled.count()) == (row_ids(range(len(FURTHEST))), 0)
+
+
+def test_how_much_waits_is_said_up_to_what_a_bigint_holds(engine, filled):
+    with streaming(engine, filled, claimAhead="false") as stream:
+        receiver = stream.receiver
+        assert isinstance(receiver, Receiver)
+        receiver.latest({"version": 1}, 1)
+        waiting = receiver.waiting()
+        assert waiting is not None
+        assert waiting["rows"] == HIGHEST
+
+
+def test_a_run_that_ends_at_what_is_there_now_ends(engine, filled):
+    with streaming(engine, filled, maxMessagesPerTrigger="3") as stream:
+        stream.receiver.stop_at_present_end()
+        stream.drain()
+        assert (stream.ids(), filled.count()) == (row_ids(range(len(FURTHEST))), 0)
