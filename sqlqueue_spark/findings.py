@@ -75,7 +75,7 @@ def of_table(connection: Connection, table: QueueTable) -> list[Finding]:
             _number_findings,
         )
         found = [finding for check in checks for finding in check(keeper)]
-    return [*found, *_compatibility_findings(keeper)]
+    return [*found, *_durability_findings(keeper), *_compatibility_findings(keeper)]
 
 
 def _column_findings(keeper: Keeper) -> Iterator[Finding]:
@@ -170,6 +170,17 @@ def _right_findings(keeper: Keeper, role: str | None) -> Iterator[Finding]:
         )
 
 
+def _durability_findings(keeper: Keeper) -> Iterator[Finding]:
+    """What no session can put right for itself; on PostgreSQL each of ours does."""
+    if ("delayed durability", "forced") in keeper.settings():
+        yield Finding(
+            message=f"The database {keeper.table.database!r} answers every commit before it is on the disk "
+            "(DELAYED_DURABILITY = FORCED): a crash of the server takes back messages that count as sent, and brings back "
+            "those that were processed.",
+            remedy_sql=_remedy(keeper, "durability"),
+        )
+
+
 def _compatibility_findings(keeper: Keeper) -> Iterator[Finding]:
     found = compatibility(keeper.connection)
     if found.is_ < found.needed:
@@ -190,7 +201,10 @@ def _leads(index: Index, column: str) -> bool:
 def _remedy(keeper: Keeper, name: str, **names: str) -> str:
     dialect = keeper.connection.dialect
     quoted = {key: dialect.quote(value) if key == "index" else value for key, value in names.items()}
-    return dialect.render(f"remedy_{name}", queue=dialect.table(keeper.table.table), **quoted)
+    catalog = dialect.quote(keeper.table.database)
+    return dialect.render(
+        f"remedy_{name}", queue=dialect.table(keeper.table.table), catalog=catalog, **quoted
+    )
 
 
 def _cut(name: str, ending: str) -> str:

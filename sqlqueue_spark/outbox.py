@@ -233,7 +233,9 @@ class Outbox:
 
         They are remembered in the connection's open transaction: the caller commits it together with what he does for
         them, and after a rollback they count as never processed. An id that another transaction is processing just now is
-        waited for. Which ids are the same is for the table's collation to say: on SQL Server and MySQL usually those that
+        waited for. How durable that commit is, is the connection's own affair: one with ``synchronous_commit = off``, or in a
+        SQL Server database with delayed durability, can lose both together in a crash of the server, after Spark has logged
+        the batch. Which ids are the same is for the table's collation to say: on SQL Server and MySQL usually those that
         differ only in case.
 
         :param connection: of any driver of PEP 249 (psycopg, pyodbc, PyMySQL, mysqlclient, mariadb, mysql.connector,

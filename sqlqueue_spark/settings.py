@@ -49,6 +49,15 @@ _MEANINGS = {
         "on": "what is committed outlives a crash of the server",
         "off": "a crash of the server empties the table: every message in it is lost",
     },
+    "fsync": {
+        "on": "what is committed outlives a crash of the machine too",
+        "off": "a crash of the machine can take back what was committed, and damage the database; no session can ask for more",
+    },
+    "delayed durability": {
+        "disabled": "what is committed outlives a crash of the server",
+        "allowed": "fine: a commit is delayed only where it asks for it, and none of this package does",
+        "forced": "a crash of the server takes back what was committed just before: messages are lost",
+    },
     "autovacuum": {
         "on": "the room of deleted rows is used again",
         "off": "the room of deleted rows is used again only after a VACUUM by hand: the table grows, receiving gets slower",
@@ -62,6 +71,7 @@ _LOSSY = "others lose the letters that this code page does not have; this packag
 _REMEDIES = {
     ("lock escalation", "DISABLE"): "lock_escalation",
     ("write-ahead log", "off"): "write_ahead_log",
+    ("fsync", "off"): "fsync",
     ("autovacuum", "off"): "autovacuum",
 }
 
@@ -107,7 +117,6 @@ def _told(keeper: Keeper) -> Iterator[Setting]:
         meaning, remedy = _MEANINGS.get(name, {}).get(value, ""), _REMEDIES.get((name, value))
         if name == "Headers" and not meaning:
             meaning, remedy = _LOSSY, "headers"
-        statement = (
-            dialect.render(f"remedy_{remedy}", queue=dialect.table(keeper.table.table)) if remedy else ""
-        )
+        names = {"queue": dialect.table(keeper.table.table), "catalog": dialect.quote(keeper.table.database)}
+        statement = dialect.render(f"remedy_{remedy}", **names) if remedy else ""
         yield Setting(name=name, value=value, meaning=meaning, remedy_sql=statement)

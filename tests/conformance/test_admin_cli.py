@@ -114,7 +114,8 @@ def test_inspect_tells_settings_and_rights_without_finding_fault(postgresql, gua
     assert re.search(r"^  setting +value +meaning$", text, re.MULTILINE)
     assert re.search(r"^  postgres may send +yes$", text, re.MULTILINE)
     assert text.endswith(
-        'to change write-ahead log:\n  ALTER TABLE "public"."orders" SET LOGGED;\nnothing found\n'
+        'to change write-ahead log:\n  ALTER TABLE "public"."orders" SET LOGGED;\n'
+        "to change fsync:\n  ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();\nnothing found\n"
     )
     shown = json.loads(said(postgresql, "inspect", "orders", "--json"))
     assert shown["rights"] == {"user": "postgres", "receiverLacks": [], "senderLacks": []}

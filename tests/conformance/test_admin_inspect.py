@@ -301,6 +301,10 @@ def test_settings_are_told_and_are_no_findings(postgresql):
         "postgres may send": ("yes", ""),
         "last number": ("12 of 9,223,372,036,854,775,807", ""),
         "write-ahead log": ("on", ""),
+        "fsync": (
+            "off",
+            "ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();",
+        ),  # as conftest.py starts the server
         "autovacuum": ("on", ""),
         "row security": ("off", ""),
     }

@@ -36,6 +36,7 @@ UNREADABLE = {
     ("postgresql", "stage_storage"),  # where columns are stored
     ("postgresql", "stage_seal"),  # its $1 is taken for the beginning of a quoted text
     ("postgresql", "remedy_autovacuum"),
+    ("postgresql", "remedy_fsync"),
     ("postgresql", "remedy_numbers"),
     ("postgresql", "remedy_space"),
     ("mysql", "outbox_add"),  # a character set in JSON_TABLE

@@ -58,6 +58,7 @@ def test_a_classic_table_of_sql_server_is_told_with_what_its_settings_mean():
         ("lock escalation", "TABLE"),
         ("read committed snapshot", "on"),
         ("snapshot isolation", "off"),
+        ("delayed durability", "disabled"),
         ("Headers", "nvarchar"),
     ]
     found, made = told(CLASSIC, *known)
@@ -79,11 +80,25 @@ def test_a_classic_table_of_sql_server_is_told_with_what_its_settings_mean():
         ("Headers", "varchar, code page 1252", "ALTER TABLE [Shop]]s].[dbo].[orders] ALTER COLUMN Headers nvarchar(max) NOT NULL;"),
         ("Headers", "varchar, code page 65001", ""),
         ("snapshot isolation", "in_transition_to_on", ""),
+        ("delayed durability", "allowed", ""),
     ],
 )  # fmt: skip
 def test_what_somebody_may_want_to_change_comes_with_its_statement(name, value, remedy):
     found, _ = told(HEAP, (name, value))
     assert (found["variant"], found[name]) == (("heap", ""), (value, remedy))
+
+
+def test_commits_that_are_all_delayed_are_a_finding_and_those_that_ask_for_it_are_none():
+    given = keeper(settings=[("lock escalation", "TABLE"), ("delayed durability", "forced")])
+    assert list(findings._durability_findings(given)) == [
+        Finding(
+            message="The database 'Shop]s' answers every commit before it is on the disk (DELAYED_DURABILITY = FORCED): a crash "
+            "of the server takes back messages that count as sent, and brings back those that were processed.",
+            remedy_sql="ALTER DATABASE [Shop]]s] SET DELAYED_DURABILITY = DISABLED;",
+        )
+    ]
+    allowed = keeper(settings=[("delayed durability", "allowed")])
+    assert list(findings._durability_findings(allowed)) == []
 
 
 def rights_of(*held):

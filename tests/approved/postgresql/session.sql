@@ -6,6 +6,8 @@ SELECT set_config('lock_timeout', ?::text, false),
        set_config('tcp_keepalives_interval', '10', false),
        set_config('tcp_keepalives_count', '6', false),
        set_config('default_transaction_isolation', 'read committed', false),
+       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+           WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false),
        set_config('enable_seqscan', 'off', false),
        set_config('enable_bitmapscan', 'off', false),
        set_config('enable_hashjoin', 'off', false),

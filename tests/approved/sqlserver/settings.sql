@@ -6,6 +6,7 @@ CROSS APPLY (
     VALUES (N'lock escalation', t.lock_escalation_desc COLLATE DATABASE_DEFAULT),
            (N'read committed snapshot', CASE d.is_read_committed_snapshot_on WHEN 1 THEN N'on' WHEN 0 THEN N'off' END),
            (N'snapshot isolation', LOWER(d.snapshot_isolation_state_desc) COLLATE DATABASE_DEFAULT),
+           (N'delayed durability', LOWER(d.delayed_durability_desc) COLLATE DATABASE_DEFAULT),
            (N'Headers', CASE TYPE_NAME(c.system_type_id)
                WHEN N'nvarchar' THEN N'nvarchar'
                WHEN N'varchar'

@@ -4,7 +4,9 @@
 -- noon), and a claim that flips to a scan with a sort costs the whole backlog. A claim is held while Spark
 -- works, so no timeout of the server for idle or for long transactions (from version 17 on) must end it. Under a
 -- stricter isolation a claim would fail on every row that another receiver takes meanwhile. Keepalives: the server
--- frees the rows of a machine that vanished without a word after two minutes; by default it takes two hours.
+-- frees the rows of a machine that vanished without a word after two minutes; by default it takes two hours. A commit is
+-- answered only when it is on the disk, whatever the database, the login or the url says: rows that were sent and then
+-- taken back by a crash would be lost, for their source is deleted. What asks for more (remote_apply) stays.
 SELECT set_config('lock_timeout', ?::text, false),
        set_config('statement_timeout', ?::text, false),
        set_config('idle_in_transaction_session_timeout', '0', false),
@@ -13,6 +15,8 @@ SELECT set_config('lock_timeout', ?::text, false),
        set_config('tcp_keepalives_interval', '10', false),
        set_config('tcp_keepalives_count', '6', false),
        set_config('default_transaction_isolation', 'read committed', false),
+       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+           WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false),
        set_config('enable_seqscan', 'off', false),
        set_config('enable_bitmapscan', 'off', false),
        set_config('enable_hashjoin', 'off', false),

@@ -4,6 +4,7 @@ SELECT v.name, v.value
 FROM pg_catalog.pg_class AS c
 CROSS JOIN LATERAL (
     VALUES ('write-ahead log', CASE c.relpersistence WHEN 'p' THEN 'on' ELSE 'off' END),
+           ('fsync', current_setting('fsync')),
            ('autovacuum', CASE WHEN current_setting('autovacuum')::boolean AND coalesce((
                SELECT o.option_value::boolean
                FROM pg_catalog.pg_options_to_table(c.reloptions) AS o

@@ -1,0 +1,1 @@
+-- remedy_durability.sql · PostgreSQL · nothing to do: every session of this package sets synchronous_commit for itself

@@ -1,0 +1,1 @@
+ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();
