@@ -12,6 +12,9 @@ class SqlQueueError(Exception):
 class ConfigurationError(SqlQueueError):
     """Fix the configuration: an option, an address, a credential, a right, a checkpoint."""
 
+    #: A database that fails over says the same for a while: whoever was let in before may wait.
+    may_pass = False
+
 
 class QueueError(SqlQueueError):
     """Fix the table: it is missing, or is not shaped like a queue table."""

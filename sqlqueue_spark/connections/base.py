@@ -260,6 +260,8 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
     ),
     Kind.GAVE_WAY: (TryAgain, "The database gave way{while_} ({said}); try again."),
 }
+#: What a database that fails over says of a login that was right before.
+_MAY_PASS = (Kind.LOGIN_REFUSED, Kind.TOKEN_REFUSED, Kind.NO_DATABASE)
 _OTHER = (SqlQueueError, "The database at {where} refused{while_}: {said}.")
 
 
@@ -285,7 +287,10 @@ class Failure:
         ).rstrip(".")
         while_ = f" while {self.doing}" if self.doing else ""
         raised, sentence = _SENTENCES.get(self.kind, _OTHER)
-        return raised(sentence.format(where=self.where, user=repr(self.user), said=said, while_=while_))
+        error = raised(sentence.format(where=self.where, user=repr(self.user), said=said, while_=while_))
+        if isinstance(error, ConfigurationError):
+            error.may_pass = self.kind in _MAY_PASS
+        return error
 
     def scrub(self, text: str) -> str:
         for secret in self.secrets:

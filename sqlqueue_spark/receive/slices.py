@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from sqlqueue_spark import faults
 from sqlqueue_spark.claims import Runs, balanced, bounded
 from sqlqueue_spark.connections import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
-from sqlqueue_spark.errors import ClaimLost, TryAgain
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, TryAgain
 from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.receive.claiming import Claimed
 
@@ -143,8 +143,9 @@ class SliceReader:
 
         def taken(rows: Runs) -> list[pa.RecordBatch]:
             nonlocal reader
-            reader = reader or open_reader(self._target)
-            return reader.take(part.statement, (rows.first, rows.last, len(rows)), _TAKEN)
+            with _let_in():
+                reader = reader or open_reader(self._target)
+                return reader.take(part.statement, (rows.first, rows.last, len(rows)), _TAKEN)
 
         def give_up(_: TryAgain) -> None:
             nonlocal reader
@@ -174,7 +175,8 @@ class SliceReader:
 
         def begun() -> tuple[pa.RecordBatch | None, Generator[pa.RecordBatch, None, None]]:
             batches = self._attempt(part)
-            return next(batches, None), batches
+            with _let_in():
+                return next(batches, None), batches
 
         first, batches = Patience(f"reading {part.queue}").retried(begun)
         with contextlib.closing(batches):
@@ -198,6 +200,17 @@ class SliceReader:
             reader.close()
             raise
         _KEPT.put(self._target, reader)
+
+
+@contextlib.contextmanager
+def _let_in() -> Iterator[None]:
+    """A worker that is not let in is let in later: the driver, which has planned the slice, has the same login."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if not error.may_pass:
+            raise
+        raise ConnectionLost(str(error)) from error
 
 
 def _only(batch: pa.RecordBatch, rows: Runs) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from sqlqueue_spark import patience
 from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.connections import Target, connect, open_reader
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError, TryAgain
@@ -92,10 +93,12 @@ def test_a_missing_password_is_said(guarded_url):
     )
 
 
-def test_a_workers_wrong_password_is_said_without_it(guarded_url, caplog):
+def test_a_workers_wrong_password_is_said_without_it(guarded_url, caplog, monkeypatch):
+    monkeypatch.setattr(patience, "RETRY_SECONDS", 0.1)
     given = options(guarded_url.replace("open%20sesame", ENCODED))
     part = Slice(statement="SELECT 1", queue="orders", rows=Runs([(1, 2)]))
-    with pytest.raises(ConfigurationError) as caught:
+    # The driver has logged in before any worker does: to them it is a database that fails over, and is waited for.
+    with pytest.raises(ConnectionLost) as caught:
         list(SliceReader(Target.of(given)).read(part))
     assert str(caught.value) == (
         f"The database at {place(guarded_url)} refused the login of user 'guarded'; check user and password."

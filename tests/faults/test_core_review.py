@@ -11,13 +11,14 @@ from psycopg import sql
 from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.connections import Target, connect
 from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER, DriverError, Kind
-from sqlqueue_spark.errors import ClaimLost, ConnectionLost, QueueError
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.receive import Receiver, SliceReader, slices
 from sqlqueue_spark.receive.held import hold
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
+from tests.conftest import GUARDED_PASSWORD
 from tests.support.driver import streaming
 from tests.support.messages import message_ids, row_ids
 from tests.support.postgresql import PostgresEngine
@@ -134,6 +135,26 @@ def test_a_database_that_refuses_logins_while_it_fails_over_is_tried_again(postg
         stream.drain()
         back.join()
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(10)), 0, 0)
+
+
+@pytest.mark.parametrize("mode", ["receiveOnly", "none"])
+def test_a_worker_waits_for_a_database_that_refuses_its_login_while_it_fails_over(
+    postgresql, guarded_url, mode
+):
+    queue = postgresql.create_queue()
+    queue.execute("GRANT SELECT, DELETE, UPDATE ON {table} TO guarded")
+    queue.insert(10)
+    with streaming(PostgresEngine(guarded_url), queue, transactionMode=mode) as stream:
+        assert stream.construct()
+        slices = stream.plan()
+        postgresql.execute("ALTER ROLE guarded PASSWORD 'another one'")
+        with pytest.raises(ConfigurationError):
+            connect(Target.of(stream.options))
+        back = threading.Timer(0.5, postgresql.execute, [f"ALTER ROLE guarded PASSWORD '{GUARDED_PASSWORD}'"])
+        back.start()
+        stream.write(stream.read(slices))
+        back.join()
+        assert stream.ids() == row_ids(range(10))
 
 
 @contextlib.contextmanager
