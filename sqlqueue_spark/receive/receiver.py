@@ -200,7 +200,8 @@ class Receiver:
         pieces = self._options.slices(len(held.rows.live))
         dialect = held.queue.connection.dialect
         statement = queues.read_statement(dialect, held.queue.table)
-        return plan(statement, held.queue.table.name, held.rows, pieces, dialect.small_row)
+        name, witnesses = held.queue.table.name, held.offset.witnesses
+        return plan(statement, name, held.rows, pieces, dialect.small_row, witnesses=witnesses)
 
     def _replay(self, start: Json, end: Json) -> None:
         """Hold the rows of an unfinished batch again, those that are left."""

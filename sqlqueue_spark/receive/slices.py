@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +32,7 @@ SCHEMA = pa.schema(
     ]
 )
 
+_NOBODY: Mapping[int, str] = MappingProxyType({})
 _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
 
 #: Rows further apart are read by statements of their own: a statement costs about as much as so many rows.
@@ -52,6 +54,8 @@ class Slice:
     rows: Runs
     #: Those of them that are known to be small.
     small: Runs = field(default_factory=Runs)
+    #: The Ids of some of them when they were claimed, by RowVersion: they vouch that these are still the same rows.
+    witnesses: Mapping[int, str] = field(default_factory=dict)
 
     def ranges(self) -> Iterator[tuple[Runs, bool]]:
         """The rows in pieces, in their order: one range reads each. And whether it is nothing but a run of small rows."""
@@ -76,18 +80,27 @@ class TakingSlice(Slice):
 
 
 def plan(
-    statement: str, queue: str, claimed: Claimed, pieces: int, small_row: int | None = None
+    statement: str,
+    queue: str,
+    claimed: Claimed,
+    pieces: int,
+    small_row: int | None = None,
+    *,
+    witnesses: Mapping[int, str] = _NOBODY,
 ) -> list[Slice]:
     """Cut a claim into at most ``pieces`` contiguous slices of similar bytes.
 
     :param small_row: bytes up to which a row is small; None where nobody asks.
+    :param witnesses: the Ids of some dozens of rows, by RowVersion. A slice may hold none of them: the first and the last row
+        of the claim are always among them, and a batch of which one slice fails is not logged.
     """
     slices: list[Slice] = []
     begin = 0
     for rows in claimed.live.cut(balanced(claimed.sizes, pieces)):
         end = begin + len(rows)
         small = _small(rows, claimed.sizes[begin:end], small_row)
-        slices.append(Slice(statement=statement, queue=queue, rows=rows, small=small))
+        vouching = {at: its for at, its in witnesses.items() if len(rows.between(at, at))}
+        slices.append(Slice(statement=statement, queue=queue, rows=rows, small=small, witnesses=vouching))
         begin = end
     return slices
 
@@ -123,10 +136,11 @@ class SliceReader:
     def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
         """The rows of a slice in RowVersion order, and exactly those.
 
-        :raises ClaimLost: fewer rows are there than were claimed; the batch must not be logged.
+        :raises ClaimLost: fewer rows are there than were claimed, or others under their numbers; the batch must not be logged.
         """
         seen = 0
         for batch in self._batches(part):
+            _check_same(batch, part)
             seen += batch.num_rows
             yield batch
             faults.step(faults.HALF_READ)
@@ -200,6 +214,22 @@ class SliceReader:
             reader.close()
             raise
         _KEPT.put(self._target, reader)
+
+
+def _check_same(batch: pa.RecordBatch, part: Slice) -> None:
+    """Refuse rows that merely have the numbers of those that were claimed: the table was truncated and filled again."""
+    numbers = batch["RowVersion"]
+    first, last = numbers[0].as_py(), numbers[-1].as_py()
+    for row_version, row_id in part.witnesses.items():
+        if not first <= row_version <= last:
+            continue
+        at = pc.index(numbers, pa.scalar(row_version, pa.int64())).as_py()
+        if at >= 0 and (found := batch["Id"][at].as_py()) != row_id:
+            raise ClaimLost(
+                f"The row with RowVersion {row_version} of {part.queue} was the message {row_id} when it was claimed, and is "
+                f"{found} now: the claim's transaction was lost and the table truncated or restored, so this batch fails; "
+                "start the stream again, which leaves the rows of others alone."
+            )
 
 
 @contextlib.contextmanager

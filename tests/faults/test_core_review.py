@@ -19,8 +19,9 @@ from sqlqueue_spark.receive import Receiver, SliceReader, slices
 from sqlqueue_spark.receive.held import hold
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
 from tests.conftest import GUARDED_PASSWORD
+from tests.support import tampering
 from tests.support.driver import streaming
-from tests.support.messages import message_ids, row_ids
+from tests.support.messages import message_ids, row_id, row_ids
 from tests.support.postgresql import PostgresEngine
 from tests.support.sending import batch, composed, ids_in, options
 from tests.support.waiting import eventually
@@ -341,3 +342,29 @@ def test_what_a_scattered_slice_costs_grows_with_its_rows_and_not_with_their_squ
         assert len(stream.read(stream.plan())) == 15_001
         compared = [len(call.kwargs["value_set"]) for call in is_in.call_args_list]
     assert sum(compared) == 15_001
+
+
+@pytest.mark.parametrize("refilled", [10, 25])
+def test_rows_that_have_the_numbers_of_a_lost_claim_are_not_read_for_it(engine, queue, refilled):
+    queue.insert(10)
+    with streaming(engine, queue, minMessagesPerPartition="5") as stream:
+        assert stream.construct()
+        slices = stream.plan()
+        assert [(part.rows, len(part.witnesses)) for part in slices] == [
+            (Runs([(1, 5)]), 5),
+            (Runs([(6, 10)]), 5),
+        ]
+        stream.cut()
+        eventually(lambda: not tampering.holds_a_transaction(engine, stream.name))
+        tampering.truncate(engine, queue)
+        queue.insert(refilled, start=100)
+        expected = (
+            rf"^The row with RowVersion 1 of orders@\S+ was the message {row_id(0)} when it was claimed, and is {row_id(100)} "
+            r"now: .* start the stream again, which leaves the rows of others alone\.$"
+        )
+        with pytest.raises(ClaimLost, match=expected):
+            stream.read(slices)
+        stream.crash()
+        stream.drain()  # the replay is empty, and the new rows come in a batch of their own
+        assert stream.batches() == [[], list(range(1, refilled + 1))]
+        assert (stream.ids(), queue.count()) == (row_ids(range(100, 100 + refilled)), 0)

@@ -29,6 +29,16 @@ def test_a_claim_is_cut_into_contiguous_slices():
     ]
 
 
+def test_each_slice_gets_the_witnesses_that_stand_in_it():
+    witnesses = {1: "one", 3: "three", 5: "of a row that another consumer took", 9: "nine"}
+    parts = plan("READ", "orders", claimed((1, 3), (7, 12)), 3, witnesses=witnesses)
+    assert [(part.rows, part.witnesses) for part in parts] == [
+        (Runs([(1, 3)]), {1: "one", 3: "three"}),
+        (Runs([(7, 9)]), {9: "nine"}),
+        (Runs([(10, 12)]), {}),
+    ]
+
+
 def test_what_is_taken_is_cut_into_the_same_slices_and_these_into_statements():
     assert plan_taking("TAKE", "orders", claimed((1, 6), (10, 15)), 2, 4) == [
         TakingSlice(statement="TAKE", queue="orders", rows=Runs([(1, 6)]), counts=(4, 2)),
