@@ -21,13 +21,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlqueue_spark import faults, queues
-from sqlqueue_spark.claims import LOWEST
+from sqlqueue_spark.claims import LOWEST, Runs
 from sqlqueue_spark.connections import Target
 from sqlqueue_spark.offsets import INITIAL, Offset, next_serial
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.queues import Queue, QueueTable
 from sqlqueue_spark.receive.claiming import Claimed, Head, Limits, look
 from sqlqueue_spark.receive.held import Json
+from sqlqueue_spark.receive.pacing import Pace
 from sqlqueue_spark.receive.pool import Pool
 from sqlqueue_spark.receive.receiver import Receiver
 from sqlqueue_spark.receive.relocking import check_belongs, say_not_taken_again
@@ -67,16 +68,26 @@ class Planned:
 
 
 class Lookout:
-    """Looks for rows to plan; those that were planned before only when one of them has become free."""
+    """Looks for rows to plan; those that were planned before only when one of them has become free.
 
-    def __init__(self) -> None:
+    And not at once, if the same ones did not come the last time: somebody may lock them and give them back again and again,
+    and each time they would make an empty batch.
+    """
+
+    def __init__(self, pace: Pace) -> None:
+        """:param pace: the pauses between two batches of the same rows."""
         #: The highest row that was ever planned.
         self.planned_to = LOWEST
+        #: Whether the run ends when no row is found: then the pause is slept, not used for other rows.
+        self.bounded = False
+        self._pace = pace
+        #: The rows that were planned again last.
+        self._again = Runs()
 
     def find(self, queue: Queue, start: Json, after: int, up_to: int, limits: Limits) -> Planned | None:
         rows = look(queue, after, up_to, limits)
         seen_before = rows.live and rows.live.first <= self.planned_to
-        if seen_before and queue.claim(after, min(up_to, self.planned_to), 1) is None:
+        if seen_before and not self._plans_again(queue, after, up_to, rows.live):
             rows = look(queue, self.planned_to, up_to, limits)
         queue.connection.rollback()  # and nothing is locked any more
         if not rows.live:
@@ -93,6 +104,21 @@ class Lookout:
                  rows.live.first, rows.live.last)  # fmt: skip
         return Planned(start, offset.to_json(), queue.table, rows, rows.full)
 
+    def _plans_again(self, queue: Queue, after: int, up_to: int, rows: Runs) -> bool:
+        """Whether rows that were planned before are planned once more now."""
+        left = rows.between(rows.first, self.planned_to)
+        if left != self._again:
+            self._pace.found()  # some of those that were planned last have come
+        elif self.bounded:
+            self._pace.wait()
+        elif not self._pace.due:
+            return False
+        if queue.claim(after, min(up_to, self.planned_to), 1) is None:
+            return False
+        self._again = left
+        self._pace.nothing_found()
+        return True
+
 
 class Taker:
     """Plans the micro-batches of one stream that its workers take. Opens nothing until it is first asked."""
@@ -107,7 +133,7 @@ class Taker:
     ) -> None:
         self._options = options
         self._pool = Pool(options, on_first_open)
-        self._lookout = Lookout()
+        self._lookout = Lookout(Pace(options.poll_interval, clock, sleep))
         self._seeker = Seeker(options, self._pool, self._lookout.find, clock, sleep)
         self._receiver = Receiver(options)
         self._planned: Planned | None = None
@@ -150,6 +176,7 @@ class Taker:
     def stop_at_present_end(self) -> None:
         """Plan nothing that arrives from now on (``Trigger.AvailableNow``)."""
         self._pool.retried(self._seeker.stop_at_present_end)
+        self._lookout.bounded = True
 
     def waiting(self) -> Json | None:
         """How many rows wait behind the present batch and how old the oldest is, as last seen; asks nobody."""

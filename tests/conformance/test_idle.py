@@ -7,9 +7,10 @@ from unittest import mock
 
 import pytest
 
+from sqlqueue_spark.connections import Target
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import Receiver, Taker
+from sqlqueue_spark.receive import Receiver, SliceReader, Taker
 from tests.support.driver import streaming, watched_connections
 from tests.support.messages import row_ids
 
@@ -105,6 +106,77 @@ def test_a_message_after_a_long_idle_time_is_claimed_at_the_next_look_and_the_pa
         idle(receiver, clock, 1, end)
         assert len([what for _, what in said if what == "claiming from"]) >= 3
         receiver.close()
+
+
+class Taking:
+    """A stream of mode none as Spark runs it, by a clock that only sleeping moves."""
+
+    def __init__(self, engine, queue, **more):
+        self.clock = Clock()
+        given = {"url": engine.url, "queue": queue.address, "transactionMode": "none", **more}
+        self.options = SourceOptions.parse(given)
+        self.queue = queue
+        self.taker = Taker(self.options, clock=self.clock, sleep=self.clock.sleep)
+        self.start = dict(INITIAL)
+
+    def run(self, seconds, *locked):
+        """The batches of so many seconds, with the time of each, while somebody holds these rows whenever workers take."""
+        batches, end_time = [], self.clock.now + seconds
+        reader = SliceReader(Target.of(self.options))
+        while self.clock.now < end_time:
+            end = self.taker.latest(self.start, 10)
+            self.clock.now += 0.01
+            if end != self.start:
+                with self.queue.session() as other:
+                    other.lock(*locked)
+                    parts = self.taker.plan(self.start, end)
+                    rows = [
+                        row
+                        for part in parts
+                        for each in reader.take(part)
+                        for row in each["RowVersion"].to_pylist()
+                    ]
+                    other.rollback()
+                batches.append((self.clock.now, rows))
+                self.start = end
+        return batches
+
+
+@pytest.mark.needs("deletes_through_cte")
+def test_rows_that_somebody_locks_and_gives_back_again_and_again_make_one_batch_per_poll_interval(
+    engine, queue
+):
+    queue.insert(3)
+    stream = Taking(engine, queue, pollInterval="1s")
+    batches = stream.run(60, 1, 2, 3)
+    assert [rows for _, rows in batches] == [[]] * len(batches)
+    pauses = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(batches)]
+    assert pauses[0] < 0.1
+    assert min(pauses[7:]) >= 0.99, pauses
+    assert max(pauses) <= 2  # and they are still tried
+    queue.insert(2, start=3)
+    assert [rows for _, rows in stream.run(1.1, 1, 2, 3) if rows] == [
+        [4, 5]
+    ]  # what is new does not wait for them
+    assert [rows for _, rows in stream.run(2.5)] == [[1, 2, 3]]
+    queue.insert(2, start=5)
+    assert [rows for _, rows in stream.run(1.1, 6)] == [[7], [], []]  # and the pauses begin anew
+    stream.taker.close()
+
+
+@pytest.mark.needs("deletes_through_cte")
+def test_a_bounded_run_waits_for_rows_that_somebody_locks_and_gives_back(engine, queue):
+    queue.insert(3)
+    stream = Taking(engine, queue, pollInterval="1s")
+    stream.taker.stop_at_present_end()
+    assert [rows for _, rows in stream.run(10, 1, 2, 3) if rows] == []
+    end, batches = stream.taker.latest(stream.start, 10), []
+    while end != stream.start:  # Spark ends the run when nothing new is found
+        parts = stream.taker.plan(stream.start, end)
+        batches += [each for part in parts for each in SliceReader(Target.of(stream.options)).take(part)]
+        stream.start, end = end, stream.taker.latest(end, 10)
+    assert [row for each in batches for row in each["RowVersion"].to_pylist()] == [1, 2, 3]
+    stream.taker.close()
 
 
 def test_how_many_wait_is_reported_without_asking_anybody(engine, queue):
