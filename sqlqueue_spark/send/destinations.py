@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -44,12 +45,24 @@ def place(addressed: Iterable[tuple[str, Sequence[int]]], find: Callable[[str], 
     return list(tables.values())
 
 
+#: What was found so long ago is looked for again: to look in each batch costs a connection, and statements a destination.
+_FRESH_SECONDS = 60.0
+
+
 @dataclass
 class Destinations:
-    """Finds each destination once. What was found travels to the workers, so that they need not look."""
+    """Finds each destination once. What was found travels to the workers, so that they need not look.
+
+    A table may be dropped, renamed or made anew meanwhile. Its name alone is what messages are inserted under, so they go to
+    the table that bears it, and where none does the insert fails with the rest of its transaction. What can be wrong of a
+    table that was made anew is only which columns it has: too few, and the insert fails; more, and they are left empty until
+    the driver looks again.
+    """
 
     options: SinkOptions
+    clock: Callable[[], float] = time.monotonic
     _found: dict[str, Destination] = field(default_factory=dict)
+    _found_since: float = 0.0
 
     def where(self, address: str) -> tuple[Target, Table]:
         """The database and the table that an address means.
@@ -86,12 +99,19 @@ class Destinations:
                         "correct the destination or its schema."
                     )
                 found = Destination(target=target, table=queue, columns=tuple(columns_of(connection, queue)))
+            if not self._found:
+                self._found_since = self.clock()
             self._found[address] = found
         return found
 
     def databases(self) -> list[Target]:
         """The databases of what was found."""
         return list(dict.fromkeys(found.target for found in self._found.values()))
+
+    def forget_if_old(self) -> None:
+        """Look again once a minute. For the driver: its clock says nothing to a worker."""
+        if self.clock() - self._found_since >= _FRESH_SECONDS:
+            self.forget()
 
     def forget(self) -> None:
         """Look again: a table may have been created, or altered."""

@@ -26,6 +26,7 @@ def prepare(
     :raises ConfigurationError: an address or a name cannot be, or no source has opened the stage of an atomic pipeline.
     """
     addresses = list(addresses)
+    destinations.forget_if_old()
     if options.transaction_mode == ATOMIC:
         check_one_database(options, destinations, addresses)
     run = ""

@@ -10,7 +10,7 @@ import pytest
 from sqlqueue_spark.connections import Target
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import Receiver, SliceReader, Taker
+from sqlqueue_spark.receive import Receiver, SliceReader, Taker, TakingSlice
 from tests.support.driver import streaming, watched_connections
 from tests.support.messages import row_ids
 
@@ -119,10 +119,13 @@ class Taking:
         self.taker = Taker(self.options, clock=self.clock, sleep=self.clock.sleep)
         self.start = dict(INITIAL)
 
+    def taken(self, part):
+        assert isinstance(part, TakingSlice)
+        return SliceReader(Target.of(self.options)).take(part)
+
     def run(self, seconds, *locked):
         """The batches of so many seconds, with the time of each, while somebody holds these rows whenever workers take."""
         batches, end_time = [], self.clock.now + seconds
-        reader = SliceReader(Target.of(self.options))
         while self.clock.now < end_time:
             end = self.taker.latest(self.start, 10)
             self.clock.now += 0.01
@@ -133,7 +136,7 @@ class Taking:
                     rows = [
                         row
                         for part in parts
-                        for each in reader.take(part)
+                        for each in self.taken(part)
                         for row in each["RowVersion"].to_pylist()
                     ]
                     other.rollback()
@@ -173,7 +176,7 @@ def test_a_bounded_run_waits_for_rows_that_somebody_locks_and_gives_back(engine,
     end, batches = stream.taker.latest(stream.start, 10), []
     while end != stream.start:  # Spark ends the run when nothing new is found
         parts = stream.taker.plan(stream.start, end)
-        batches += [each for part in parts for each in SliceReader(Target.of(stream.options)).take(part)]
+        batches += [each for part in parts for each in stream.taken(part)]
         stream.start, end = end, stream.taker.latest(end, 10)
     assert [row for each in batches for row in each["RowVersion"].to_pylist()] == [1, 2, 3]
     stream.taker.close()

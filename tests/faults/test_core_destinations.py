@@ -1,0 +1,131 @@
+"""Destinations that change while a sink lives: dropped, renamed, made anew. Nothing is lost, nothing stands still."""
+
+import pickle
+
+import pytest
+
+from sqlqueue_spark import outboxes
+from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.outbox import OutboxTable
+from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
+from tests.support import tampering
+from tests.support.messages import message_ids
+from tests.support.sending import batch, composed, ids_in, options
+
+
+class Sink:
+    """What lives as long as a sink does: the destinations that it has found. A minute passes when a test says so."""
+
+    def __init__(self, engine, outbox):
+        outboxes.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
+        self.now = 1000.0
+        self.options = options(engine, outbox=outbox)
+        self.found = Destinations(self.options, clock=self.clock)
+
+    def clock(self):
+        return self.now
+
+    def send(self, numbers):
+        """Prepare on the driver, send on a worker, and forget after a failure, as the sink does."""
+        try:
+            prepare(self.options, self.found, ["orders"])
+            with Sender(self.options, self.found) as sender:
+                return sender.send(composed(self.options, batch(numbers)))
+        except BaseException:
+            self.found.forget()
+            raise
+
+
+@pytest.fixture(params=["none", "optimistic", "pessimistic"])
+def sink(engine, queue, request):
+    sink = Sink(engine, request.param)
+    assert sink.send(range(2)) == Sent(sent=2)
+    return sink
+
+
+def remembered(engine):
+    """How many ids the outbox holds."""
+    with connect(Target(url=engine.url)) as connection:
+        return OutboxTable(connection, "Sales").report().rows
+
+
+def test_what_goes_to_a_table_that_was_dropped_fails_and_counts_as_sent_nowhere(engine, queue, sink):
+    tampering.drop(queue)
+    known = remembered(engine)
+    for _ in range(2):  # found once, and looked for in vain
+        with pytest.raises(QueueError, match=r"orders"):
+            sink.send(range(2, 5))
+    assert remembered(engine) == known
+    anew = engine.create_queue()
+    assert sink.send(range(2, 5)) == Sent(sent=3)
+    assert ids_in(anew) == message_ids(range(2, 5))
+
+
+def test_messages_go_to_the_table_that_bears_the_name_now(engine, queue, sink):
+    rename = {
+        "postgresql": "ALTER TABLE {table} RENAME TO before",
+        "sqlserver": "EXEC sp_rename 'dbo.orders', 'before'",
+    }
+    queue.execute(rename[engine.name])
+    if engine.name == "postgresql":  # whose indexes keep their names, which the new table's would have
+        engine.execute("ALTER INDEX orders_pkey RENAME TO before_pkey")
+        engine.execute("ALTER INDEX orders_seq_key RENAME TO before_seq_key")
+        engine.execute("ALTER SEQUENCE orders_seq_seq RENAME TO before_seq_seq")
+    anew = engine.create_queue()
+    assert sink.send(range(2, 5)) == Sent(sent=3)
+    assert ids_in(anew) == message_ids(range(2, 5))
+    assert engine.queue("before").count() == 2
+
+
+def test_a_table_that_was_made_anew_without_a_column_refuses_once_and_is_then_sent_to(sqlserver):
+    queue = sqlserver.create_queue()
+    sink = Sink(sqlserver, "optimistic")
+    sink.send(range(2))
+    queue.execute("ALTER TABLE {table} DROP COLUMN CorrelationId")
+    with pytest.raises(QueueError):
+        sink.send(range(2, 5))
+    assert sink.send(range(2, 5)) == Sent(sent=3)
+    assert ids_in(queue) == message_ids(range(5))
+
+
+def test_the_driver_looks_again_once_a_minute(engine, queue, sink, monkeypatch):
+    looks, where = list[str](), Destinations.where
+
+    def noted(self, address):
+        looks.append(address)
+        return where(self, address)
+
+    monkeypatch.setattr(Destinations, "where", noted)
+    sink.send(range(2, 3))
+    sink.now += 59
+    sink.send(range(3, 4))
+    assert looks == []
+    sink.now += 1
+    sink.send(range(4, 5))
+    assert looks == ["orders"]
+    sink.now += 59
+    sink.send(range(5, 6))
+    assert looks == ["orders"]
+    assert ids_in(queue) == message_ids(range(6))
+
+
+def test_a_table_that_is_gone_is_said_before_anything_is_staged_for_it_a_minute_later_at_most(
+    engine, queue, sink
+):
+    tampering.drop(queue)
+    prepare(sink.options, sink.found, ["orders"])  # as it was found just now
+    sink.now += 60
+    with pytest.raises(
+        QueueError,
+        match=r"^There is no queue table orders@\S* to send to; .* Nothing of this batch was sent\.$",
+    ):
+        prepare(sink.options, sink.found, ["orders"])
+
+
+def test_what_was_found_travels_to_the_workers(engine, queue, sink):
+    sink.found.clock = Destinations(sink.options).clock
+    there = pickle.loads(pickle.dumps(sink.found))  # noqa: S301 -- as Spark sends it
+    with Sender(sink.options, there) as sender:
+        assert sender.send(composed(sink.options, batch(range(2, 4)))) == Sent(sent=2)
