@@ -31,7 +31,7 @@ from sqlqueue_spark.outgoing import (
     OUTGOING,
     REPLY_TO_ADDRESS,
     TIME_TO_BE_RECEIVED,
-    content_type,
+    content_types,
     format_time_span,
     milliseconds,
     new_id_texts,
@@ -156,7 +156,7 @@ class Composer:
         if CONVERSATION_ID not in names:
             own[CONVERSATION_ID] = new_id_texts(len(ids))
         if CONTENT_TYPE not in names:
-            own[CONTENT_TYPE] = pa.array(map(content_type, body.to_pylist()), pa.string())
+            own[CONTENT_TYPE] = content_types(body)
         if REPLY_TO_ADDRESS in names:
             reply_to = pc.coalesce(_told(group.asked[REPLY_TO_ADDRESS]), reply_to)
         elif reply_to.null_count < len(ids):

@@ -7,6 +7,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sqlqueue_spark import loads
@@ -17,6 +18,7 @@ from sqlqueue_spark.outgoing import (
     Outgoing,
     ascii_json,
     content_type,
+    content_types,
     expiring,
     fill_in,
     new_id_texts,
@@ -39,12 +41,43 @@ NOW = datetime(2025, 11, 20, 8, 15, 30, 123456, tzinfo=UTC)
         (b"\xef\xbb\xbf <a/>", "text/xml"),
         (b"hello", "application/octet-stream"),
         (b"\xff\xfe", "application/octet-stream"),
-        (b"[" * 100_000, "application/octet-stream"),
+        (b" \t\r\n", "application/json"),
+        (b"\xef\xbb\xbf", "application/json"),
+        (b"{ }", "application/json"),
+        (b"{", "application/octet-stream"),
+        (b"{a}", "application/octet-stream"),
+        (b'{"a":' + b"x" * 100_000, "application/json"),
+        (b"[" * 100_000, "application/json"),
+        (b"[]", "application/json"),
+        (b"[ -1.5 , 2]", "application/json"),
+        (b"[null]", "application/json"),
+        (b"[nil]", "application/octet-stream"),
+        (b"[2025-11-20 08:15:30] started", "application/octet-stream"),
+        (b'"a \\" text"', "application/json"),
+        (b'"' + "größe".encode() * 100 + b'"', "application/json"),
+        (b'"half', "application/octet-stream"),
+        (b'"said" he', "application/octet-stream"),
+        (b'"two\nlines"', "application/octet-stream"),
+        (b"-1.5e3 ", "application/json"),
+        (b"12 High Street", "application/octet-stream"),
+        (b"007", "application/octet-stream"),
+        (b"true", "application/json"),
+        (b"trueish", "application/octet-stream"),
+        (b"1" * 1_000, "application/octet-stream"),
+        (b"%PDF-1.7", "application/octet-stream"),
     ],
     ids=lambda value: repr(value)[:20],
 )
 def test_the_content_type_is_what_the_body_looks_like(body, said):
     assert content_type(body) == said
+    assert content_types(pa.array([b"x", body, None], pa.binary())).to_pylist() == [
+        "application/octet-stream", said, "application/json",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", range(125, 132))
+def test_a_text_that_goes_on_behind_what_is_looked_at_is_taken_for_what_it_begins_as(odd):
+    assert content_type(b'"' + b"a" * odd + b'\\""') == "application/json"
 
 
 def test_a_message_id_that_is_given_is_the_correlation_id_too():
