@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from sqlqueue_spark.outbox import Outbox
     from sqlqueue_spark.sink import SqlQueueSink
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Outbox", "SqlQueueSink", "register"]
 
 _HOMES = {"Outbox": "sqlqueue_spark.outbox", "SqlQueueSink": "sqlqueue_spark.sink"}

@@ -21,6 +21,10 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 #: What fits into the column MessageId.
 LONGEST_ID = 200
 
+#: How what we write begins in the column PersistenceVersion.
+_OURS = "sqlqueue "
+#: How many rows the statement ``outbox_oldest`` looks at.
+_OLDEST = 1_000
 _CREATE = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatched")
 
 
@@ -83,6 +87,23 @@ class OutboxTable:
             found |= self._answer("seen", (self._bound(chunk),), chunk)
         return found
 
+    def seen_of(self, ids: Iterable[str], version: str) -> set[str]:
+        """Which of these ids a version of this package has remembered."""
+        found: set[str] = set()
+        for chunk in self._chunks(ids):
+            found |= self._answer("seen_of", (self._bound(chunk), version), chunk)
+        return found
+
+    def may_hold(self, version: str) -> bool:
+        """Whether rows of an earlier version of this package may be there; one short look, however many rows there are.
+
+        Versions follow each other in time. So where one of the oldest rows is ours they tell, and only where all of them
+        are a .NET endpoint's there may be others behind them.
+        """
+        written: dict[str | None, int] = dict(self._execute("oldest", (), "looking at"))
+        ours = {name for name in written if name is not None and name.startswith(_OURS)}
+        return version in ours or (not ours and sum(written.values()) >= _OLDEST)
+
     def add(self, ids: Iterable[str]) -> None:
         """Remember these ids.
 
@@ -127,7 +148,7 @@ class OutboxTable:
         bound = self._bound(chunk)
         if not self._connection.dialect.statement("outbox_added"):
             return self._answer("add_new", (_version(), bound), chunk)
-        mark = f"sqlqueue {secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
+        mark = f"{_OURS}{secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
         self._modify("add_new", (mark, bound), "adding ids to")
         return self._answer("added", (bound, mark), chunk)
 
@@ -257,7 +278,7 @@ def create_statements(database: Database, names: Mapping[str, str]) -> list[str]
 
 def _version() -> str:
     """Who wrote a row; the column PersistenceVersion takes 23 characters."""
-    return f"sqlqueue {__version__}"[:23]
+    return f"{_OURS}{__version__}"[:23]
 
 
 def _sorted(ids: Iterable[Any]) -> list[str]:

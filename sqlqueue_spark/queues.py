@@ -6,7 +6,7 @@ Every method runs inside the connection's open transaction and never commits.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -55,6 +55,13 @@ class QueueTable:
     database: str
     #: That takes no changes here: a readable copy of it, or a standby server.
     read_only: bool = False
+    #: The database as its server spells it, where it is not the connection's own.
+    foreign: str | None = None
+
+    @property
+    def address(self) -> str:
+        """Which table of its server this is, whichever way it was named and however the connection's database is called."""
+        return str(replace(self.table, catalog=self.foreign))
 
 
 def find(connection: Connection, table: Table) -> QueueTable | None:
@@ -93,7 +100,16 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
         columns=tuple(column[0] for column in columns),
         database=catalog,
         read_only=bool(read_only),
+        foreign=_foreign(connection, catalog, database),
     )
+
+
+def _foreign(connection: Connection, catalog: str, own: str) -> str | None:
+    """How the server spells the name of another database than the connection's own."""
+    if catalog == own:
+        return None
+    spelled = connection.execute(connection.dialect.statement("catalog"), (catalog,))[0][0] or catalog
+    return None if spelled == own else spelled
 
 
 def _identity(found: tuple[object, ...]) -> str:

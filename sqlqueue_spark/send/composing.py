@@ -41,6 +41,7 @@ from sqlqueue_spark.outgoing import (
 from sqlqueue_spark.send.chunking import chunks
 from sqlqueue_spark.send.columns import Columns
 from sqlqueue_spark.send.headers import Alike, alike, members
+from sqlqueue_spark.send.keys import keys
 
 _Columns = TypeVar("_Columns", pa.Array, pa.RecordBatch)
 
@@ -65,12 +66,22 @@ class Composed:
 
     def __init__(self, ids: pa.Array, destinations: pa.Array, make: Callable[[], pa.RecordBatch]) -> None:
         """:param make: makes the rows (:data:`OUTGOING`) of all messages, in their order."""
-        self.ids: Sequence[str] = ids.to_pylist()
+        self._ids = ids
         self._destinations = destinations
         self._make = make
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._ids)
+
+    @functools.cached_property
+    def ids(self) -> Sequence[str]:
+        return self._ids.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def keys(self, address: str, positions: Sequence[int]) -> list[str]:
+        """By what an outbox knows the messages at these positions, which go to one final address."""
+        whole = len(positions) == len(self)
+        its = self._ids if whole else self._ids.take(pa.array(positions, pa.int32()))
+        return keys(its, address).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
         """Each address with the positions of its messages, in their order."""

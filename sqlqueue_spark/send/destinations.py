@@ -33,11 +33,11 @@ class Placed(NamedTuple):
 
 
 def place(addressed: Iterable[tuple[str, Sequence[int]]], find: Callable[[str], Destination]) -> list[Placed]:
-    """The positions of each table's messages, given those of each address; two addresses may mean one table."""
+    """The positions of each table's messages, given those of each address; many addresses may mean one table."""
     tables: dict[tuple[Target, str], Placed] = {}
     for address, positions in addressed:
         found = find(address)
-        key = (found.target, found.table.name)
+        key = (found.target, found.table.address)
         if key in tables:
             tables[key] = Placed(found, sorted([*tables[key].positions, *positions]))
         else:
@@ -63,6 +63,7 @@ class Destinations:
     clock: Callable[[], float] = time.monotonic
     _found: dict[str, Destination] = field(default_factory=dict)
     _found_since: float = 0.0
+    _earlier: dict[Target, bool] = field(default_factory=dict)
 
     def where(self, address: str) -> tuple[Target, Table]:
         """The database and the table that an address means.
@@ -104,6 +105,12 @@ class Destinations:
             self._found[address] = found
         return found
 
+    def holds_earlier_keys(self, target: Target, look: Callable[[], bool]) -> bool:
+        """Whether a database's outbox may hold keys of an earlier version; looked for once."""
+        if target not in self._earlier:
+            self._earlier[target] = look()
+        return self._earlier[target]
+
     def databases(self) -> list[Target]:
         """The databases of what was found."""
         return list(dict.fromkeys(found.target for found in self._found.values()))
@@ -116,3 +123,4 @@ class Destinations:
     def forget(self) -> None:
         """Look again: a table may have been created, or altered."""
         self._found.clear()
+        self._earlier.clear()

@@ -10,6 +10,7 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.outbox import OutboxTable
 from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.keys import EARLIER_VERSION
 from sqlqueue_spark.send.staging import check_one_database
 from sqlqueue_spark.stage import Stage, table_of
 
@@ -37,7 +38,7 @@ def prepare(
             if target not in opened:
                 opened[target] = stack.enter_context(connect(target, again=again))
                 if options.uses_outbox:
-                    _check_outbox(options, opened[target])
+                    _check_outbox(options, destinations, opened[target])
             return opened[target]
 
         if options.transaction_mode == ATOMIC:
@@ -55,7 +56,7 @@ def _find(destinations: Destinations, address: str, connected: Callable[[Target]
         raise QueueError(f"{error} Nothing of this batch was sent.") from error
 
 
-def _check_outbox(options: SinkOptions, connection: Connection) -> None:
+def _check_outbox(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:
     endpoint = options.sender or ""
     with connection.transaction():
         outbox = OutboxTable(connection, endpoint, options.default_schema)
@@ -64,3 +65,4 @@ def _check_outbox(options: SinkOptions, connection: Connection) -> None:
                 f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create {endpoint!r}, or set "
                 "outbox to none."
             )
+        destinations.holds_earlier_keys(connection.target, lambda: outbox.may_hold(EARLIER_VERSION))

@@ -7,10 +7,8 @@ ids come first, so that a twin waits. A retry of any kind sends only what is mis
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -20,10 +18,11 @@ from sqlqueue_spark.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
 from sqlqueue_spark.inserting import Inserter
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
-from sqlqueue_spark.outbox import LONGEST_ID, OutboxTable
+from sqlqueue_spark.outbox import OutboxTable
 from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.send.composing import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
+from sqlqueue_spark.send.keys import EARLIER_VERSION, earlier_keys
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +93,9 @@ class Sender:
                 self._committing = True
             return sent
         outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
-        keyed = [(each.destination, self._keyed(chunk, each)) for each in placed]
+        keyed = [(each.destination, _keyed(chunk, each)) for each in placed]
         ids = [each for _, positions in keyed for each in positions]
+        earlier = self._earlier_keys(connection, outbox, chunk, keyed)
 
         def insert(old: Container[str]) -> int:
             return sum(
@@ -104,34 +104,44 @@ class Sender:
             )
 
         with connection.transaction():
+            known = {earlier[each] for each in outbox.seen_of(earlier, EARLIER_VERSION)}
             if self._options.outbox == OPTIMISTIC:
-                seen = self._seen = outbox.seen(ids)
+                seen = self._seen = outbox.seen(ids) | known
                 faults.step(faults.IDS_CHECKED)
                 sent = insert(seen)
                 faults.step(faults.ROWS_INSERTED)
                 outbox.add(each for each in ids if each not in seen)
                 faults.step(faults.IDS_INSERTED)
             else:
-                seen = self._seen = set(ids) - outbox.add_new(ids)
+                seen = self._seen = set(ids) - outbox.add_new(each for each in ids if each not in known)
                 faults.step(faults.IDS_INSERTED)
                 sent = insert(seen)
                 faults.step(faults.ROWS_INSERTED)
         faults.step(faults.CHUNK_SENT)
         return sent
 
-    def _keyed(self, chunk: Composed, placed: Placed) -> dict[str, int]:
-        """The positions of the messages, each message once, by what the outbox is to know them by, in their order.
+    def _earlier_keys(
+        self,
+        connection: Connection,
+        outbox: OutboxTable,
+        chunk: Composed,
+        keyed: Sequence[tuple[Destination, Mapping[str, int]]],
+    ) -> dict[str, str]:
+        """By what an earlier version may have known the messages, and their keys; nothing where it left no rows."""
 
-        That is the message id, where the messages go to the option ``queue``. The same message to another queue is
-        another entry: one message may go to many, from any task and in any order, and each copy must arrive.
-        """
-        name = placed.destination.table.name
-        copy = "" if name == self._own_table() else _copy_of(name)
-        keyed: dict[str, int] = {}
-        for at in placed.positions:
-            message_id = chunk.ids[at]
-            keyed.setdefault(_key(message_id, copy) if copy else message_id, at)
-        return keyed
+        def look() -> bool:
+            with connection.transaction():
+                return outbox.may_hold(EARLIER_VERSION)
+
+        if not self._destinations.holds_earlier_keys(connection.target, look):
+            return {}
+        own = self._own_table()
+        return {
+            each: key
+            for to, positions in keyed
+            for key, at in positions.items()
+            for each in earlier_keys(chunk.ids[at], to.table.name, own=to.table.name == own)
+        }
 
     def _own_table(self) -> str | None:
         """The table of the option ``queue``; None where there is none, or rows go only elsewhere."""
@@ -190,17 +200,15 @@ def _insert(
     return len(positions)
 
 
-def _key(message_id: str, copy: str) -> str:
-    """A message id and the mark of its copy, in a length that the outbox takes; too long an id is left for it to refuse."""
-    if len(message_id) <= LONGEST_ID < len(message_id) + len(copy):
-        message_id = hashlib.sha256(message_id.encode()).hexdigest()
-    return message_id + copy
-
-
-@functools.cache
-def _copy_of(table: str) -> str:
-    """What tells a message's copy for this table from the others; the ids of an outbox have room for no long name."""
-    return ">" + hashlib.sha256(table.encode()).hexdigest()[:16]
+def _keyed(chunk: Composed, placed: Placed) -> dict[str, int]:
+    """The positions of the messages, each message once, by what the outbox is to know them by, in their order."""
+    keys = chunk.keys(placed.destination.table.address, placed.positions)
+    keyed = dict(zip(keys, placed.positions, strict=True))
+    if len(keyed) < len(keys):  # some come more than once: the first of them goes out
+        keyed = {}
+        for key, at in zip(keys, placed.positions, strict=True):
+            keyed.setdefault(key, at)
+    return keyed
 
 
 def _snake(name: str) -> str:

@@ -44,7 +44,7 @@ def test_an_added_id_is_seen_with_its_time_and_its_writer(engine, rows):
         with connection.transaction():
             assert outbox.seen(["a", "b", "c", "theirs"]) == {"a", "b", "theirs"}
     (_, dispatched, version, age, operations) = rows.rows()[0]
-    assert (dispatched, version, operations) == (True, "sqlqueue 0.1.0", "[]")
+    assert (dispatched, version, operations) == (True, "sqlqueue 0.2.0", "[]")
     assert 0 <= age < 60
 
 
@@ -234,7 +234,7 @@ def test_an_id_that_does_not_fit_is_refused_by_its_value(engine, rows):
     assert rows.ids() == set()
 
 
-@pytest.mark.parametrize("name", ["seen", "add_new", "clean"])
+@pytest.mark.parametrize("name", ["seen", "seen_of", "add_new", "clean", "oldest"])
 def test_ids_are_looked_up_in_an_index_however_many_there_are(postgresql, name):
     outboxes.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
     postgresql.execute(
@@ -242,8 +242,13 @@ def test_ids_are_looked_up_in_an_index_however_many_there_are(postgresql, name):
     )
     with opened(postgresql) as (connection, outbox), connection.transaction():
         ids = connection.dialect.bind_texts([str(number) for number in range(4_000)])
-        parameters = {"seen": (ids,), "add_new": ("x", ids), "clean": (WEEK.total_seconds(),)}[name]
+        parameters = {
+            "seen": (ids,), "seen_of": (ids, "x"), "add_new": ("x", ids), "clean": (WEEK.total_seconds(),), "oldest": (),
+        }[name]  # fmt: skip
         plan = connection.execute(f"EXPLAIN {outbox._render(name)}", parameters)
     said = "\n".join(row[0] for row in plan)
-    index = {"seen": "Index Cond", "add_new": "Arbiter Indexes", "clean": "OutboxData_DispatchedAt"}[name]
+    index = {
+        "seen": "Index Cond", "seen_of": "Index Cond", "add_new": "Arbiter Indexes", "clean": "OutboxData_DispatchedAt",
+        "oldest": "OutboxData_DispatchedAt",
+    }[name]  # fmt: skip
     assert (index in said, "Seq Scan" in said) == (True, False)

@@ -32,13 +32,15 @@ class OutboxRows:
         name = f"{self.endpoint}_OutboxData"
         return f'"public"."{name}"' if self.engine.name == "postgresql" else f"[dbo].[{name}]"
 
-    def insert(self, id: str, *, dispatched: bool = True, age: timedelta = timedelta(0)) -> None:
+    def insert(
+        self, id: str, *, dispatched: bool = True, age: timedelta = timedelta(0), version: str = "7.0.0.0"
+    ) -> None:
         """A row as a .NET endpoint leaves it; one that is not dispatched has a time only if it has an age."""
         columns = self._quoted("MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations")
         when = self._ago(age) if dispatched or age else "NULL"
         truth = {"postgresql": str(dispatched), "sqlserver": str(int(dispatched))}[self.engine.name]
         self.engine.execute(
-            f"INSERT INTO {self.table} ({columns}) VALUES ('{id}', {truth}, {when}, '7.0.0.0', '[]')"
+            f"INSERT INTO {self.table} ({columns}) VALUES ('{id}', {truth}, {when}, '{version}', '[]')"
         )
 
     def age(self, by: timedelta) -> None:
@@ -61,6 +63,10 @@ class OutboxRows:
 
     def ids(self) -> set[str]:
         return {row[0] for row in self.rows()}
+
+    def message_ids(self) -> list[str]:
+        """The ids of the messages that sinks have sent, where these are plain; one that went to two queues comes twice."""
+        return sorted(key.partition(">")[0] for key in self.ids())
 
     @contextmanager
     def locked(self, id: str) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """What makes the package say each of SQL Server's statements, what a database answers, and what comes of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib import resources
 from pathlib import Path
@@ -201,6 +202,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ("shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)"),
     ),
     "database": (tables.database, [DATABASE], "shop"),
+    "catalog": (
+        lambda c: getattr(queues.find(c, replace(TABLE, catalog="BILL]ing")), "address", None),
+        [DATABASE, IDENTITY, TABLE_COLUMNS, Answer("DB_ID", "w", [["Bill]ing"]])],
+        "orders@[dbo]@[Bill]]ing]",
+    ),
     "columns": (lambda c: keeper(c).columns()[0].name, [TABLE_COLUMNS], "Id"),
     "indexes": (
         lambda c: [each.name for each in keeper(c).indexes()],
@@ -284,6 +290,16 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "outbox_create": (lambda c: outbox(c).create(), [], None),
     "outbox_index_dispatched_at": (lambda c: outbox(c).create(), [], None),
     "outbox_seen": (lambda c: outbox(c).seen(["b", "a"]), [Answer("j.MessageId", "w", [["b"]])], {"b"}),
+    "outbox_seen_of": (
+        lambda c: outbox(c).seen_of(["b", "a"], "sqlqueue 0.1.0"),
+        [Answer("o.PersistenceVersion", "w", [["b"]])],
+        {"b"},
+    ),
+    "outbox_oldest": (
+        lambda c: outbox(c).may_hold("sqlqueue 0.1.0"),
+        [Answer("TOP (1000)", "wi", [["sqlqueue 0.1.0", 3]])],
+        True,
+    ),
     "outbox_add": (lambda c: outbox(c).add(["b", "a"]), [Answer("INSERT INTO", changed=2)], None),
     "outbox_add_new": (lambda c: outbox(c).add_new(["b", "a"]), [Answer("@added", "w", [["a"]])], {"a"}),
     "outbox_clean": (lambda c: outbox(c).clean(timedelta(days=7)), [Answer("DELETE", changed=12)], 12),

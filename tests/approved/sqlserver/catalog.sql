@@ -1,0 +1,1 @@
+SELECT DB_NAME(DB_ID(CAST(? AS nvarchar(128))))
