@@ -62,8 +62,9 @@ _JSON = rf'{_BLANKS}(?:{_NESTED}|(?:"{_CHARACTERS}"|{_NUMBER}|true|false|null)?\
 #: One that goes on: of what is no object or array, only a text can be so long.
 _BEGUN_JSON = rf'{_BLANKS}(?:{_NESTED}|"{_CHARACTERS}(?:"\s*|\\)?\z)'
 
-#: What fits into the columns CorrelationId and ReplyToAddress; a longer value stands in its header only.
-COLUMN_CHARACTERS = 255
+#: What fits into the columns CorrelationId and ReplyToAddress, where a letter may take some bytes; a longer value stands in
+#: its header only, and so does one with a NUL, which not every database keeps in a text.
+COLUMN_BYTES = 255
 
 _TIME_SPAN = re.compile(
     r"(?:(?P<days>\d{1,8})\.)?(?P<hours>\d\d):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d{1,7}))?"
@@ -280,4 +281,5 @@ def ascii_json(text: str) -> str:
 
 def fitting(value: str | None) -> str | None:
     """What the columns CorrelationId and ReplyToAddress can take of their headers' values."""
-    return value if value is not None and len(value) <= COLUMN_CHARACTERS else None
+    fits = value is not None and len(value.encode()) <= COLUMN_BYTES and "\0" not in value
+    return value if fits else None

@@ -17,6 +17,7 @@ from sqlqueue_spark.sink import SqlQueueSink
 
 #: Columns of the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
+_ORIGIN = ("Id", "RowVersion")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +51,13 @@ def as_outgoing(messages: DataFrame) -> DataFrame:
 
     Headers, and with them the message id, Body, Expires, CorrelationId and ReplyToAddress stay. A message whose headers
     hold no id goes on under the Id of its row, which an outbox needs. Columns of :func:`with_message_columns` are dropped
-    too, but a ``MessageId`` that is there is the caller's and stays.
+    too, but a ``MessageId`` that is there is the caller's and stays. ``Id`` and ``RowVersion`` stay together: beside each
+    other they tell the sink which row was received, and go no further.
     """
-    names = {name.lower() for name in messages.columns}
-    if "messageid" not in names and {"id", "headers"} <= names:
+    types = {name.lower(): type_ for name, type_ in messages.dtypes}
+    if (types.get("id"), types.get("rowversion")) == ("string", "bigint"):
+        return messages.drop(*(name for name in _OF_THE_ROW if name not in _ORIGIN))
+    if "messageid" not in types and {"id", "headers"} <= types.keys():
         messages = messages.withColumn("MessageId", _id_beside_headers())
     return messages.drop(*_OF_THE_ROW)
 

@@ -21,6 +21,9 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
     "ReplyToAddress": _TEXT,
     "TimeToBeReceived": ("interval day to second",),
     "Expires": ("timestamp",),
+    # Where a received row stood. Nothing of it is written.
+    "Queue": _TEXT,
+    "RowVersion": ("bigint",),
 }
 _NOTHING = "void"  # a column of NULLs
 
@@ -30,6 +33,11 @@ class Columns:
     """The columns of one frame; ``names`` maps what is understood to the frame's own spelling."""
 
     names: Mapping[str, str]
+
+    @property
+    def received(self) -> bool:
+        """Whether the rows were received: then ``Id`` is that of the row which was received, and else of the one to be sent."""
+        return "RowVersion" in self.names
 
     @classmethod
     def of(cls, columns: Sequence[tuple[str, str]], options: SinkOptions) -> Columns:
@@ -51,8 +59,9 @@ class Columns:
                 wanted = " or ".join(_TYPES[name])
                 raise ConfigurationError(f"The column {given} is {type_}; cast it to {wanted}.")
             names[name] = given
-        _check_together(names, options)
-        return cls(names=names)
+        found = cls(names=names)
+        _check_together(found, options)
+        return found
 
 
 def _fits(type_: str, wanted: tuple[str, ...]) -> bool:
@@ -61,7 +70,8 @@ def _fits(type_: str, wanted: tuple[str, ...]) -> bool:
     return type_ in wanted or (between and "interval day to second" in wanted)
 
 
-def _check_together(names: Mapping[str, str], options: SinkOptions) -> None:
+def _check_together(columns: Columns, options: SinkOptions) -> None:
+    names = columns.names
     if "Body" not in names:
         raise ConfigurationError(
             "There is no column Body to send; name the payload so: df.select(…, to_json(…).alias('Body'))."
@@ -72,7 +82,8 @@ def _check_together(names: Mapping[str, str], options: SinkOptions) -> None:
         raise ConfigurationError(
             "Nothing says where to send: give the option queue, or the column Destination with an address for each row."
         )
-    if options.uses_outbox and not {"MessageId", "Headers"} & names.keys():
+    ids = {"MessageId", "Headers", *(["Id"] if columns.received else [])}
+    if options.uses_outbox and not ids & names.keys():
         raise ConfigurationError(
             "An outbox needs message ids, and there is neither a column MessageId nor Headers; make ids of key columns, "
             "withColumn('MessageId', functions.deterministic_id('order', 'line')), or set outbox to none."

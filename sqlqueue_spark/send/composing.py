@@ -6,7 +6,6 @@ Formats: the headers of NServiceBus. A header that is there is never overwritten
 from __future__ import annotations
 
 import functools
-import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, format_member, format_time
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.outgoing import (
-    COLUMN_CHARACTERS,
+    COLUMN_BYTES,
     CONTENT_TYPE,
     CONVERSATION_ID,
     CORRELATION_ID,
@@ -42,10 +41,11 @@ from sqlqueue_spark.send.chunking import chunks
 from sqlqueue_spark.send.columns import Columns
 from sqlqueue_spark.send.headers import Alike, alike, members
 from sqlqueue_spark.send.keys import keys
+from sqlqueue_spark.send.unsendable import Unsendable
 
 _Columns = TypeVar("_Columns", pa.Array, pa.RecordBatch)
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_UUID = r"\A[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
 _READ = {
     "Body": pa.binary(),
     "MessageId": pa.string(),
@@ -118,19 +118,37 @@ class Composer:
         :raises ConfigurationError: a row cannot be sent as it is; the message says which and why.
         """
         sized = [self.columns.names[name] for name in ("Headers", "Body") if name in self.columns.names]
-        return map(self._composed, chunks(batches, sized, Target.of(self.options).dialect.written))
+        return map(self._told_apart, chunks(batches, sized, Target.of(self.options).dialect.written))
+
+    def _told_apart(self, batch: pa.RecordBatch) -> Composed:
+        try:
+            return self._composed(batch)
+        except Unsendable as error:
+            named = [
+                f"{name} {batch.column(own)[error.position].as_py()}"
+                for name in ("RowVersion", "Id", "Queue")
+                if self.columns.received and (own := self.columns.names.get(name)) is not None
+            ]
+            if not named:
+                raise
+            raise ConfigurationError(f"{error} It is the row with {', '.join(named)}.") from error
 
     def _composed(self, batch: pa.RecordBatch) -> Composed:
         given = pa.RecordBatch.from_arrays(
             [_of_type(self._column(batch, name), type_) for name, type_ in _READ.items()], list(_READ)
         )
         groups = alike(_narrow(self._column(batch, "Headers")))
-        ids = self._message_ids(_told(given["MessageId"]), groups)
-        row_ids = _row_ids(_told(given["Id"]))
+        received = self.columns.received
+        nothing = pa.nulls(len(given), pa.string())
+        ids = self._message_ids(
+            _told(given["MessageId"]), groups, _told(given["Id"]) if received else nothing
+        )
+        row_ids = _row_ids(nothing if received else _told(given["Id"]))
         destinations = pc.coalesce(_told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
         if destinations.null_count:
-            raise ConfigurationError(
-                "A row's Destination is NULL and there is no option queue; give one, or filter such rows."
+            raise Unsendable(
+                pc.index(destinations.is_null(), True).as_py(),
+                "A row's Destination is NULL and there is no option queue; give one, or filter such rows.",
             )
         return Composed(ids, destinations, functools.partial(self._rows, given, groups, ids, row_ids))
 
@@ -198,8 +216,8 @@ class Composer:
         own = self.columns.names.get(name)
         return pa.nulls(batch.num_rows) if own is None else batch.column(own)
 
-    def _message_ids(self, own: pa.Array, groups: Sequence[Alike]) -> pa.Array:
-        """The ids of rows that have a column for them, or a header, or both."""
+    def _message_ids(self, own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> pa.Array:
+        """The ids of rows that have a column for them, or a header, or both; else the Ids of the rows that were received."""
         nothing = pa.nulls(len(own), pa.string())
         header = in_order(
             [group.positions for group in groups],
@@ -208,19 +226,21 @@ class Composer:
         differ = pc.not_equal(own, header)
         if pc.any(differ).as_py():
             at = pc.index(differ, True).as_py()
-            raise ConfigurationError(
+            raise Unsendable(
+                at,
                 f"A row has the MessageId {own[at].as_py()!r} and the header {MESSAGE_ID} {header[at].as_py()!r}, and its "
                 "outbox can only know it by one of them; drop the column, or take the header out of Headers where this is "
-                "a new message."
+                "a new message.",
             )
-        ids = pc.coalesce(own, header)
+        ids = pc.coalesce(own, header, received)
         if not ids.null_count:
             return ids
         if self.options.uses_outbox:
-            raise ConfigurationError(
+            raise Unsendable(
+                pc.index(ids.is_null(), True).as_py(),
                 f"A row has no message id, neither in the column MessageId nor in the header {MESSAGE_ID}, so an outbox "
                 "cannot tell whether it was sent; make ids of key columns with functions.deterministic_id('order', 'line'), "
-                "or set outbox to none."
+                "or set outbox to none.",
             )
         return pc.coalesce(ids, new_id_texts(len(ids)))
 
@@ -239,16 +259,15 @@ def _row_ids(given: pa.Array) -> pa.Array:
     new = new_row_ids(len(given))
     if given.null_count == len(given):
         return new
-    return pc.coalesce(_each(_row_id, given, new.type), new)
-
-
-def _row_id(given: str) -> bytes:
-    if not _UUID.fullmatch(given):
-        raise ConfigurationError(
-            f"The Id {given!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids of "
-            "your own into MessageId."
+    odd = pc.fill_null(pc.invert(pc.match_substring_regex(given, _UUID)), False)
+    if pc.any(odd).as_py():
+        at = pc.index(odd, True).as_py()
+        raise Unsendable(
+            at,
+            f"The Id {given[at].as_py()!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids "
+            "of your own into MessageId.",
         )
-    return bytes.fromhex(given.replace("-", ""))
+    return pc.coalesce(_each(lambda text: bytes.fromhex(text.replace("-", "")), given, new.type), new)
 
 
 def _each(function: Callable[..., object], values: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -260,7 +279,9 @@ def _each(function: Callable[..., object], values: pa.Array, type_: pa.DataType)
 
 def _fitting(values: pa.Array) -> pa.Array:
     """What the columns CorrelationId and ReplyToAddress can take of their headers' values."""
-    fits = pc.less_equal(pc.utf8_length(values), COLUMN_CHARACTERS)
+    fits = pc.and_(
+        pc.less_equal(pc.binary_length(values), COLUMN_BYTES), pc.invert(pc.match_substring(values, "\0"))
+    )
     return pc.if_else(fits, values, pa.scalar(None, pa.string()))
 
 

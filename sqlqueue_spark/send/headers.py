@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages import MESSAGE_ID, format_headers, format_member, parse_headers
 from sqlqueue_spark.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
+from sqlqueue_spark.send.unsendable import Unsendable
 
 #: The headers whose values are asked for.
 _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
@@ -65,7 +65,7 @@ class Alike:
 def alike(column: pa.Array) -> list[Alike]:
     """The rows of a column of headers, which are JSON, a map or NULL, by what they have.
 
-    :raises ConfigurationError: headers are poison.
+    :raises Unsendable: headers are poison.
     """
     if not pa.types.is_string(column.type):
         return _parsed(enumerate(column.to_pylist()))
@@ -139,7 +139,7 @@ def _parsed(rows: Iterable[tuple[int, Any]]) -> list[Alike]:
     """Rows that are read one by one, each with its position."""
     groups: dict[tuple[frozenset[str], bool], list[tuple[int, Mapping[str, str]]]] = {}
     for position, given in rows:
-        headers = _read(given)
+        headers = _read(given, position)
         groups.setdefault((COMPLETED.intersection(headers), not headers), []).append((position, headers))
     return [
         Alike(
@@ -156,15 +156,16 @@ def _parsed(rows: Iterable[tuple[int, Any]]) -> list[Alike]:
     ]
 
 
-def _read(given: Any) -> Mapping[str, str]:
+def _read(given: Any, position: int) -> Mapping[str, str]:
     if given is None:
         return {}
     if isinstance(given, list):
         return {name: value for name, value in given if value is not None}
     headers = parse_headers(given)
     if headers is None:
-        raise ConfigurationError(
+        raise Unsendable(
+            position,
             f"The headers of a row are not a JSON object of strings: {str(given)[:_SHOWN]!r}; filter such rows, or "
-            "give them headers of their own."
+            "give them headers of their own.",
         )
     return headers

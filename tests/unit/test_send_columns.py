@@ -6,7 +6,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import Columns
 
-NAMES = "Body, Headers, MessageId, Destination, Id, CorrelationId, ReplyToAddress, TimeToBeReceived, Expires"
+NAMES = "Body, Headers, MessageId, Destination, Id, CorrelationId, ReplyToAddress, TimeToBeReceived, Expires, Queue, RowVersion"
 FEW = {"Body": "string", "MessageId": "string"}
 
 
@@ -71,6 +71,7 @@ def test_an_unknown_column_is_named_with_the_nearest(given, said):
         ("TimeToBeReceived", "interval month", "interval day to second"),
         ("Expires", "timestamp_ntz", "timestamp"),
         ("Expires", "date", "timestamp"),
+        ("RowVersion", "int", "bigint"),
     ],
 )
 def test_a_column_of_another_type_is_refused_with_the_types_that_it_may_have(name, type_, wanted):
@@ -111,6 +112,13 @@ def test_an_outbox_needs_message_ids(outbox):
 )
 def test_without_an_outbox_a_body_is_enough(options):
     assert Columns.of([("Body", "string")], sink(**options)) == Columns(names={"Body": "Body"})
+
+
+def test_an_outbox_knows_a_received_row_by_its_id_and_no_other():
+    received = {"Body": "string", "Id": "string", "RowVersion": "bigint", "Queue": "string"}
+    found = Columns.of(list(received.items()), sink())
+    assert (found, found.received) == (Columns(names={name: name for name in received}), True)
+    assert refusal({"Body": "string", "Id": "string", "Queue": "string"}) == NO_ID
 
 
 def test_somebody_must_say_where_to_send():

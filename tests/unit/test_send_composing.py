@@ -13,7 +13,7 @@ import pytest
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages import parse_time
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.outgoing import OUTGOING, Outgoing, format_time_span, parse_time_span
+from sqlqueue_spark.outgoing import OUTGOING, Outgoing, format_time_span, outgoing, parse_time_span
 from sqlqueue_spark.send import Columns, Composer
 from tests.support import messages as sent
 
@@ -24,6 +24,7 @@ TYPES = {
     "Headers": pa.string(),
     "Expires": pa.timestamp("us", tz="America/New_York"),
     "TimeToBeReceived": pa.duration("us"),
+    "RowVersion": pa.int64(),
 }
 
 
@@ -300,6 +301,15 @@ def test_the_headers_correlation_id_and_reply_to_address_become_columns():
     assert json.loads(message.row.headers)[N + "ReplyToAddress"] == "r" * 256
 
 
+@pytest.mark.parametrize("odd, fits", [("\0", False), ("a\0b", False), ("é" * 127, True), ("é" * 128, False)])
+def test_what_a_column_cannot_keep_stands_in_its_header_only(odd, fits):
+    made = compose({"Body": b"x", "MessageId": odd}, {"Body": b"x", "MessageId": "ordinary"})
+    assert [each.row.correlation_id for each in made] == [odd if fits else None, "ordinary"]
+    assert json.loads(made[0].row.headers)[N + "CorrelationId"] == odd
+    own = outgoing({N + "CorrelationId": odd}, b"x")
+    assert own.correlation_id == (odd if fits else None)
+
+
 def test_the_id_of_a_row_is_the_column_where_it_is_given():
     text = "0A000000-0000-4000-8000-00000000000f"
     made = compose({"Body": b"x", "MessageId": "a", "Id": text}, {"Body": b"x", "MessageId": "b", "Id": None})
@@ -313,6 +323,68 @@ def test_an_id_that_is_no_uuid_is_refused(odd):
         f"The Id {odd!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids of your own "
         "into MessageId."
     )
+
+
+ROW = "00000000-0000-4000-8000-00000000000a"
+
+
+def test_a_received_row_s_id_is_the_message_s_where_it_has_no_other_and_never_the_new_row_s():
+    rows = [
+        {"Body": b"x", "RowVersion": 7, "Id": ROW, "MessageId": own, "Headers": headers}
+        for own, headers in (
+            ("c", None), (None, json.dumps({N + "MessageId": "h"})), (None, "{}"), ("", '{"NServiceBus.MessageId":""}'),
+            (None, '{"NServiceBus.MessageId" : "spaced"}'), (None, '{"other":"\\"NServiceBus.MessageId\\":\\"no\\""}'),
+        )
+    ]  # fmt: skip
+    made = compose(*rows)
+    assert [each.message_id for each in made] == ["c", "h", ROW, ROW, "spaced", ROW]
+    assert [uuid.UUID(bytes=each.row.id).version for each in made] == [7] * 6
+    assert {each.row.headers.count("RowVersion") for each in made} == {0}
+    made = compose(*({"Body": b"x", "RowVersion": each, "Id": ROW, "Queue": "orders"} for each in (7, 8)))
+    assert [json.loads(each.row.headers)[N + "MessageId"] for each in made] == [ROW, ROW]
+
+
+RECEIVED = {
+    "Body": b"x",
+    "MessageId": "m",
+    "Headers": "{}",
+    "Destination": "Billing",
+    "Id": ROW,
+    "RowVersion": 7,
+}
+
+
+@pytest.mark.parametrize(
+    "odd, said",
+    [
+        ({"Headers": "poison"}, "The headers of a row are not a JSON object of strings: "),
+        ({"Headers": '{"NServiceBus.MessageId":"other"}'}, "A row has the MessageId 'm' and the header "),
+        ({"MessageId": None, "Id": None}, "A row has no message id, "),
+        ({"Destination": None}, "A row's Destination is NULL and there is no option queue; "),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_what_cannot_be_sent_names_the_row_that_was_received(odd, said, at):
+    rows = [{**RECEIVED, "RowVersion": number, "Queue": "orders"} for number in range(3)]
+    rows[at] |= odd
+    found = refusal(*rows, queue=None)
+    assert found.startswith(said)
+    row = "None" if "Id" in odd else ROW
+    assert found.endswith(f". It is the row with RowVersion {at}, Id {row}, Queue orders.")
+
+
+def test_a_row_is_named_among_all_of_its_chunk():
+    """Of three batches of Spark's, whose rows have headers of several shapes and go out together."""
+    names = [name for name in RECEIVED if name != "Destination"]
+    shapes = ["{}", '{"a":"1"}', '{ "b" : "2" }']
+    rows = [{**RECEIVED, "RowVersion": number, "Headers": shapes[number % 3]} for number in range(30)]
+    rows[17]["Headers"] = "poison"
+    schema = pa.schema([(name, TYPES.get(name, pa.string())) for name in names])
+    batches = pa.Table.from_pylist(rows, schema).to_batches(max_chunksize=10)
+    options = SinkOptions.parse({"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing"})
+    composer = Composer(columns=Columns(names={name: name for name in names}), options=options)
+    with pytest.raises(ConfigurationError, match=rf"It is the row with RowVersion 17, Id {ROW}\.$"):
+        list(composer.compose(batches))
 
 
 def test_a_destination_wins_over_the_option_queue():
