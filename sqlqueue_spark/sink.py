@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 import pyarrow as pa
@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 #: Longest wait for a cleanup at the end of a batch job; what is left is left to the next.
 _CLEANUP_SECONDS = 10.0
 
+#: Of how many batches the sink remembers what it sent.
+_REMEMBERED = 100
+
 _SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64())])
 _STAGED = pa.schema([("task", pa.string()), ("destinations", pa.list_(pa.string())), ("rows", pa.int64())])
 
@@ -46,7 +49,10 @@ class SqlQueueSink:
 
     With an outbox a batch that is tried again sends only what is missing. Columns: ``Body`` (binary or string), and as
     wanted ``Headers`` (JSON or map), ``MessageId``, ``Destination``, ``Id``, ``CorrelationId``, ``ReplyToAddress``,
-    ``TimeToBeReceived`` (interval) or ``Expires``.
+    ``TimeToBeReceived`` (interval) or ``Expires``. Where ``RowVersion`` is among them, the rows were received: ``Id`` (and
+    ``Queue``) then tell which row that was, and are not written.
+
+    One line a batch is logged, a warning where messages had been sent before: ``sent batch=7 sent=90 repeated=10``.
 
     :raises ConfigurationError: an option is unknown, missing or malformed; when called, a column is.
     """
@@ -81,13 +87,37 @@ class SqlQueueSink:
 
     def _send(self, rows: DataFrame, task: _Task, batch_id: int) -> None:
         done = rows.mapInArrow(task.send, "sent long, repeated long").collect()
-        sent, repeated = sum(each.sent for each in done), sum(each.repeated for each in done)
-        log.info("sent batch=%s sent=%d repeated=%d", batch_id, sent, repeated)
+        sent = _together(Sent(sent=each.sent, repeated=each.repeated) for each in done)
+        self._remember(batch_id, sent)
+        _log_sent(f"batch={batch_id} ", sent)
 
     def _stage(self, rows: DataFrame, task: _Task, batch_id: int, run: str) -> None:
         done = rows.mapInArrow(task.stage, "task string, destinations array<string>, rows long").collect()
         seal(self._options, [Staged(task=t, destinations=tuple(d), rows=n) for t, d, n in done], run)
-        log.info("staged batch=%s staged=%d", batch_id, sum(each.rows for each in done))
+        staged = sum(each.rows for each in done)
+        self._remember(batch_id, Sent(sent=staged))
+        log.info("staged batch=%s staged=%d", batch_id, staged)
+
+    def sent_in(self, batch_id: int) -> Sent | None:
+        """How many messages of a batch went out, or onto the stage, and how many had been sent before.
+
+        None where this process has not sent it (Spark Connect does so in another one), or not among the last batches.
+        """
+        return self._last.get(batch_id)
+
+    def details(self, batch_id: int) -> str:
+        """The same as ``key=value``, for a line a batch; nothing where it is not known."""
+        sent = self.sent_in(batch_id)
+        if sent is None:
+            return ""
+        atomic = self._options.transaction_mode == ATOMIC
+        return f"sent={sent.sent}" if atomic else f"sent={sent.sent} repeated={sent.repeated}"
+
+    def _remember(self, batch_id: int, sent: Sent) -> None:
+        self._last.pop(batch_id, None)
+        self._last[batch_id] = sent
+        if len(self._last) > _REMEMBERED:
+            del self._last[next(iter(self._last))]
 
     def __getstate__(self) -> SinkOptions:
         return self._options
@@ -97,6 +127,7 @@ class SqlQueueSink:
         self._destinations = Destinations(options)
         self._cleaner = Cleaner(options)
         self._patience = Patience(f"sending by {options.sender or 'a sink'}")
+        self._last: dict[int, Sent] = {}
         self._sent_before = False  # until then an error is the configuration's
 
     def __repr__(self) -> str:
@@ -155,13 +186,22 @@ class SqlQueueWriter(DataSourceArrowWriter):
         cleaner = Cleaner(self._options)
         cleaner.clean_when_due(self._task.destinations.databases())
         sent = [each.sent for each in messages if isinstance(each, _Committed)]
-        log.info(
-            "sent sent=%d repeated=%d", sum(each.sent for each in sent), sum(each.repeated for each in sent)
-        )
+        _log_sent("", _together(sent))
         cleaner.wait(_CLEANUP_SECONDS)  # its process ends with the job
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing: an outbox knows what was sent, and writing again sends the rest."""
+
+
+def _together(sent: Iterable[Sent]) -> Sent:
+    found = list(sent)
+    return Sent(sent=sum(each.sent for each in found), repeated=sum(each.repeated for each in found))
+
+
+def _log_sent(which: str, sent: Sent) -> None:
+    """One line a batch. That something was repeated is right after a failure, and else a sign that ids are not what they seem."""
+    level = logging.WARNING if sent.repeated else logging.INFO
+    log.log(level, "sent %ssent=%d repeated=%d", which, sent.sent, sent.repeated)
 
 
 def _addresses(rows: DataFrame, columns: Columns, options: SinkOptions) -> list[str]:

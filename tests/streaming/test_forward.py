@@ -80,8 +80,8 @@ def test_spark_submit_sends_each_message_once_to_where_the_sql_says(postgresql, 
         message_ids(range(1, 30))
     )
     assert {row.id for row in billing.rows()}.isdisjoint(map(row_id, range(30)))
-    first, *batches, last = job.lines
-    assert first == "forwarding queue=orders"
+    first, warning, *batches, last = job.lines
+    assert (first, warning) == ("forwarding queue=orders", "sent batch=0 sent=56 repeated=2")
     assert len(batches) == len(job.batches) == 1
     assert re.fullmatch(r"received=30 batches=1 seconds=[\d.]+ rate=\d+/s", last)
     assert "Traceback" not in job.report()
@@ -141,6 +141,54 @@ def test_a_function_makes_new_messages_of_old_ones(postgresql, queues, forward, 
     assert {text["NServiceBus.OriginatingEndpoint"] for text, _ in found} == {"Forward.Spark"}
 
 
+ODD = ["a\0b", "x" * 201, "ü" * 300, "Order", "order"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_message_goes_on_whatever_its_id(postgresql, queues, forward, mode):
+    orders, billing, _ = queues
+    texts = [json.dumps({"NServiceBus.MessageId": each}) for each in ODD]
+    for number, text in enumerate(texts):
+        orders.insert_row(id=row_id(number), headers=text, body=b"{}")
+    shared = {name: value for name, value in MODES[mode].items() if name == "transactionMode"}
+    forward(shared, {name: value for name, value in MODES[mode].items() if name == "outbox"})
+    assert [json.loads(text)["NServiceBus.MessageId"] for text, _ in sent(billing)] == ODD
+    assert orders.count() == 0
+
+
+def test_what_cannot_be_sent_is_named_by_the_row_in_which_it_came(queues, failed):
+    orders, billing, _ = queues
+    orders.insert(2)
+    orders.insert_row(id=row_id(7), headers='{"NServiceBus.MessageId":"m","other":1}', body=b"{}")
+    said = failed("--to", "Billing")
+    assert (
+        'The headers of a row are not a JSON object of strings: \'{"NServiceBus.MessageId":"m","other":1}\'; filter such rows, '
+        f"or give them headers of their own. It is the row with RowVersion 3, Id {row_id(7)}."
+    ) in said
+    assert (orders.count(), billing.count()) == (3, 0)
+
+
+def test_a_received_row_goes_on_as_message_and_origin(spark):
+    frame = spark.createDataFrame(
+        [("row", "{}", b"", 7, True, None, None, None)],
+        "Id string, Headers string, Body binary, RowVersion bigint, Recoverable boolean, Expires timestamp, "
+        "CorrelationId string, ReplyToAddress string",
+    )
+    outgoing = as_outgoing(frame)
+    assert outgoing.columns == [
+        "Id",
+        "Headers",
+        "Body",
+        "RowVersion",
+        "Expires",
+        "CorrelationId",
+        "ReplyToAddress",
+    ]
+    assert [(row.Id, row.RowVersion) for row in outgoing.collect()] == [("row", 7)]
+    of_another_type = frame.withColumn("RowVersion", frame.RowVersion.cast("string"))
+    assert as_outgoing(of_another_type).columns == ["Headers", "Body", "Expires", "CorrelationId", "ReplyToAddress", "MessageId"]  # fmt: skip
+
+
 def test_a_message_keeps_its_id_and_one_without_goes_on_under_its_rows(spark):
     given = {
         "kept": '{"NServiceBus.MessageId":"kept"}',
@@ -150,14 +198,10 @@ def test_a_message_keeps_its_id_and_one_without_goes_on_under_its_rows(spark):
         "row-4": None,
         "row-5": "",
     }
-    rows = [(f"row-{n}", text, b"", n, True, None, None, None) for n, text in enumerate(given.values())]
-    frame = spark.createDataFrame(
-        rows,
-        "Id string, Headers string, Body binary, RowVersion bigint, Recoverable boolean, Expires timestamp, "
-        "CorrelationId string, ReplyToAddress string",
-    )
+    rows = [(f"row-{n}", text, b"", True) for n, text in enumerate(given.values())]
+    frame = spark.createDataFrame(rows, "Id string, Headers string, Body binary, Recoverable boolean")
     outgoing = as_outgoing(frame)
-    assert outgoing.columns == ["Headers", "Body", "Expires", "CorrelationId", "ReplyToAddress", "MessageId"]
+    assert outgoing.columns == ["Headers", "Body", "MessageId"]
     # Where it is NULL, the sink takes the header.
     assert [row.MessageId for row in outgoing.collect()] == [None, *[*given][1:]]
 

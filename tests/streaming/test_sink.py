@@ -15,6 +15,7 @@ from sqlqueue_spark import outboxes
 from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.send import Sent
 from sqlqueue_spark.sink import SqlQueueSink
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.forwarding import staged
@@ -63,13 +64,33 @@ def refusal(action):
 
 
 @pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
-def test_a_batch_that_is_called_again_sends_nothing(spark, engine, queue, sent, outbox):
+def test_a_batch_that_is_called_again_sends_nothing_and_says_so(spark, engine, queue, sent, outbox, caplog):
+    caplog.set_level("INFO", "sqlqueue_spark.sink")
     sink = SqlQueueSink(url=engine.url, queue="orders", endpoint="Sales", outbox=outbox)
-    for _ in range(2):
-        sink(orders(spark, range(500)), 7)
-    sink(orders(spark, range(600)), 8)
+    assert (sink.sent_in(7), sink.details(7)) == (None, "")
+    told = []
+    for numbers, batch_id in ((500, 7), (500, 7), (600, 8)):
+        sink(orders(spark, range(numbers)), batch_id)
+        told.append(sink.details(batch_id))
+    assert told == ["sent=500 repeated=0", "sent=0 repeated=500", "sent=100 repeated=500"]
+    assert [(each.levelname, each.message) for each in caplog.records] == [
+        ("INFO", "sent batch=7 sent=500 repeated=0"),
+        ("WARNING", "sent batch=7 sent=0 repeated=500"),
+        ("WARNING", "sent batch=8 sent=100 repeated=500"),
+    ]
+    assert (sink.sent_in(7), sink.sent_in(8)) == (Sent(repeated=500), Sent(sent=100, repeated=500))
     assert sorted(ids_in(queue)) == message_ids(range(600))
     assert sent.message_ids() == message_ids(range(600))
+
+
+def test_a_sink_remembers_what_it_sent_in_the_last_hundred_batches():
+    sink = SqlQueueSink(url="postgresql://h/d", queue="orders", endpoint="Sales")
+    for batch_id in (*range(150), 60):
+        sink._remember(batch_id, Sent(sent=batch_id))
+    sink._remember(150, Sent(sent=150))
+    known = [batch_id for batch_id in range(200) if sink.sent_in(batch_id) is not None]
+    assert known == [*range(51, 151)]
+    assert sink.details(60) == "sent=60 repeated=0"
 
 
 def test_what_is_written_twice_arrives_once_and_is_what_a_reader_reads(spark, engine, queue, sent):
