@@ -7,6 +7,7 @@ missing=()
 [[ "$(ldconfig -p 2>/dev/null)" == *libodbc.so.2* ]] || missing+=(unixodbc)     # for pyodbc
 command -v "${CC:-cc}" >/dev/null || missing+=(gcc libc6-dev)                   # for tests/support/recording_odbc
 { command -v mariadbd && command -v my_print_defaults; } >/dev/null || missing+=(mariadb-server-core mariadb-client-core)  # no service
+command -v pgbouncer >/dev/null || missing+=(pgbouncer)                         # for tests/support/pgbouncer.py
 [ "${#missing[@]}" -gt 0 ] || exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then

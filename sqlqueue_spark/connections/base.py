@@ -224,6 +224,13 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
             "says of it (hostNameInCertificate, trustServerCertificate; sslmode, sslrootcert)."
         ),
     ),
+    Kind.SHARED_SESSION: (
+        ConfigurationError,
+        (
+            "The connection pooler at {where} shares sessions among connections, so that timeouts, plans and durable commits are "
+            "not kept; let the url lead to the server itself, or have whole sessions pooled (PgBouncer: pool_mode = session)."
+        ),
+    ),
     Kind.WRONG_URL: (ConfigurationError, "The driver does not understand the url ({said}); correct it."),
     Kind.NO_DATABASE: (ConfigurationError, "There is no such database at {where} ({said}); correct the url."),
     Kind.NO_RIGHT: (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import secrets
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, LiteralString, cast
 
@@ -16,6 +17,7 @@ import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 from adbc_driver_postgresql import StatementOptions
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 
 from sqlqueue_spark.connections.base import (
     BATCH_BYTES,
@@ -27,6 +29,7 @@ from sqlqueue_spark.connections.base import (
     Target,
     under,
 )
+from sqlqueue_spark.connections.poolers import lends_sessions, session_of
 from sqlqueue_spark.connections.urls import splits_login
 from sqlqueue_spark.dialects import POSTGRESQL, DriverError, Kind
 from sqlqueue_spark.errors import ConfigurationError
@@ -42,12 +45,43 @@ class PostgresConnection(Connection):
         conninfo = _conninfo(target, target.token())
         with _translated(target, "connecting", connecting=True):
             self._raw = psycopg.connect(conninfo, prepare_threshold=0)
+        #: What was left in the session, where a connection pooler stands between.
+        self._mark: int | None = None
         try:
-            self.execute(_session(target.timeouts))
+            self._set_up(conninfo, secrets.randbits(60))
             self.commit()
         except BaseException:
             self.close()
             raise
+
+    def _set_up(self, conninfo: str, mark: int) -> None:
+        """Set the session up, in a transaction that is rolled back first where others may be given the session next."""
+        backend = self._begin_session(mark)
+        if backend == self._raw.info.backend_pid:
+            return
+        self.rollback()
+        with _translated(self.target, "connecting", connecting=True):
+            keeps = lends_sessions(self.target, conninfo, backend)
+        if not keeps:
+            raise _failure(self.target, Kind.SHARED_SESSION).error()
+        self._begin_session(mark)
+        self._mark = mark
+
+    def _begin_session(self, mark: int) -> int:
+        """The number of the server's process. Not prepared: nothing is to be left where a session is shared."""
+        with _translated(self.target, ""):
+            statement = _session((*self.target.timeouts, mark)).encode()
+            row = self._raw.execute(statement, prepare=False).fetchone()
+        assert row is not None, "the statement has one row"
+        return int(row[0])
+
+    def _check_session(self) -> None:
+        """See, behind a pooler, that a transaction begins on the session that was set up."""
+        if self._mark is None or self._raw.info.transaction_status is not TransactionStatus.IDLE:
+            return
+        _, mark = session_of(self._raw)
+        if mark != str(self._mark):
+            raise _failure(self.target, Kind.SHARED_SESSION).error()
 
     def execute(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> list[Row]:
         with self._run(statement, parameters, doing) as cursor:
@@ -67,6 +101,7 @@ class PostgresConnection(Connection):
     def _copy(self, statement: str, stream: Sequence[object], doing: str) -> int:
         """Run a COPY, which takes a stream of bytes and no parameters."""
         with _translated(self.target, doing), self._raw.cursor() as cursor:
+            self._check_session()
             with cursor.copy(statement) as copy:
                 for part in cast("Sequence[bytes]", stream):
                     copy.write(part)
@@ -87,6 +122,7 @@ class PostgresConnection(Connection):
     @contextlib.contextmanager
     def _run(self, statement: str, parameters: Sequence[object], doing: str) -> Iterator[psycopg.Cursor[Row]]:
         with _translated(self.target, doing), self._raw.cursor(binary=True) as cursor:
+            self._check_session()
             cursor.execute(_placeholders(statement), parameters)
             yield cursor
 
@@ -104,7 +140,7 @@ class PostgresReader(Reader):
             self._raw = adbc.connect(conninfo, autocommit=True)
         try:
             with _translated(target, "connecting"), self._raw.cursor() as cursor:
-                cursor.execute(_session((target.timeouts[0], 0)))
+                cursor.execute(_session((target.timeouts[0], 0, 0)))
                 cursor.fetchall()
         except BaseException:
             self.close()
@@ -155,8 +191,9 @@ def open_reader(target: Target) -> Reader:
     return PostgresReader(target)
 
 
-def _session(timeouts: tuple[int, int]) -> str:
-    return POSTGRESQL.with_numbers(POSTGRESQL.statement("session"), timeouts)
+def _session(numbers: tuple[int, int, int]) -> str:
+    """What sets a session up, given both timeouts and a mark."""
+    return POSTGRESQL.with_numbers(POSTGRESQL.statement("session"), numbers)
 
 
 def _conninfo(target: Target, token: str | None = None) -> str:
@@ -196,7 +233,6 @@ def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iter
     try:
         yield
     except (psycopg.Error, AdbcError, OSError) as error:
-        parts = conninfo_to_dict(_conninfo(target, target.access_token))
         sqlstate = getattr(error, "sqlstate", None) or None
         kind = POSTGRESQL.kind(DriverError(sqlstate, None, str(error)))
         if sqlstate is None and isinstance(error, (psycopg.DataError, psycopg.ProgrammingError)):
@@ -205,14 +241,20 @@ def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iter
             kind = Kind.NOT_REACHED
         elif kind is Kind.LOGIN_REFUSED and target.by_token:
             kind = Kind.TOKEN_REFUSED
-        Failure(
-            kind=kind,
-            text=str(error),
-            where=f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",
-            user=str(parts.get("user") or ""),
-            secrets=tuple(str(parts[k]) for k in ("password", "sslpassword") if parts.get(k)),
-            doing=doing,
-        ).raise_from(error)
+        _failure(target, kind, str(error), doing).raise_from(error)
+
+
+def _failure(target: Target, kind: Kind, text: str = "", doing: str = "") -> Failure:
+    """What is told of an error, and the words that must not be shown."""
+    parts = conninfo_to_dict(_conninfo(target, target.access_token))
+    return Failure(
+        kind=kind,
+        text=text,
+        where=f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",
+        user=str(parts.get("user") or ""),
+        secrets=tuple(str(parts[k]) for k in ("password", "sslpassword") if parts.get(k)),
+        doing=doing,
+    )
 
 
 @functools.cache

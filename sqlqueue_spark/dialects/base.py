@@ -28,6 +28,7 @@ class Kind(Enum):
     LOGIN_REFUSED = auto()
     TOKEN_REFUSED = auto()
     NOT_TRUSTED = auto()
+    SHARED_SESSION = auto()
     WRONG_URL = auto()
     NO_DATABASE = auto()
     NO_TABLE = auto()

@@ -117,6 +117,8 @@ class PostgreSQL(Dialect):
                 gave_way = "could not serialize" in message or "deadlock detected" in message
                 return Kind.GAVE_WAY if gave_way else Kind.OTHER
             return Kind.CONNECTION_LOST
+        if "in statement pooling mode" in message:  # PgBouncer's word
+            return Kind.SHARED_SESSION
         if sqlstate.startswith("08"):
             return Kind.CONNECTION_LOST
         return _KINDS.get(sqlstate, Kind.OTHER)

@@ -39,6 +39,7 @@ def lines() -> list[str]:
         f"python {sys.version.split()[0]}, java {_java()}, {_package('pyspark')}, {_package('delta-spark')}",
         f"drivers: {drivers}",
         f"postgresql: {_postgresql()}",
+        f"pgbouncer: {_pgbouncer()}",
         f"sqlserver: {_sqlserver()}",
         f"mysql: {_mysql()}",
         f"statements of sqlserver: {_recorded()}, grammar {_package('pytsql')}",
@@ -68,6 +69,14 @@ def _postgresql() -> str:
         return "MISSING"
     server = postgresql_programs.binary("postgres")
     return subprocess.run([server, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _pgbouncer() -> str:
+    program = mariadb.program("pgbouncer")
+    if program is None:
+        return "MISSING, tests of poolers are skipped; run: tests/install_packages.sh"
+    said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+    return said.splitlines()[0]
 
 
 def _sqlserver() -> str:

@@ -1,5 +1,7 @@
-SELECT set_config('lock_timeout', ?::text, false),
+SELECT pg_backend_pid(),
+       set_config('lock_timeout', ?::text, false),
        set_config('statement_timeout', ?::text, false),
+       set_config('sqlqueue.session', ?::text, false),
        set_config('idle_in_transaction_session_timeout', '0', false),
        (SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'),
        set_config('tcp_keepalives_idle', '60', false),

@@ -1,0 +1,1 @@
+-- backend.sql · SQL Server · nothing to ask: nobody lends its sessions to others from one transaction to the next

@@ -1,0 +1,1 @@
+SELECT pg_backend_pid(), current_setting('sqlqueue.session', true)

@@ -1,0 +1,154 @@
+"""A connection pooler in front of PostgreSQL: one that lends whole sessions is fine, one that shares them is refused."""
+
+import contextlib
+
+import psycopg
+import pytest
+
+from sqlqueue_spark import admin
+from sqlqueue_spark.connections import Target, connect, poolers
+from sqlqueue_spark.connections import postgresql as driver
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.options import ConnectionOptions, SourceOptions
+from sqlqueue_spark.receive import Receiver, Taker
+from sqlqueue_spark.receive.peeking import plan_peek
+from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
+from tests.support import pgbouncer
+from tests.support.driver import streaming
+from tests.support.messages import message_ids, row_ids
+from tests.support.pgbouncer import pooled
+from tests.support.postgresql import PostgresEngine
+from tests.support.sending import batch, composed, ids_in, options, watched
+
+pytestmark = pytest.mark.skipif(
+    not pgbouncer.is_there(), reason="pgbouncer is missing; run: tests/install_packages.sh"
+)
+
+
+def refusal(url):
+    return (
+        f"The connection pooler at {url.rpartition('@')[2]} shares sessions among connections, so that timeouts, plans and "
+        "durable commits are not kept; let the url lead to the server itself, or have whole sessions pooled (PgBouncer: "
+        "pool_mode = session)."
+    )
+
+
+def receives(kind):
+    def ask(url):
+        receiver = kind(SourceOptions.parse({"url": url, "queue": "orders"}))
+        with contextlib.closing(receiver):
+            receiver.latest(dict(INITIAL), 10)
+
+    return ask
+
+
+def sends(url):
+    given = options(PostgresEngine(url), outbox="none")
+    prepare(given, Destinations(given), ["orders"])
+
+
+ASKED = {
+    "a stream": receives(Receiver),
+    "a stream of mode none": receives(Taker),
+    "a peek": lambda url: plan_peek(SourceOptions.parse({"url": url, "queue": "orders"})),
+    "a sink": sends,
+    "a person": lambda url: admin.inspect(ConnectionOptions.parse({"url": url}), "orders"),
+}
+
+
+@pytest.mark.parametrize("who", ASKED)
+@pytest.mark.parametrize("mode", ["transaction", "statement"])
+def test_a_pooler_that_shares_sessions_is_refused_in_one_sentence(postgresql, mode, who):
+    postgresql.create_queue()
+    with pooled(postgresql.url, mode) as url:
+        with pytest.raises(ConfigurationError) as caught:
+            ASKED[who](url)
+        assert str(caught.value) == refusal(url)
+
+
+@pytest.mark.parametrize("order", ["0", "1"], ids=["the session freed last first", "all in turn"])
+def test_a_pooler_with_many_sessions_is_seen_to_share_them(postgresql, order):
+    with pooled(postgresql.url, "transaction", server_round_robin=order) as url:
+        with contextlib.ExitStack() as several:
+            for _ in range(5):
+                several.enter_context(psycopg.connect(url)).execute("SELECT 1")
+        with pytest.raises(ConfigurationError):
+            connect(Target(url=url))
+
+
+def test_nothing_is_left_in_a_shared_session_for_others(postgresql):
+    asked = "SELECT current_setting('enable_seqscan'), current_setting('statement_timeout'), coalesce(current_setting('sqlqueue.session', true), '')"  # fmt: skip
+    prepared = "SELECT count(*) FROM pg_prepared_statements"
+    with pooled(postgresql.url, "transaction", default_pool_size="1") as url:
+        with pytest.raises(ConfigurationError):
+            connect(Target(url=url))
+        with psycopg.connect(url, prepare_threshold=None) as other:
+            assert other.execute(asked).fetchall() == [("on", "0", "")]
+            assert other.execute(prepared).fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("mode", ["receiveOnly", "none"])
+def test_a_stream_goes_through_a_pooler_of_whole_sessions(postgresql, mode):
+    queue = postgresql.create_queue()
+    queue.insert(500)
+    with pooled(postgresql.url, "session") as url:
+        given = {"maxMessagesPerTrigger": "100", "minMessagesPerPartition": "50", "transactionMode": mode}
+        with streaming(PostgresEngine(url), queue, **given) as stream:
+            stream.drain()
+            assert (stream.ids(), queue.count()) == (row_ids(range(500)), 0)
+
+
+def test_a_sender_goes_through_a_pooler_of_whole_sessions(postgresql):
+    queue = postgresql.create_queue()
+    with pooled(postgresql.url, "session") as url:
+        given = options(PostgresEngine(url), outbox="none")
+        with Sender(given, Destinations(given)) as sender:
+            assert sender.send(composed(given, batch(range(10)))) == Sent(sent=10)
+    assert ids_in(queue) == message_ids(range(10))
+
+
+def test_a_session_that_is_lent_to_others_later_is_noticed_before_anything_is_done_on_it(
+    postgresql, monkeypatch
+):
+    monkeypatch.setattr(driver, "lends_sessions", lambda *_: True)  # as if nobody else had been there
+    queue = postgresql.create_queue()
+    with pooled(postgresql.url, "transaction") as url, connect(Target(url=url)) as connection:
+        assert connection.execute("SELECT 1") == [(1,)]
+        connection.commit()
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute("DISCARD ALL")
+        for act in (lambda: connection.execute("INSERT INTO orders (id, headers) VALUES (gen_random_uuid(), '{}')"),
+                    lambda: connection.modify("COPY orders (id, headers) FROM STDIN", [])):  # fmt: skip
+            with pytest.raises(ConfigurationError) as caught:
+                act()
+            assert str(caught.value) == refusal(url)
+            connection.rollback()
+    assert queue.count() == 0
+
+
+def test_a_transaction_is_looked_at_once_where_a_pooler_stands_between(postgresql, monkeypatch):
+    looks = list[psycopg.Connection]()
+
+    def noted(raw):
+        looks.append(raw)
+        return poolers.session_of(raw)
+
+    monkeypatch.setattr(driver, "session_of", noted)
+    with pooled(postgresql.url, "session") as url, connect(Target(url=url)) as connection:
+        for _ in range(3):
+            connection.execute("SELECT 1")
+            connection.execute("SELECT 2")
+            connection.commit()
+        assert len(looks) == 3
+
+
+def test_nothing_is_asked_where_no_pooler_is(postgresql, monkeypatch):
+    def ask(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(driver, "lends_sessions", ask)
+    monkeypatch.setattr(driver, "session_of", ask)
+    with watched() as seen, connect(Target(url=postgresql.url)) as connection:
+        assert len(seen.opened) == 1
+        assert connection.execute("SELECT 1") == [(1,)]
