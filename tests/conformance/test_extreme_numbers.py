@@ -2,8 +2,9 @@
 
 import pytest
 
-from sqlqueue_spark import faults
+from sqlqueue_spark import admin, faults
 from sqlqueue_spark.claims import HIGHEST, LOWEST
+from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.receive import Receiver
 from tests.support import tampering
 from tests.support.driver import at_step, crash, streaming
@@ -53,6 +54,13 @@ def test_how_much_waits_is_said_up_to_what_a_bigint_holds(engine, filled):
         waiting = receiver.waiting()
         assert waiting is not None
         assert waiting["rows"] == HIGHEST
+
+
+@pytest.mark.needs("deletes_through_cte")
+def test_every_row_is_shown_and_purged(engine, filled):
+    given = ConnectionOptions.parse({"url": engine.url})
+    assert [each.row_version for each in admin.peek(given, filled.address, 10)] == list(FURTHEST)
+    assert (admin.purge(given, filled.address), filled.count()) == (len(FURTHEST), 0)
 
 
 def test_a_run_that_ends_at_what_is_there_now_ends(engine, filled):
