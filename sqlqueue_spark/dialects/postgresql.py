@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -186,10 +186,9 @@ def _big_endian(code: str, numbers: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(width, len(numbers), [None, pa.py_buffer(swapped)]).cast(pa.binary())
 
 
-def _array(texts: Iterable[str | None]) -> str:
+def _array(texts: Sequence[str]) -> str:
     """An array as the server reads it. The driver's own way takes 13 times the processor for 4,000 messages."""
-    quoted = (
-        "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-        for text in texts
-    )
-    return "{" + ",".join(quoted) + "}"
+    joined = '","'.join(texts)
+    if "\\" in joined or joined.count('"') != 2 * max(0, len(texts) - 1):
+        joined = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in texts])
+    return f'{{"{joined}"}}' if texts else "{}"

@@ -77,7 +77,7 @@ class Sender:
         for placed in place(chunk.destinations(), self._find):
             databases.setdefault(placed.destination.target, []).append(placed)
         for each in databases.values():  # as all others do, so that nobody waits for another in a circle
-            each.sort(key=lambda placed: placed.destination.table.name)
+            each.sort(key=lambda placed: placed.destination.table.address)
         return databases
 
     def _find(self, address: str) -> Destination:
