@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark import functions
 from sqlqueue_spark.declaring import Options, boolean, option, text
 from sqlqueue_spark.messages import MESSAGE_ID
+from sqlqueue_spark.pipeline.delta_table import is_reachable
+from sqlqueue_spark.pipeline.delta_writer import DeltaWriter
 from sqlqueue_spark.sink import SqlQueueSink
+
+log = logging.getLogger(__name__)
 
 #: Columns of the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
@@ -63,15 +68,25 @@ def as_outgoing(messages: DataFrame) -> DataFrame:
 
 
 def write_delta(messages: DataFrame, delta: DeltaOptions) -> StreamingQuery:
-    """Start writing a stream into a Delta table, exactly once: Delta drops a batch that it already has."""
-    writer = (
-        messages.writeStream.format("delta")
-        .outputMode("append")
-        .option("checkpointLocation", delta.checkpoint)
-    )
+    """Start writing a stream into a Delta table, exactly once.
+
+    A batch that Delta has is dropped when it is repeated. A checkpoint that has gone back, so that batches would be taken for
+    such as Delta has, is refused; :mod:`sqlqueue_spark.pipeline.checkpoint` says when. Through Spark Connect, and where Delta
+    Lake is not the open one, nothing can be asked, and a line in the log says so.
+
+    :raises ConfigurationError: the checkpoint has gone back. A copy that runs beside its original ends its query so.
+    """
+    spark = messages.sparkSession
+    writer = messages.writeStream.outputMode("append").option("checkpointLocation", delta.checkpoint)
+    if is_reachable(spark):
+        writer = writer.foreachBatch(DeltaWriter(spark, delta.path, delta.checkpoint))
+    else:
+        log.warning("checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new messages are lost",
+                    delta.checkpoint, delta.path)  # fmt: skip
+        writer = writer.format("delta").option("path", delta.path)
     if delta.available_now:
         writer = writer.trigger(availableNow=True)
-    return writer.start(delta.path)
+    return writer.start()
 
 
 def send(

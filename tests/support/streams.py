@@ -40,16 +40,23 @@ def to_each(frame: DataFrame, folder: Path, handle: Handle) -> DataStreamWriter:
     return frame.writeStream.foreachBatch(handle).option("checkpointLocation", str(folder / "checkpoint"))
 
 
-def start(writer: DataStreamWriter) -> StreamingQuery:
-    """Start a query whose plans Spark interprets: compiling them takes longer than the few rows of a test."""
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """Queries that are started within have plans that Spark interprets: compiling them takes longer than a test's few rows."""
     settings = SparkSession.active().conf
     for name, value in _INTERPRETED.items():
         settings.set(name, value)
     try:
-        return writer.start()  # which keeps the settings of now
+        yield  # a query keeps the settings of when it was started
     finally:
         for name in _INTERPRETED:
             settings.unset(name)
+
+
+def start(writer: DataStreamWriter) -> StreamingQuery:
+    """Start a query whose plans Spark interprets."""
+    with interpreted():
+        return writer.start()
 
 
 def drain(writer: DataStreamWriter, *, within: timedelta = timedelta(seconds=60)) -> StreamingQuery:

@@ -1,0 +1,99 @@
+"""Whether a checkpoint and the Delta table that it writes into remember the same of one query; reads nothing itself.
+
+Both number the query's batches: the checkpoint in its folders ``offsets`` (begun) and ``commits`` (done), Delta in its log.
+Delta skips a batch whose number it has. A checkpoint that has gone back (restored from a backup, copied, its newest files
+lost) gives numbers that Delta has to other messages: Delta would skip them, Spark would log them, and the source would
+delete them. So Delta may know the newest batch that was begun, and none above it.
+
+A number alone does not say whose batch it is, because two streams on copies of one checkpoint count alike. So each commit
+bears a *mark*, a digest of what the checkpoint's ``offsets`` say of its batch. A replay has the same mark.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sqlqueue_spark.errors import ConfigurationError
+
+_MARK = re.compile(r"\bsqlqueue offsets=([0-9a-f]{64})\b")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What a checkpoint's folder says. ``begun`` and ``done`` are the newest batches of ``offsets`` and ``commits``."""
+
+    folder: str
+    query_id: str | None = None
+    begun: int | None = None
+    done: int | None = None
+
+    @property
+    def pending(self) -> int | None:
+        """The batch that was begun and not done, which Spark runs again."""
+        return (
+            self.begun if self.begun is not None and (self.done is None or self.done < self.begun) else None
+        )
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The newest batch that a Delta table has of a query, and its mark; None where its commit bears none."""
+
+    batch: int
+    mark: str | None
+
+
+def check_start(checkpoint: Checkpoint, table: str, known: int | None) -> None:
+    """Refuse to start a query whose messages Delta would drop.
+
+    :param known: the newest batch that the table has of the checkpoint's query.
+    :raises ConfigurationError: the checkpoint has gone back, or has lost its file ``metadata``.
+    """
+    if checkpoint.query_id is None and checkpoint.begun is not None:
+        raise ConfigurationError(
+            f"The checkpoint {checkpoint.folder} has no file metadata, which names its query, so nobody can tell which of "
+            f"its batches the Delta table {table} has; put the file back, or give a new folder: {_NEW_FOLDER}."
+        )
+    if known is not None and (checkpoint.begun is None or known > checkpoint.begun):
+        newest = "no batch" if checkpoint.begun is None else f"batch {checkpoint.begun}"
+        raise ConfigurationError(
+            f"The checkpoint {checkpoint.folder} has gone back: its newest is {newest}, but the Delta table {table} has "
+            f"batch {known} of its query and would drop new messages under the numbers that it has; give the newest "
+            f"checkpoint, or a new folder: {_NEW_FOLDER}."
+        )
+
+
+def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Recorded | None) -> None:
+    """Make sure, before Spark logs a batch, that Delta has this very batch, and not another one of its number.
+
+    :param checkpoint: as it was before the start.
+    :param own: the batch and its mark.
+    :param found: what the table has of the query now; None where the commit is not kept.
+    :raises ConfigurationError: it has another stream's batch.
+    """
+    if found == own:
+        return
+    unmarked = found is None or found == Recorded(own.batch, None)
+    if unmarked and own.batch == checkpoint.pending:
+        return  # written by a version that left no mark, or long ago
+    has = "it" if found is None or found.batch == own.batch else f"batch {found.batch} of this query"
+    raise ConfigurationError(
+        f"Batch {own.batch} is not logged and its messages stay in the queue, because the Delta table {table} has {has} "
+        f"from another stream, which runs on a copy of the checkpoint {checkpoint.folder}; give this stream a new folder: "
+        f"{_NEW_FOLDER}."
+    )
+
+
+def marked(digest: str, by_user: str | None = None) -> str:
+    """A commit's ``userMetadata``: the mark, behind what the user's settings say."""
+    return f"{by_user} sqlqueue offsets={digest}" if by_user else f"sqlqueue offsets={digest}"
+
+
+def mark_in(user_metadata: str | None) -> str | None:
+    """The digest that a commit's ``userMetadata`` bears."""
+    found = _MARK.search(user_metadata or "")
+    return found[1] if found else None
+
+
+_NEW_FOLDER = "it loses nothing, and only rows of the last batch that a crash left in the queue come twice"

@@ -1,0 +1,275 @@
+"""A checkpoint that goes back while Delta remembers more: refused before the start or before Spark logs; no message is lost."""
+
+import shutil
+import threading
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.pipeline import (
+    DeltaOptions,
+    delta_writer,
+    sentence_of,
+    with_message_columns,
+    write_delta,
+)
+from tests.support.jobs import LONG, Job
+from tests.support.messages import row_ids
+from tests.support.streams import end, ids_in_delta, interpreted, logged, start, stream
+from tests.support.waiting import eventually
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+AGAIN = "it loses nothing, and only rows of the last batch that a crash left in the queue come twice"
+
+
+def texts(numbers):
+    return sorted(str(each) for each in row_ids(numbers))
+
+
+class Drain:
+    """A queue into the Delta table ``folder/delta``, batches of 10; its checkpoint is ``folder/checkpoint``."""
+
+    def __init__(self, spark, engine, folder):
+        self.spark, self.engine, self.folder = spark, engine, folder
+        self.queue = engine.create_queue()
+
+    @property
+    def checkpoint(self):
+        return self.folder / "checkpoint"
+
+    def begin(self, checkpoint="checkpoint", frame=None, available_now=True):
+        options = DeltaOptions(
+            path=str(self.folder / "delta"),
+            checkpoint=str(self.folder / checkpoint),
+            available_now=available_now,
+        )
+        with interpreted():
+            return write_delta(self.frame() if frame is None else frame, options)
+
+    def frame(self, **options):
+        given = {"maxMessagesPerTrigger": 10, "claimAhead": False, **options}
+        return with_message_columns(stream(self.spark, self.engine, self.queue, **given))
+
+    def run(self, checkpoint="checkpoint", frame=None):
+        """Until nothing is left."""
+        query = self.begin(checkpoint, frame)
+        try:
+            assert query.awaitTermination(60), query.status
+        finally:
+            end(query)
+
+    def natively(self):
+        """As Spark's own sink for Delta does it."""
+        writer = self.frame().writeStream.format("delta").option("checkpointLocation", str(self.checkpoint))
+        query = start(writer.option("path", str(self.folder / "delta")).trigger(availableNow=True))
+        assert query.awaitTermination(60), query.status
+        end(query)
+
+    def copy(self, to):
+        shutil.copytree(self.checkpoint, self.folder / to)
+
+    def restore(self, backup):
+        shutil.rmtree(self.checkpoint)
+        shutil.copytree(self.folder / backup, self.checkpoint)
+
+    def remove(self, *files):
+        for file in files:
+            (self.checkpoint / file).unlink()
+            (self.checkpoint / file).with_name(f".{(self.checkpoint / file).name}.crc").unlink()
+
+    def ids(self):
+        return ids_in_delta(self.spark, self.folder)
+
+    def has_gone_back(self, newest, known):
+        return (
+            f"The checkpoint {self.checkpoint} has gone back: its newest is {newest}, but the Delta table "
+            f"{self.folder / 'delta'} has batch {known} of its query and would drop new messages under the numbers that it "
+            f"has; give the newest checkpoint, or a new folder: {AGAIN}."
+        )
+
+    def is_anothers(self, batch, checkpoint, has="it"):
+        return (
+            f"Batch {batch} is not logged and its messages stay in the queue, because the Delta table {self.folder / 'delta'} "
+            f"has {has} from another stream, which runs on a copy of the checkpoint {self.folder / checkpoint}; give this "
+            f"stream a new folder: {AGAIN}."
+        )
+
+
+@pytest.fixture
+def drain(spark, postgresql, tmp_path):
+    return Drain(spark, postgresql, tmp_path)
+
+
+def killed(*_):
+    raise RuntimeError("killed")
+
+
+def refusal(start):
+    with pytest.raises(ConfigurationError) as refused:
+        start()
+    return str(refused.value)
+
+
+def test_a_checkpoint_restored_from_an_older_backup_is_refused_and_a_new_folder_loses_nothing(drain):
+    drain.queue.insert(10)
+    drain.run()
+    drain.copy("backup")
+    drain.queue.insert(20, start=10)
+    drain.run()
+    drain.restore("backup")
+    drain.queue.insert(20, start=30)
+    assert refusal(drain.begin) == drain.has_gone_back("batch 0", 2)
+    assert drain.queue.count() == 20
+    drain.run("new")
+    assert (drain.ids(), drain.queue.count()) == (texts(range(50)), 0)
+
+
+def test_a_checkpoint_that_lost_its_newest_files_or_its_folder_offsets_is_refused(drain):
+    drain.queue.insert(20)
+    drain.run()
+    drain.remove("offsets/1", "commits/1")
+    assert refusal(drain.begin) == drain.has_gone_back("batch 0", 1)
+    shutil.rmtree(drain.checkpoint / "offsets")
+    assert refusal(drain.begin) == drain.has_gone_back("no batch", 1)
+
+
+def test_a_checkpoint_without_its_file_metadata_is_refused(drain):
+    drain.queue.insert(10)
+    drain.run()
+    drain.remove("metadata")
+    assert refusal(drain.begin) == (
+        f"The checkpoint {drain.checkpoint} has no file metadata, which names its query, so nobody can tell which of its "
+        f"batches the Delta table {drain.folder / 'delta'} has; put the file back, or give a new folder: {AGAIN}."
+    )
+
+
+def test_one_step_back_is_a_replay_also_of_a_batch_that_sparks_own_sink_has_written(drain):
+    drain.queue.insert(10)
+    drain.natively()
+    drain.remove("commits/0")
+    drain.queue.insert(10, start=10)
+    drain.run()
+    assert (drain.ids(), drain.queue.count()) == (texts(range(20)), 0)
+    drain.remove("commits/1")
+    drain.queue.insert(10, start=20)
+    drain.run()
+    assert (drain.ids(), drain.queue.count()) == (texts(range(30)), 0)
+    assert logged(drain.folder, "commits") == logged(drain.folder, "offsets") == [0, 1, 2]
+
+
+def test_a_batch_that_died_before_or_after_delta_had_it_is_replayed(drain, monkeypatch):
+    drain.queue.insert(10)
+    for name, batches in (("DeltaWriter._write", 0), ("check_written", 1)):
+        owner, _, attribute = name.rpartition(".")
+        with monkeypatch.context() as patched:
+            patched.setattr(getattr(delta_writer, owner) if owner else delta_writer, attribute, killed)
+            with pytest.raises(StreamingQueryException, match="killed"):
+                drain.run()
+        assert (logged(drain.folder, "offsets"), logged(drain.folder, "commits")) == ([0], [])
+        assert (drain.folder / "delta").exists() == bool(batches)
+    drain.run()
+    assert (drain.ids(), drain.queue.count()) == (texts(range(10)), 0)
+
+
+def test_a_copy_is_refused_once_its_original_has_gone_on(drain):
+    drain.queue.insert(10)
+    drain.run()
+    drain.copy("copy")
+    drain.queue.insert(10, start=10)
+    drain.run()
+    drain.queue.insert(10, start=20)
+    assert refusal(lambda: drain.begin("copy")) == drain.has_gone_back("batch 0", 1).replace(
+        str(drain.checkpoint), str(drain.folder / "copy")
+    )
+    drain.run()
+    assert (drain.ids(), drain.queue.count()) == (texts(range(30)), 0)
+
+
+def test_an_original_that_died_with_a_batch_begun_does_not_take_its_copys_batch_for_its_own(drain):
+    """Both have a batch 1, of other messages; the copy has written its own."""
+    drain.queue.insert(10)
+    drain.run()
+    drain.copy("copy")
+    drain.queue.insert(10, start=10)
+
+    frame = drain.frame()
+    with pytest.raises(StreamingQueryException, match="killed"):
+        drain.run(frame=frame.mapInArrow(lambda batches: map(killed, batches), frame.schema))
+    assert (logged(drain.folder, "offsets"), logged(drain.folder, "commits")) == ([0, 1], [0])
+    with drain.queue.session() as other:
+        for _ in range(10):
+            other.take()
+        drain.queue.insert(10, start=20)
+        drain.run("copy")  # which steps over what another receiver holds
+        other.rollback()
+    assert (drain.ids(), drain.queue.count()) == (texts([*range(10), *range(20, 30)]), 10)
+    with pytest.raises(StreamingQueryException) as refused:
+        drain.run()
+    assert sentence_of(refused.value) == drain.is_anothers(1, "checkpoint")
+    assert (logged(drain.folder, "commits"), drain.queue.count()) == ([0], 10)
+    drain.run("new")
+    assert (drain.ids(), drain.queue.count()) == (texts(range(30)), 0)
+
+
+@pytest.mark.slow
+def test_of_two_streams_that_run_on_copies_of_a_checkpoint_one_ends_and_nothing_is_lost(drain):
+    """Another process writes its batch 1 while the original is in the middle of its own."""
+    drain.queue.insert(10)
+    drain.run()
+    drain.copy("copy")
+    drain.queue.insert(40, start=10)
+    reached, go = drain.folder / "reached", drain.folder / "go"
+
+    def wait(batches):
+        for batch in batches:
+            reached.touch()
+            eventually(go.exists, within=LONG)
+            yield batch
+
+    frame = drain.frame()
+    original = drain.begin(frame=frame.mapInArrow(wait, frame.schema))
+    eventually(reached.exists)
+    copy = Job("drain_to_delta", drain.engine.url, drain.folder, "--path", drain.folder / "delta",
+               "--checkpoint", drain.folder / "copy", "--available-now")  # fmt: skip
+    assert copy.ended() == 0, copy.report()
+    assert [(batch, messages) for batch, messages, *_ in copy.batches] == [(1, 30)]
+    go.touch()
+    with pytest.raises(StreamingQueryException) as refused:
+        original.awaitTermination(60)
+    end(original)
+    assert sentence_of(refused.value) == drain.is_anothers(1, "checkpoint")
+    assert (logged(drain.folder, "commits"), drain.queue.count()) == ([0], 10)
+    drain.run("copy")
+    assert (drain.ids(), drain.queue.count()) == (texts(range(50)), 0)
+
+
+def test_a_query_stopped_in_the_middle_of_a_batch_ends_without_an_error(drain, capfd):
+    reached = drain.folder / "reached"
+
+    def wait(batches):
+        reached.touch()
+        threading.Event().wait(60)
+        yield from batches
+
+    drain.queue.insert(10)
+    frame = drain.frame()
+    query = drain.begin(frame=frame.mapInArrow(wait, frame.schema), available_now=False)
+    eventually(reached.exists)
+    end(query)
+    assert query.exception() is None
+    assert "StackOverflowError" not in capfd.readouterr().err
+    drain.run()
+    assert (drain.ids(), drain.queue.count()) == (texts(range(10)), 0)
+
+
+def test_a_batch_of_expired_messages_alone_is_done_and_those_after_it_come(drain):
+    drain.queue.insert(5, expires=LONG_AGO)
+    drain.queue.insert(1, start=5)
+    drain.run()
+    drain.queue.insert(5, start=6, expires=LONG_AGO)
+    drain.run()
+    drain.queue.insert(5, start=20)
+    drain.run()
+    assert (drain.ids(), drain.queue.count()) == (texts([5, *range(20, 25)]), 0)

@@ -1,0 +1,139 @@
+"""When a checkpoint and a Delta table remember the same of a query, and what is said when they do not."""
+
+import pytest
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.pipeline.checkpoint import (
+    Checkpoint,
+    Recorded,
+    check_start,
+    check_written,
+    mark_in,
+    marked,
+)
+from sqlqueue_spark.pipeline.delta_table import batch_in
+
+OURS, THEIRS = "a" * 64, "b" * 64
+REMEDY = "a new folder: it loses nothing, and only rows of the last batch that a crash left in the queue come twice."
+
+
+def checkpoint(begun=None, done=None, query_id="q"):
+    return Checkpoint(folder="c", query_id=query_id, begun=begun, done=done)
+
+
+def refusal(check, *arguments):
+    try:
+        check(*arguments)
+    except ConfigurationError as error:
+        return str(error)
+    return None
+
+
+@pytest.mark.parametrize(
+    "begun,done,pending", [(None, None, None), (0, None, 0), (3, 3, None), (3, 2, 3), (3, 1, 3), (3, 4, None)]
+)
+def test_the_pending_batch_is_the_newest_that_was_begun_and_is_not_done(begun, done, pending):
+    assert checkpoint(begun, done).pending == pending
+
+
+@pytest.mark.parametrize(
+    "begun,done,known",
+    [
+        (None, None, None),  # nothing has run
+        (4, 4, 4),  # ended in good order
+        (4, 3, 3),  # died before Delta had the batch
+        (4, 3, 4),  # died after, or one step back
+        (4, 4, None),  # Delta has forgotten the query, or the table is a new one
+        (4, 4, 2),  # the table was restored
+    ],
+)
+def test_a_checkpoint_that_has_begun_all_that_delta_knows_may_start(begun, done, known):
+    assert refusal(check_start, checkpoint(begun, done), "t", known) is None
+
+
+@pytest.mark.parametrize(
+    "begun,newest", [(None, "no batch"), (0, "batch 0"), (4, "batch 4")]
+)  # fmt: skip
+def test_a_checkpoint_behind_what_delta_knows_has_gone_back(begun, newest):
+    assert refusal(check_start, checkpoint(begun, begun), "t", 5) == (
+        f"The checkpoint c has gone back: its newest is {newest}, but the Delta table t has batch 5 of its query and would "
+        f"drop new messages under the numbers that it has; give the newest checkpoint, or {REMEDY}"
+    )
+
+
+def test_a_checkpoint_that_does_not_name_its_query_is_refused_once_it_has_begun():
+    assert refusal(check_start, checkpoint(None, None, None), "t", None) is None
+    assert refusal(check_start, checkpoint(0, None, None), "t", None) == (
+        "The checkpoint c has no file metadata, which names its query, so nobody can tell which of its batches the Delta "
+        f"table t has; put the file back, or give {REMEDY}"
+    )
+
+
+@pytest.mark.parametrize(
+    "begun,done,found",
+    [
+        (3, 3, Recorded(4, OURS)),  # we have written it, or it was written before and is replayed
+        (4, 3, Recorded(4, OURS)),
+        (4, 3, Recorded(4, None)),  # by Spark's own sink, before the start
+        (4, 3, None),  # so long ago that its commit is not kept
+    ],
+)
+def test_a_batch_that_delta_has_may_be_logged(begun, done, found):
+    assert refusal(check_written, checkpoint(begun, done), "t", Recorded(4, OURS), found) is None
+
+
+@pytest.mark.parametrize(
+    "begun,done,found,has",
+    [
+        (3, 3, Recorded(4, THEIRS), "it"),
+        (4, 3, Recorded(4, THEIRS), "it"),
+        (3, 3, Recorded(4, None), "it"),  # not before the start, so not ours
+        (3, 3, None, "it"),
+        (4, 3, Recorded(5, None), "batch 5 of this query"),
+        (3, 3, Recorded(5, OURS), "batch 5 of this query"),
+        (3, 3, Recorded(3, OURS), "batch 3 of this query"),  # not written at all
+    ],
+)
+def test_a_batch_of_its_number_that_another_stream_wrote_is_not_taken_for_it(begun, done, found, has):
+    assert refusal(check_written, checkpoint(begun, done), "t", Recorded(4, OURS), found) == (
+        f"Batch 4 is not logged and its messages stay in the queue, because the Delta table t has {has} from another stream, "
+        f"which runs on a copy of the checkpoint c; give this stream {REMEDY}"
+    )
+
+
+@pytest.mark.parametrize("by_user", [None, "", "theirs", "sqlqueue offsets=short", '{"run": 1}'])
+def test_a_mark_stands_behind_what_the_user_says(by_user):
+    said = marked(OURS, by_user)
+    assert mark_in(said) == OURS
+    assert said.startswith(by_user or "")
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "nightly", f"sqlqueue offsets={OURS[1:]}", f"sqlqueue offsets={OURS}0"]
+)
+def test_what_somebody_else_says_is_no_mark(text):
+    assert mark_in(text) is None
+
+
+COMMIT = f"""{{"commitInfo":{{"operation":"WRITE","userMetadata":"sqlqueue offsets={OURS}"}}}}
+{{"txn":{{"appId":"q","version":7,"lastUpdated":1}}}}
+{{"add":{{"path":"part-0","stats":"q"}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    "commit,query_id,found",
+    [
+        (COMMIT, "q", Recorded(7, OURS)),
+        (COMMIT, "other", None),
+        (
+            '{"txn":{"appId":"q","version":7}}\n{"commitInfo":{"operation":"STREAMING UPDATE"}}',
+            "q",
+            Recorded(7, None),
+        ),
+        ('{"add":{"path":"q"}}', "q", None),
+        ("", "q", None),
+    ],
+)
+def test_a_commit_tells_the_batch_that_it_holds_and_its_mark(commit, query_id, found):
+    assert batch_in(commit, query_id) == found
