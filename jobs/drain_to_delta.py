@@ -62,10 +62,10 @@ def main(
 def run(source: Mapping[str, str], options: SourceOptions, delta: DeltaOptions, show: int) -> None:
     """Drain until stopped; ``options`` is what ``source`` says."""
     spark = SparkSession.builder.appName(f"drain {options.queue} to Delta").getOrCreate()
-    with stoppable(source) as (stopping, stop_file):
+    with stoppable(source) as (stopping, stop_file, done_file):
         query = write_delta(with_message_columns(read_queue(spark, stopping)), delta)
         click.echo(f"draining queue={options.queue} into={delta.path}")
-        totals = run_until_stopped(spark, query, stop_file, click.echo)
+        totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
     click.echo(f"drained={totals.messages} {totals}")
     if show:
         table = spark.read.format("delta").load(delta.path)

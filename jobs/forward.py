@@ -85,14 +85,14 @@ def run(
     spark: SparkSession, source: Mapping[str, str], sink: Mapping[str, str], options: ForwardOptions
 ) -> Totals:
     """Forward until stopped."""
-    with stoppable(source) as (stopping, stop_file):
+    with stoppable(source) as (stopping, stop_file, done_file):
         messages = as_outgoing(transformed(read_queue(spark, stopping), options))
         Columns.of(messages.dtypes, SinkOptions.parse(sink))  # rather now than with the first batch
         query = send(
             messages, SqlQueueSink(options=sink), options.checkpoint, available_now=options.available_now
         )
         click.echo(f"forwarding queue={SourceOptions.parse(source).queue}")
-        totals = run_until_stopped(spark, query, stop_file, click.echo)
+        totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
     click.echo(f"received={totals.messages} {totals}")
     return totals
 

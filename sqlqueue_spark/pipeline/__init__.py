@@ -2,14 +2,17 @@
 
 ::
 
-    query = write_delta(with_message_columns(read_queue(spark, source)), delta)
-    run_until_stopped(spark, query, stop_file)
+    with stoppable(source) as (stopping, stop_file, done_file):
+        query = write_delta(with_message_columns(read_queue(spark, stopping)), delta)
+        run_until_stopped(spark, query, stop_file, done_file=done_file)
 
-    query = send(as_outgoing(read_queue(spark, source)), SqlQueueSink(options=sink), checkpoint)
-    run_until_stopped(spark, query, stop_file)
+    with stoppable(source) as (stopping, stop_file, done_file):
+        query = send(as_outgoing(read_queue(spark, stopping)), SqlQueueSink(options=sink), checkpoint)
+        run_until_stopped(spark, query, stop_file, done_file=done_file)
 """
 
 from sqlqueue_spark.pipeline.agreement import agreed
+from sqlqueue_spark.pipeline.batch_report import Totals, progress_line
 from sqlqueue_spark.pipeline.flow import (
     DeltaOptions,
     as_outgoing,
@@ -18,7 +21,7 @@ from sqlqueue_spark.pipeline.flow import (
     with_message_columns,
     write_delta,
 )
-from sqlqueue_spark.pipeline.running import Totals, progress_line, run_until_stopped, stoppable
+from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
 from sqlqueue_spark.pipeline.sentences import sentence_of
 from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
 

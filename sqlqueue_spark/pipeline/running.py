@@ -2,67 +2,60 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-    StreamingQueryProgress,
-)
 from pyspark.sql.streaming.query import StreamingQuery
 
-
-@dataclass(frozen=True, kw_only=True)
-class Totals:
-    """What a finished run did. ``steady`` is messages a second after the first batch, which starts the workers."""
-
-    messages: int
-    batches: int
-    seconds: float
-    steady: float | None
-
-    def __str__(self) -> str:
-        """All but the messages, as ``key=value``."""
-        rate = round(self.messages / self.seconds) if self.seconds else 0
-        steady = "" if self.steady is None else f" steady={round(self.steady)}/s"
-        return f"batches={self.batches} seconds={self.seconds:.1f} rate={rate}/s{steady}"
+from sqlqueue_spark.pipeline.batch_report import BatchReport, Details, Totals
 
 
 @contextmanager
-def stoppable(source: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Path]]:
-    """A source's options with a ``stopFile``, and that file: their own, or one that lasts as long as the block."""
-    named = next((value for name, value in source.items() if name.lower() == "stopfile"), None)
+def stoppable(source: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Path, Path]]:
+    """A source's options with a ``stopFile`` and a ``doneFile``, and those files.
+
+    A file that the options name is kept; else it lasts as long as the block. What an earlier run has left in the
+    ``doneFile`` is removed: it would speak of batches that this one may have to do again.
+    """
     with tempfile.TemporaryDirectory(prefix="sqlqueue-") as folder:
-        stop_file = Path(named or Path(folder) / "stop")
-        others = {name: value for name, value in source.items() if name.lower() != "stopfile"}
-        yield {**others, "stopFile": str(stop_file)}, stop_file
+        stop_file = Path(_said(source, "stopFile") or Path(folder) / "stop")
+        done_file = Path(_said(source, "doneFile") or Path(folder) / "done")
+        done_file.unlink(missing_ok=True)
+        others = {
+            name: value for name, value in source.items() if name.lower() not in ("stopfile", "donefile")
+        }
+        yield {**others, "stopFile": str(stop_file), "doneFile": str(done_file)}, stop_file, done_file
+        done_file.unlink(missing_ok=True)
 
 
 def run_until_stopped(
-    spark: SparkSession, query: StreamingQuery, stop_file: Path, report: Callable[[str], None] = print
+    spark: SparkSession,
+    query: StreamingQuery,
+    stop_file: Path,
+    report: Callable[[str], None] = print,
+    *,
+    done_file: Path | None = None,
+    details: Details | None = None,
 ) -> Totals:
     """Wait for a query, report each batch in a line, and stop it between batches on SIGTERM or SIGINT.
 
     :param stop_file: the source's option ``stopFile``; it is made when a signal comes, so that the source settles
         what it holds and claims no more, and removed at the end. Somebody else may make it, to the same effect.
+    :param done_file: the source's option ``doneFile``; it is told of each batch that Spark has logged, so that the source
+        settles it then and not with the next trigger.
+    :param details: more to say in the line of a batch, given its number.
     :raises pyspark.errors.StreamingQueryException: the query failed.
     """
-    progress = _Progress(query.id, report)
-    spark.streams.addListener(progress)
+    batches = BatchReport(str(query.id), report, done_file=done_file, details=details)
+    spark.streams.addListener(batches)
     began = time.monotonic()
     try:
         with _Signals(spark) as asked:
@@ -71,84 +64,20 @@ def run_until_stopped(
                 if asked.is_set() or stop_file.exists():
                     stop_file.touch()
                     query.processAllAvailable()
+                    batches.catch_up(query)  # the source hears of its last batch before it is closed
                     query.stop()
         if will_hear:
-            progress.ended.wait(10)  # events come on another thread, a little later
-        progress.catch_up(query)
+            batches.ended.wait(10)  # events come on another thread, a little later
+        batches.catch_up(query)
     finally:
-        spark.streams.removeListener(progress)
+        spark.streams.removeListener(batches)
         stop_file.unlink(missing_ok=True)
-    return progress.totals(time.monotonic() - began)
+    return batches.totals(time.monotonic() - began)
 
 
-def progress_line(progress: StreamingQueryProgress) -> str:
-    """One batch as ``key=value``: messages, messages a second, messages waiting, age of the oldest in seconds."""
-    seconds = _seconds(progress)
-    rate = round(progress.numInputRows / seconds) if seconds else 0
-    waiting: dict[str, Any] = json.loads(progress.sources[0].latestOffset or "null") or {}
-    return (
-        f"batch={progress.batchId} messages={progress.numInputRows} rate={rate}/s "
-        f"waiting={waiting.get('rows', '?')} oldest={waiting.get('oldestSeconds', '?')}s"
-    )
-
-
-def _seconds(progress: StreamingQueryProgress) -> float:
-    return float(progress.durationMs.get("triggerExecution", 0)) / 1000
-
-
-class _Work(NamedTuple):
-    messages: int = 0
-    seconds: float = 0.0
-
-
-class _Progress(StreamingQueryListener):
-    """Reports the batches of one query that had rows."""
-
-    def __init__(self, query_id: str, report: Callable[[str], None]) -> None:
-        self._query_id = str(query_id)
-        self._report = report
-        self._last = -1
-        self._batches = 0
-        self._first = self._sum = _Work()
-        self.ended = threading.Event()
-
-    def catch_up(self, query: StreamingQuery) -> None:
-        """Report what was done before anybody listened: a short query may end as soon as it is started."""
-        for progress in query.recentProgress:
-            self._add(progress)
-
-    def totals(self, seconds: float) -> Totals:
-        later = _Work(self._sum.messages - self._first.messages, self._sum.seconds - self._first.seconds)
-        return Totals(
-            messages=self._sum.messages,
-            batches=self._batches,
-            seconds=seconds,
-            steady=later.messages / later.seconds if later.messages and later.seconds else None,
-        )
-
-    def _add(self, progress: StreamingQueryProgress) -> None:
-        if not progress.numInputRows or progress.batchId <= self._last:
-            return
-        self._last = progress.batchId
-        self._batches += 1
-        work = _Work(progress.numInputRows, _seconds(progress))
-        self._first = self._first if self._batches > 1 else work
-        self._sum = _Work(self._sum.messages + work.messages, self._sum.seconds + work.seconds)
-        self._report(progress_line(progress))
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        pass
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        pass
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        if str(event.progress.id) == self._query_id:
-            self._add(event.progress)
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        if str(event.id) == self._query_id:
-            self.ended.set()
+def _said(options: Mapping[str, str], name: str) -> str | None:
+    """An option's value; names are case-insensitive."""
+    return next((value for key, value in options.items() if key.lower() == name.lower()), None)
 
 
 class _Signals:

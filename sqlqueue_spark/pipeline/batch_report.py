@@ -1,0 +1,179 @@
+"""What a query tells of its batches: a line for each, totals at the end, and for its source which of them are logged.
+
+A listener that fails shows a stack trace in place of a line, so whatever Spark or a sink says is taken: what cannot be read
+is shown as ``?`` or left out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+Details = Callable[[int], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """What a finished run did. ``steady`` is messages a second after the first batch, which starts the workers."""
+
+    messages: int
+    batches: int
+    seconds: float
+    steady: float | None
+
+    def __str__(self) -> str:
+        """All but the messages, as ``key=value``."""
+        rate = round(self.messages / self.seconds) if self.seconds else 0
+        steady = "" if self.steady is None else f" steady={round(self.steady)}/s"
+        return f"batches={self.batches} seconds={self.seconds:.1f} rate={rate}/s{steady}"
+
+
+def progress_line(progress: StreamingQueryProgress) -> str:
+    """One batch as ``key=value``: messages, messages a second, messages waiting, age of the oldest in seconds.
+
+    What waits is not known of a batch that is replayed: Spark has not asked for it yet, and says ``None``.
+    """
+    seconds = _seconds(progress)
+    rate = round(progress.numInputRows / seconds) if seconds else 0
+    said = [_object(source.latestOffset) for source in progress.sources]
+    waiting = next((each for each in said if each is not None and "rows" in each), {})
+    return (
+        f"batch={progress.batchId} messages={progress.numInputRows} rate={rate}/s "
+        f"waiting={waiting.get('rows', '?')} oldest={waiting.get('oldestSeconds', '?')}s"
+    )
+
+
+def ends_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
+    """The end offsets of a batch, one for each source whose offsets are JSON objects, as those of queues are."""
+    return [end for source in progress.sources if (end := _object(source.endOffset)) is not None]
+
+
+class BatchReport(StreamingQueryListener):
+    """Reports the batches of one query that had rows, and writes the end of each that is logged into its source's ``doneFile``.
+
+    Spark tells of a batch when its commit log has it.
+
+    :param report: is given a line for each batch.
+    :param details: more to say in a batch's line.
+    """
+
+    def __init__(
+        self,
+        query_id: str,
+        report: Callable[[str], None],
+        *,
+        done_file: Path | None = None,
+        details: Details | None = None,
+    ) -> None:
+        self._query_id = query_id
+        self._report = report
+        self._done_file = done_file
+        self._details = details
+        self._lock = threading.Lock()  # events come on one thread, and what is caught up on another
+        self._last = -1
+        self._told = (-1, "")
+        self._ends: list[dict[str, Any]] = []
+        self._batches = 0
+        self._first = self._sum = _Work()
+        self.ended = threading.Event()
+
+    def catch_up(self, query: StreamingQuery) -> None:
+        """Take what was done before anybody listened, or that the listener has not heard of yet."""
+        for progress in query.recentProgress:
+            self._add(progress)
+
+    def totals(self, seconds: float) -> Totals:
+        later = _Work(self._sum.messages - self._first.messages, self._sum.seconds - self._first.seconds)
+        return Totals(
+            messages=self._sum.messages,
+            batches=self._batches,
+            seconds=seconds,
+            steady=later.messages / later.seconds if later.messages and later.seconds else None,
+        )
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        if str(event.progress.id) == self._query_id:
+            self._add(event.progress)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        if str(event.id) == self._query_id:
+            self.ended.set()
+
+    def _add(self, progress: StreamingQueryProgress) -> None:
+        with self._lock:
+            self._tell_source(progress)
+            if not progress.numInputRows or progress.batchId <= self._last:
+                return
+            self._last = progress.batchId
+            self._batches += 1
+            work = _Work(progress.numInputRows, _seconds(progress))
+            self._first = self._first if self._batches > 1 else work
+            self._sum = _Work(self._sum.messages + work.messages, self._sum.seconds + work.seconds)
+            self._report(progress_line(progress) + self._more(progress.batchId))
+
+    def _tell_source(self, progress: StreamingQueryProgress) -> None:
+        """Say where the last batch that is logged ends. A trigger without data has the next one's number, and the same end."""
+        if self._done_file is None or (progress.batchId, progress.timestamp) <= self._told:
+            return
+        self._told = progress.batchId, progress.timestamp
+        ends = ends_of(progress)
+        if ends == self._ends:
+            return
+        self._ends = ends
+        try:
+            new = self._done_file.with_name(self._done_file.name + ".new")
+            new.write_text(json.dumps(ends), encoding="utf-8")
+            new.replace(self._done_file)
+        except OSError as error:  # the source settles when Spark asks for the next batch
+            log.warning("done_file_not_written file=%s: %s", self._done_file, error)
+
+    def _more(self, batch: int) -> str:
+        if self._details is None:
+            return ""
+        try:
+            said = self._details(batch)
+        except Exception:  # it is the caller's, and the line counts for more
+            log.warning("no_details batch=%d", batch, exc_info=True)
+            return ""
+        return f" {said}" if said else ""
+
+
+class _Work(NamedTuple):
+    messages: int = 0
+    seconds: float = 0.0
+
+
+def _seconds(progress: StreamingQueryProgress) -> float:
+    return float(progress.durationMs.get("triggerExecution", 0)) / 1000
+
+
+def _object(text: str | None) -> dict[str, Any] | None:
+    """A JSON object; None if it is anything else."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

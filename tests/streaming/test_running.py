@@ -1,0 +1,107 @@
+"""A query that is run until it is stopped: what is reported of it, and what its source hears."""
+
+import json
+import threading
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from sqlqueue_spark.pipeline import run_until_stopped, stoppable
+from sqlqueue_spark.pipeline.batch_report import BatchReport
+from tests.support.streams import drain, end, free, logged, start, stream, to_each
+from tests.support.waiting import eventually
+
+
+def killed(*_):
+    raise RuntimeError("killed")
+
+
+def read(batch, _):
+    batch.collect()
+
+
+class Heard(BatchReport):
+    """What a query's progress says when it comes, and which batches the commit log has then."""
+
+    def __init__(self, folder):
+        super().__init__("", lambda _: None)
+        self._folder = folder
+        self.batches = []
+
+    def onQueryProgress(self, event):  # noqa: N802 -- Spark's name
+        (source,) = event.progress.sources
+        self.batches.append((event.progress.batchId, source.endOffset, logged(self._folder, "commits")))
+
+
+def test_the_line_of_a_batch_that_is_replayed_after_a_crash_is_reported(spark, postgresql, tmp_path, capfd):
+    """Spark has no latest offset then, and says ``None``."""
+    queue = postgresql.create_queue()
+    queue.insert(50)
+    frame = stream(spark, postgresql, queue)
+    with pytest.raises(StreamingQueryException, match="killed"):
+        drain(to_each(frame, tmp_path, killed))
+    assert (logged(tmp_path, "offsets"), logged(tmp_path, "commits")) == ([0], [])
+
+    lines: list[str] = []
+    query = start(to_each(frame, tmp_path, read).trigger(availableNow=True))
+    totals = run_until_stopped(
+        spark, query, tmp_path / "stop", lines.append, details=lambda batch: f"b={batch}"
+    )
+    assert (totals.messages, totals.batches, queue.count()) == (50, 1, 0)
+    (line,) = lines
+    assert line.startswith("batch=0 messages=50 rate=")
+    assert line.endswith("/s waiting=? oldest=?s b=0")
+    assert "JSONDecodeError" not in "".join(capfd.readouterr())
+
+
+def test_an_event_tells_the_offset_that_the_checkpoint_has_once_the_batch_is_logged(
+    spark, postgresql, tmp_path
+):
+    queue = postgresql.create_queue()
+    queue.insert(20)
+    heard = Heard(tmp_path)
+    spark.streams.addListener(heard)
+    try:
+        drain(to_each(stream(spark, postgresql, queue, maxMessagesPerTrigger=10), tmp_path, read))
+        eventually(lambda: len(heard.batches) >= 2)
+    finally:
+        spark.streams.removeListener(heard)
+    for batch, (number, said, commits) in enumerate(heard.batches[:2]):
+        kept = (tmp_path / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()[2]
+        assert (number, json.loads(said)) == (batch, json.loads(kept))
+        assert batch in commits
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_batch_is_settled_when_it_is_done_though_the_next_trigger_is_far(
+    spark, postgresql, tmp_path, named
+):
+    """Nor are its rows given back when the query is stopped."""
+    queue = postgresql.create_queue()
+    queue.insert(30)
+    own = {"doneFile": str(tmp_path / "told"), "StopFile": str(tmp_path / "halt")} if named else {}
+    if named:
+        (tmp_path / "told").write_text("[]")
+    lines: list[str] = []
+    with stoppable(own) as (stopping, stop_file, done_file):
+        assert done_file.exists() is False
+        assert (stop_file, done_file) == (
+            (tmp_path / "halt", tmp_path / "told")
+            if named
+            else (done_file.with_name("stop"), stop_file.with_name("done"))
+        )
+        frame = stream(spark, postgresql, queue, maxMessagesPerTrigger=10, **stopping)
+        writer = to_each(frame, tmp_path, read).trigger(processingTime="1 hour")
+        query = start(writer)
+
+        def stop_when_settled():
+            eventually(lambda: queue.count() == 20)
+            end(query)
+
+        stopping_it = threading.Thread(target=stop_when_settled)
+        stopping_it.start()
+        run_until_stopped(spark, query, stop_file, lines.append, done_file=done_file)
+        stopping_it.join()
+    assert (queue.count(), free(queue)) == (20, 20)
+    assert len(lines) == 1
+    assert done_file.exists() is False

@@ -1,0 +1,137 @@
+"""What is told of each batch, whatever Spark says about it."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from sqlqueue_spark.pipeline import Totals, progress_line
+from sqlqueue_spark.pipeline.batch_report import BatchReport, ends_of
+
+WAITING = '{"rows": 30, "oldestSeconds": 4}'
+
+
+def end(number):
+    return json.dumps({"version": 1, "serial": number})
+
+
+FIRST = (end(1),)
+
+
+def progress(batch=7, rows=10, *, latest=WAITING, ends=FIRST, seconds=2.0, at="2026-01-01T00:00:00.000Z"):
+    sources = [SimpleNamespace(latestOffset=latest, endOffset=each) for each in ends]
+    took = {} if seconds is None else {"triggerExecution": int(seconds * 1000)}
+    return SimpleNamespace(
+        id="q", batchId=batch, numInputRows=rows, durationMs=took, sources=sources, timestamp=at
+    )
+
+
+@pytest.fixture
+def told(tmp_path):
+    """The lines that were reported, and a listener of the query q."""
+    lines: list[str] = []
+
+    def listen(**options):
+        return BatchReport("q", lines.append, done_file=tmp_path / "done", **options)
+
+    return SimpleNamespace(lines=lines, listen=listen, done_file=tmp_path / "done")
+
+
+def heard(listener, *all_progress):
+    for each in all_progress:
+        listener.onQueryProgress(SimpleNamespace(progress=each))
+
+
+def test_a_batch_is_a_line_of_what_it_did_and_of_what_waits():
+    assert progress_line(progress()) == "batch=7 messages=10 rate=5/s waiting=30 oldest=4s"
+
+
+@pytest.mark.parametrize(
+    "latest", [None, "None", "", "null", "17", "[]", '"rows"', "{}", '{"oldest', "{'rows': 30}"]
+)
+def test_a_batch_of_which_spark_does_not_say_what_waits_has_its_line(latest):
+    assert progress_line(progress(latest=latest)) == "batch=7 messages=10 rate=5/s waiting=? oldest=?s"
+
+
+@pytest.mark.parametrize("seconds", [0, None])
+def test_a_batch_of_which_spark_says_neither_time_nor_sources_has_its_line(seconds):
+    assert (
+        progress_line(progress(seconds=seconds, ends=()))
+        == "batch=7 messages=10 rate=0/s waiting=? oldest=?s"
+    )
+
+
+def test_the_queue_is_found_among_other_sources():
+    found = progress()
+    found.sources.insert(0, SimpleNamespace(latestOffset="12", endOffset="11"))
+    assert progress_line(found) == "batch=7 messages=10 rate=5/s waiting=30 oldest=4s"
+    assert ends_of(found) == [{"version": 1, "serial": 1}]
+
+
+def test_more_is_said_of_a_batch_where_more_is_known(told):
+    listener = told.listen(details={7: "sent=10 repeated=2", 8: ""}.__getitem__)
+    heard(listener, progress(7), progress(8), progress(9))  # of the last it fails
+    more = (" sent=10 repeated=2", "", "")
+    assert told.lines == [
+        f"batch={batch} messages=10 rate=5/s waiting=30 oldest=4s{said}" for batch, said in zip((7, 8, 9), more, strict=True)
+    ]  # fmt: skip
+
+
+def test_a_batch_that_is_heard_of_twice_counts_once_and_one_without_rows_does_not(told):
+    listener = told.listen()
+    heard(listener, progress(0, 10), progress(1, 0), progress(2, 30, seconds=1), progress(2, 30, seconds=1))
+    listener.catch_up(
+        SimpleNamespace(recentProgress=[progress(0, 10), progress(2, 30), progress(3, 50, seconds=3)])
+    )
+    assert listener.totals(10) == Totals(messages=90, batches=3, seconds=10, steady=20)
+    assert [line.split()[0] for line in told.lines] == ["batch=0", "batch=2", "batch=3"]
+
+
+def test_another_querys_batches_are_not_reported(told):
+    listener = told.listen()
+    other = progress()
+    other.id = "other"
+    heard(listener, other)
+    assert (told.lines, told.done_file.exists()) == ([], False)
+
+
+def said(told):
+    assert [file.name for file in told.done_file.parent.iterdir()] == ["done"]
+    return json.loads(told.done_file.read_text())
+
+
+def test_the_source_is_told_where_the_last_logged_batch_ends(told):
+    listener = told.listen()
+    heard(listener, progress(0, 10, ends=[end(1), end(2)]))
+    assert said(told) == [json.loads(end(1)), json.loads(end(2))]
+    heard(listener, progress(1, 0, ends=[end(3)]))  # of expired rows alone
+    assert said(told) == [json.loads(end(3))]
+
+
+def test_the_source_is_told_of_a_batch_whose_number_an_idle_trigger_has_had(told):
+    listener = told.listen()
+    heard(
+        listener,
+        progress(0, 10, ends=[end(1)], at="2026-01-01T00:00:01.000Z"),
+        progress(1, 0, ends=[end(1)], at="2026-01-01T00:00:11.000Z"),
+        progress(1, 10, ends=[end(2)], at="2026-01-01T00:00:12.000Z"),
+    )
+    assert said(told) == [json.loads(end(2))]
+
+
+def test_what_is_caught_up_on_does_not_take_back_what_the_source_was_told(told):
+    listener = told.listen()
+    old, new = progress(0, 10, ends=[end(1)]), progress(1, 10, ends=[end(2)])
+    heard(listener, new)
+    listener.catch_up(SimpleNamespace(recentProgress=[old, new]))
+    assert said(told) == [json.loads(end(2))]
+
+
+def test_an_end_that_is_no_object_and_a_folder_that_is_gone_cost_no_line(told):
+    listener = told.listen()
+    heard(listener, progress(0, ends=[None, "None", "3", end(1)]))
+    assert said(told) == [json.loads(end(1))]
+    told.done_file.unlink()
+    told.done_file.mkdir()
+    heard(listener, progress(1, ends=[end(2)]))
+    assert [line.split()[0] for line in told.lines] == ["batch=0", "batch=1"]
