@@ -6,10 +6,12 @@ taken literally; schema and catalog may be bare or bracketed, and inside bracket
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from typing import Self, TypeVar
 
 from sqlqueue_spark.errors import ConfigurationError
 
@@ -29,6 +31,34 @@ class Table:
 
     def __str__(self) -> str:
         return str(Address(table=self.table, schema=self.schema, catalog=self.catalog))
+
+    def to_text(self) -> str:
+        """A text that :meth:`from_text` reads as this table, whatever the names: the canonical address, where that will do."""
+        address = str(self)
+        if not address.startswith("{") and _read_as(address, self):
+            return address
+        return json.dumps({name: each for name, each in asdict(self).items() if each is not None})
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """The inverse of :meth:`to_text`.
+
+        :raises ConfigurationError: the text is of some other kind.
+        """
+        if text.startswith("{"):
+            with contextlib.suppress(ValueError, TypeError):  # an address may begin so too
+                return cls(**json.loads(text))
+        address = Address.parse(text)
+        return cls(table=address.table, schema=address.schema or "", catalog=address.catalog)
+
+    def to_address(self, *, quoted: bool) -> str:
+        """What people write for this table: the canonical address, or where a name forbids it the quoted one.
+
+        :param quoted: whether the engine understands that (:attr:`Naming.quoted_addresses`).
+        """
+        if not quoted or _read_as(str(self), self):
+            return str(self)
+        return ".".join('"' + name.replace('"', '""') + '"' for name in (self.schema, self.table))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +153,20 @@ def of_endpoint(settings: Mapping[str, T], queue: str) -> T | None:
         if fitting
         else None
     )
+
+
+def for_shell(address: str) -> str:
+    """An address as one word of a shell, always quoted, so that it reads as what is to be copied whole."""
+    return "'" + address.replace("'", "'\"'\"'") + "'"
+
+
+def _read_as(address: str, table: Table) -> bool:
+    """Whether an address means this table."""
+    try:
+        read = Address.parse(address)
+    except ConfigurationError:
+        return False
+    return (read.table, read.schema, read.catalog) == (table.table, table.schema, table.catalog)
 
 
 def _bracketed(name: str) -> str:

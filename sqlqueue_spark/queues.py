@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlqueue_spark.addresses import Naming, Table
+from sqlqueue_spark.addresses import Naming, Table, for_shell
 from sqlqueue_spark.claims import HIGHEST, Runs
 from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.dialects import ClaimedColumns, Dialect
@@ -127,7 +127,7 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
     found = find(connection, table)
     if found is None:
         raise QueueError(
-            f"There is no queue table {table} in this database; create it with: sqlqueue create {address!r}, "
+            f"There is no queue table {table} in this database; create it with: sqlqueue create {for_shell(address)}, "
             "or correct the queue name or its schema."
         )
     return Queue(connection, found)

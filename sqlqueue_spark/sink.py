@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
@@ -13,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.cleaning import Cleaner
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.marks import Batch
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.send import (
@@ -26,6 +28,7 @@ from sqlqueue_spark.send import (
     seal,
     stage,
 )
+from sqlqueue_spark.stage import Run
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +37,10 @@ _CLEANUP_SECONDS = 10.0
 
 #: Of how many batches the sink remembers what it sent.
 _REMEMBERED = 100
+#: What Spark calls a query's id, and the id of its run, among the properties of the thread that runs its batches.
+_QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
+#: Stands for the run where Spark does not tell it (Spark Connect).
+_PROCESS = str(uuid.uuid4())
 
 _SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64())])
 _STAGED = pa.schema([("task", pa.string()), ("destinations", pa.list_(pa.string())), ("rows", pa.int64())])
@@ -67,14 +74,19 @@ class SqlQueueSink:
         rows = df.persist() if "Destination" in columns.names else df
         try:
             addresses = _addresses(rows, columns, self._options)
+            batch = _batch_of(df, batch_id)
+            last = self._last_run
+            sent_before = last is not None
             run = self._patience.retried(
-                lambda: prepare(self._options, self._destinations, addresses, again=self._sent_before),
-                lambda _: self._sent_before,
+                lambda: prepare(
+                    self._options, self._destinations, addresses, again=sent_before, batch=batch, last=last
+                ),
+                lambda _: sent_before,
             )
-            self._sent_before = True
+            self._last_run = run
             task = _Task(Composer(columns=columns, options=self._options), self._destinations)
             if self._options.transaction_mode == ATOMIC:
-                self._stage(rows, task, batch_id, run)
+                self._stage(rows, task, run, own_ids="Id" in columns.names)
             else:
                 self._send(rows, task, batch_id)
                 self._cleaner.clean_when_due(self._destinations.databases())
@@ -91,19 +103,20 @@ class SqlQueueSink:
         self._remember(batch_id, sent)
         _log_sent(f"batch={batch_id} ", sent)
 
-    def _stage(self, rows: DataFrame, task: _Task, batch_id: int, run: str) -> None:
+    def _stage(self, rows: DataFrame, task: _Task, run: Run, *, own_ids: bool) -> None:
         done = rows.mapInArrow(task.stage, "task string, destinations array<string>, rows long").collect()
-        seal(self._options, [Staged(task=t, destinations=tuple(d), rows=n) for t, d, n in done], run)
-        staged = sum(each.rows for each in done)
-        self._remember(batch_id, Sent(sent=staged))
-        log.info("staged batch=%s staged=%d", batch_id, staged)
+        staged = [Staged(task=t, destinations=tuple(d), rows=n) for t, d, n in done]
+        seal(self._options, staged, run, own_ids=own_ids)
+        rows_staged = sum(each.rows for each in staged)
+        self._remember(run.batch.number, Sent(sent=rows_staged))
+        log.info("staged batch=%s staged=%d", run.batch.number, rows_staged)
 
     def sent_in(self, batch_id: int) -> Sent | None:
         """How many messages of a batch went out, or onto the stage, and how many had been sent before.
 
         None where this process has not sent it (Spark Connect does so in another one), or not among the last batches.
         """
-        return self._last.get(batch_id)
+        return self._counts.get(batch_id)
 
     def details(self, batch_id: int) -> str:
         """The same as ``key=value``, for a line a batch; nothing where it is not known."""
@@ -114,21 +127,24 @@ class SqlQueueSink:
         return f"sent={sent.sent}" if atomic else f"sent={sent.sent} repeated={sent.repeated}"
 
     def _remember(self, batch_id: int, sent: Sent) -> None:
-        self._last.pop(batch_id, None)
-        self._last[batch_id] = sent
-        if len(self._last) > _REMEMBERED:
-            del self._last[next(iter(self._last))]
+        self._counts.pop(batch_id, None)
+        self._counts[batch_id] = sent
+        if len(self._counts) > _REMEMBERED:
+            del self._counts[next(iter(self._counts))]
 
     def __getstate__(self) -> SinkOptions:
         return self._options
+
+    #: What the last batch was staged for; until one was sent, an error is the configuration's.
+    _last_run: Run | None
 
     def __setstate__(self, options: SinkOptions) -> None:
         self._options = options
         self._destinations = Destinations(options)
         self._cleaner = Cleaner(options)
         self._patience = Patience(f"sending by {options.sender or 'a sink'}")
-        self._last: dict[int, Sent] = {}
-        self._sent_before = False  # until then an error is the configuration's
+        self._counts: dict[int, Sent] = {}
+        self._last_run = None
 
     def __repr__(self) -> str:
         return f"SqlQueueSink({self._options!r})"
@@ -212,6 +228,15 @@ def _addresses(rows: DataFrame, columns: Columns, options: SinkOptions) -> list[
         return own
     named = [row[0] for row in rows.select(column).distinct().collect()]
     return [each for each in named if each] + (own if None in named or "" in named else [])
+
+
+def _batch_of(df: DataFrame, number: int) -> Batch:
+    """What Spark tells of the batch, on the thread that runs it."""
+    context = getattr(df.sparkSession, "sparkContext", None)
+    if context is None:
+        return Batch(number=number, attempt=_PROCESS)
+    query, run = (context.getLocalProperty(name) or "" for name in (_QUERY_ID, _RUN_ID))
+    return Batch(query=query, number=number, attempt=run or _PROCESS)
 
 
 def _text(value: object) -> str:

@@ -1,56 +1,61 @@
 """The stage of an atomic pipeline, ``<stream>.Outgoing``: what a batch sends, kept until its claim is settled.
 
 Workers stage rows under a name of their own task, in transactions of their own. When Spark has accepted the tasks, the
-sink seals the stage: the mark then says whose rows count. Settling the claim moves these rows into their destinations
-in the claim's own transaction, so that a message is at its source or at its destination, never in both or in neither.
+sink seals the stage: the mark then says whose rows count, and how many they are. Settling the claim moves these rows into
+their destinations in the claim's own transaction, so that a message is at its source or at its destination, never in both or
+in neither. Rows that the mark does not name are void: they wait to be cleared away, for which nobody waits.
 
 Every method runs inside the connection's open transaction and never commits.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from sqlqueue_spark import queues
-from sqlqueue_spark.addresses import Naming, Table
+from sqlqueue_spark.addresses import Table, for_shell
 from sqlqueue_spark.claims import HIGHEST, LOWEST
 from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.dialects import Dialect, dialect_of
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
+from sqlqueue_spark.errors import (
+    ClaimLost,
+    ConfigurationError,
+    Duplicate,
+    QueueError,
+    SqlQueueError,
+    TryAgain,
+)
 from sqlqueue_spark.inserting import columns_of, present_columns
+from sqlqueue_spark.marks import NO_BATCH, Batch, Mark
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 
 #: How much longer a stage's name is than its stream's; PostgreSQL's names have at most 63 bytes, and its index another few.
 _SUFFIX = ".Outgoing"
 _LONGEST_STREAM = 40
 
+_NOBODY_SENDS = (
+    "nobody would send what is put there; give the source the sink's stream and database, and transactionMode "
+    "sendsAtomicWithReceive."
+)
+
+
+class Incomplete(ConfigurationError):
+    """What a batch has sent is not on the stage whole, so it can neither go out nor count as nothing."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Mark:
-    """Whose the stage is (a claim's digest), which run of it, the tasks whose rows count, and where these go."""
+class Run:
+    """What a sink has found on the stage before its tasks begin."""
 
-    claim: str
-    run: str
-    tasks: tuple[str, ...] = ()
-    destinations: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Mark:
-        given = json.loads(text)
-        return cls(
-            claim=given["claim"],
-            run=given["run"],
-            tasks=tuple(given["tasks"]),
-            destinations=tuple(given["destinations"]),
-        )
+    #: Which opening of the stage for a claim; nothing where the source has no rows in the batch.
+    name: str = ""
+    batch: Batch = NO_BATCH
+    #: Whether an atomic source has shown itself in this run of the query.
+    source_seen: bool = False
 
 
 def table_of(options: SourceOptions | SinkOptions) -> Table:
@@ -94,102 +99,275 @@ class Stage:
         for statement in create_statements(self._connection.dialect, self._table):
             self._connection.execute(statement, doing=f"creating {self._table}")
 
-    def open(self, claim: str) -> str:
-        """Empty the stage for a claim; the name of this run of it. What tasks of other runs put there never counts."""
-        self._connection.execute(self._render("stage_clear"), doing=self._doing)
-        mark = Mark(claim=claim, run=str(uuid.uuid4()))
-        self._connection.execute(self._render("stage_open"), (mark.to_json(),), doing=self._doing)
-        return mark.run
+    # -- whose the stage is ---------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Take the stage for a source, for as long as the connection lives, not only the transaction.
+
+        :raises RowsHeld: somebody else has held it for longer than the lock timeout.
+        """
+        self._execute("stage_hold", (self._name_of_lock(),))
+
+    def holders(self) -> list[str]:
+        """Which other sessions hold the stage: those of sources that live."""
+        rows = self._execute("stage_held", (self._name_of_lock(),))
+        return [
+            f"session {session}" if session is not None else "another session of the database"
+            for (session,) in rows
+        ]
+
+    def _name_of_lock(self) -> str:
+        """The table's name as the database spells it, which on SQL Server may not be how an option does."""
+        found = queues.find(self._connection, self._table)
+        table = self._table if found is None else found.table
+        return self._connection.dialect.table(replace(table, catalog=None))
 
     def mark(self) -> Mark | None:
-        """Whose the stage is; None when it is nobody's. Locked until the transaction ends."""
-        rows = self._connection.execute(self._render("stage_mark"), doing=self._doing)
+        """Whose the stage is; None when it was never anybody's. Locked until the transaction ends."""
+        rows = self._execute("stage_mark")
         return Mark.from_json(rows[0][0]) if rows else None
 
+    def begin(self) -> None:
+        """Show that the stage has been a source's, by a mark, where it has none."""
+        if self.mark() is None:
+            self._write(Mark())
+
+    def open(self, claim: str, *, mode: str = "") -> str:
+        """Give the stage to a claim; the name of this run of it. What is there already never counts.
+
+        :param mode: that of a sink which sends the batch by itself, so that nothing on the stage is ever sent for the claim.
+        :raises ConfigurationError: a sink has begun to send the batch by itself.
+        """
+        before = self.mark()
+        if before is not None and before.claim == claim and before.mode and not mode:
+            raise ConfigurationError(
+                f"The unfinished batch whose messages {self._table} was to hold was taken up with transactionMode {before.mode}, "
+                f"so its sink may have sent some of it by itself; start once with transactionMode {before.mode}."
+            )
+        mark = Mark(
+            claim=claim,
+            run=str(uuid.uuid4()),
+            mode=mode,
+            batch=NO_BATCH if before is None else before.batch,
+            sealed=bool(mode),
+            after=self._last(),
+        )
+        self._write(mark)
+        return mark.run
+
+    def clear(self) -> None:
+        """Empty the stage but for its mark. Needs the table for itself: call it where nothing is waited for."""
+        mark = self.mark()
+        self._execute("stage_clear")
+        self._execute("stage_open", ((mark or Mark()).to_json(),))
+
+    def _last(self) -> int:
+        """The number of the last row that is there."""
+        last: int | None = self._execute("stage_last")[0][0]
+        return LOWEST if last is None else last
+
+    def _write(self, mark: Mark) -> None:
+        text = (mark.to_json(),)
+        if not self._connection.modify(self._render("stage_seal"), text, doing=self._doing):
+            self._execute("stage_open", text)
+
+    # -- staging --------------------------------------------------------------------------------
+
     def add(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> None:
-        """Stage messages (:data:`OUTGOING`) by the canonical names of their destinations, at most :attr:`Database.written`."""
+        """Stage messages (:data:`OUTGOING`) by their destinations, tables as texts, at most :attr:`Database.written`."""
         bound = self._connection.dialect.bind_staged(task, messages)
         self._connection.modify(self._render("stage_insert"), bound, doing=self._doing)
 
-    def seal(self, tasks: Sequence[str], destinations: Sequence[str], *, run: str) -> None:
-        """From now on the rows of these tasks count, beside those that count already.
+    def enter(self, batch: Batch, last: Run | None) -> Run:
+        """What a batch is staged for; refuses to stage what nobody would send.
 
-        :param run: as :meth:`check_opened` said before the tasks began.
+        :param last: what this returned for the sink's last batch.
+        :raises ConfigurationError: no atomic source is there.
+        """
+        mark = self._opened(self.mark() if self.exists() else None)
+        same_run = last is not None and last.batch.attempt == batch.attempt
+        seen = (same_run and last is not None and last.source_seen) or bool(self.holders())
+        # A batch in which the source has no rows may be the first that Spark runs again after a restart, and then nobody
+        # has asked the source for anything yet. That it was atomic when this query had its last batch must do.
+        known = bool(batch.query) and mark.batch.query == batch.query and not same_run
+        if mark.mode or not (seen or (known and not mark.claim)):
+            raise ConfigurationError(
+                f"No atomic source that runs holds the stage {self._table}: {_NOBODY_SENDS}"
+            )
+        return Run(name=mark.run, batch=batch, source_seen=seen)
+
+    def seal(
+        self,
+        tasks: Mapping[str, int | None],
+        destinations: Sequence[str],
+        *,
+        run: str,
+        batch: Batch = NO_BATCH,
+    ) -> None:
+        """From now on the rows of these tasks count, beside those that count already; so many each.
+
+        :param run: as :meth:`open` said, or nothing for a batch in which the source has no rows.
         :raises ConfigurationError: no source has opened the stage.
         :raises ClaimLost: the batch was begun again since, by a stream that took this one's place.
         """
         mark = self._opened(self.mark())
-        if mark.run != run:
+        if mark.run != run or (mark.waits and mark.batch != batch):
             raise ClaimLost(
                 f"The stage {self._table} was opened again while this batch ran: another run of the stream has taken it over, "
                 "so this one ends and nothing that it staged is sent; see that the stream runs only once."
             )
-        sealed = replace(
-            mark,
-            tasks=(*mark.tasks, *tasks),
-            destinations=tuple(dict.fromkeys((*mark.destinations, *destinations))),
-        )
-        self._connection.modify(self._render("stage_seal"), (sealed.to_json(),), doing=self._doing)
-
-    def check_opened(self) -> str:
-        """Refuse to stage what nobody would send; which run of a batch the stage is open for.
-
-        :raises ConfigurationError: no source has opened the stage.
-        """
-        return self._opened(self.mark() if self.exists() else None).run
+        self._write(mark.adding(tasks, tuple(destinations), batch))
 
     def _opened(self, mark: Mark | None) -> Mark:
         if mark is None:
-            raise ConfigurationError(
-                f"The stage {self._table} belongs to no batch: nobody would send what is put there; give the source the "
-                "sink's stream and database, and transactionMode sendsAtomicWithReceive."
-            )
+            raise ConfigurationError(f"The stage {self._table} belongs to no batch: {_NOBODY_SENDS}")
         return mark
 
-    def move(self, claim: str) -> int | None:
-        """Send what a claim has staged, and empty the stage; how many messages. None when the stage is not its own.
+    # -- sending --------------------------------------------------------------------------------
 
-        :raises QueueError: a destination is not there any more.
+    def move(self, claim: str) -> int | None:
+        """Send what a claim has staged; how many messages. None when the stage is not its own.
+
+        :raises Incomplete: the batch was not sealed, or rows that it counts are gone.
+        :raises QueueError: a destination is not there any more, or refuses a message.
         """
         mark = self.mark()
         if mark is None or mark.claim != claim:
             return None
-        moved = sum(self._move(destination, mark.tasks) for destination in sorted(mark.destinations))
-        self._connection.execute(self._render("stage_clear"), doing=self._doing)
+        return self._send(mark)
+
+    def move_waiting(self, *, before: Batch | None = None) -> int | None:
+        """Send what a batch without a claim has sealed; how many messages. None when nothing waits. Errors as :meth:`move`.
+
+        :param before: the batch that comes next. If it is the one that waits, Spark runs it again: what an earlier run has
+            staged is void, and what this one has stays as it is.
+        """
+        mark = self.mark()
+        if mark is None or not mark.waits or mark.batch == before:
+            return None
+        if before is not None and (mark.batch.query, mark.batch.number) == (before.query, before.number):
+            self._write(mark.done())
+            return None
+        return self._send(mark)
+
+    def give_up(self) -> Mark | None:
+        """From now on no row on the stage counts; whose it was until now, None if nobody's."""
+        mark = self.mark()
+        if mark is None or mark.idle:
+            return None
+        self._write(mark.done())
+        return mark
+
+    def rehearse(self, tasks: Mapping[str, int | None], destination: str, *, whole: bool) -> None:
+        """Send what these tasks have staged for a destination, or one message of it; the caller rolls it back.
+
+        :raises QueueError: the destination is not there any more, or refuses a message.
+        """
+        staged = [task for task, count in tasks.items() if count]
+        if whole:
+            self._move(destination, staged, LOWEST, settling=False)
+        else:
+            bound = (destination, self._connection.dialect.bind_texts(staged))
+
+            def insert(queue: str, columns: str) -> int:
+                statement = self._render("stage_try", queue=queue, columns=columns)
+                return self._connection.modify(statement, bound, doing=f"sending to {destination}")
+
+            self._into(destination, insert, settling=False)
+
+    def _send(self, mark: Mark) -> int:
+        if not mark.sealed:
+            raise Incomplete(f"The stage {self._table} was opened for the batch, but never sealed")
+        self._check_counts(mark)
+        tasks = list(mark.tasks)
+        moved = sum(
+            self._move(destination, tasks, mark.after, settling=True)
+            for destination in sorted(mark.destinations)
+        )
+        self._write(mark.done())
         return moved
 
-    def _move(self, destination: str, tasks: Sequence[str]) -> int:
+    def _check_counts(self, mark: Mark) -> None:
+        wanted = {task: count for task, count in mark.tasks.items() if count}
+        if not wanted:
+            return
+        bound = (self._connection.dialect.bind_texts(list(wanted)), mark.after)
+        found = {task: int(count) for task, count in self._execute("stage_count", bound)}
+        if found != wanted:
+            raise Incomplete(
+                f"The stage {self._table} holds {sum(found.values())} of the {sum(wanted.values())} messages that the batch "
+                "has staged"
+            )
+
+    def _move(self, destination: str, tasks: Sequence[str], after: int, *, settling: bool) -> int:
+        which = (destination, self._connection.dialect.bind_texts(tasks))
+
+        def move(queue: str, columns: str) -> int:
+            statement = self._render("stage_move", queue=queue, columns=columns)
+            rows, done_to = 0, after
+            while (up_to := self._end_of_chunk(which, done_to)) is not None:
+                bound = (*which, done_to, up_to)
+                rows += self._connection.modify(statement, bound, doing=f"sending to {destination}")
+                done_to = up_to
+                if up_to == HIGHEST:
+                    break
+            return rows
+
+        return self._into(destination, move, settling=settling)
+
+    def _into(self, destination: str, insert: Callable[[str, str], int], *, settling: bool) -> int:
+        """Insert into a destination, given its name and its columns, quoted."""
         dialect = self._connection.dialect
-        table = Naming(default_schema=dialect.default_schema).table(destination)
+        table = Table.from_text(destination)
         found = queues.find(self._connection, table)
         if found is None:
+            pasted = for_shell(table.to_address(quoted=dialect.quoted_addresses))
             raise QueueError(
                 f"The destination {destination} is not there any more, and its messages wait on the stage {self._table}; "
-                f"create it again with: sqlqueue create {destination!r}, and start the stream."
+                f"create it again with: sqlqueue create {pasted}, and start the stream."
             )
-        columns = ", ".join(map(dialect.quote, present_columns(columns_of(self._connection, found))))
-        statement = self._render("stage_move", queue=dialect.table(table), columns=columns)
-        rows, after = 0, LOWEST
-        which = (destination, dialect.bind_texts(tasks))
-        while (up_to := self._end_of_chunk(which, after)) is not None:
-            rows += self._connection.modify(
-                statement, (*which, after, up_to), doing=f"sending to {destination}"
-            )
-            after = up_to
-            if up_to == HIGHEST:
-                break
-        return rows
+        columns = present_columns(columns_of(self._connection, found))
+        try:
+            return insert(dialect.table(table), ", ".join(map(dialect.quote, columns)))
+        except SqlQueueError as error:
+            if isinstance(error, TryAgain) and not isinstance(error, Duplicate):
+                raise
+            raise _refusal(destination, self._table, error, settling=settling) from error
 
     def _end_of_chunk(self, which: tuple[str, object], after: int) -> int | None:
         """How far one statement may go: as far as there is, where many row locks never become a table lock."""
         if not self._connection.dialect.escalates:
             return HIGHEST
-        last: int | None = self._connection.execute(
-            self._render("stage_next"), (*which, after, self._connection.dialect.written), doing=self._doing
-        )[0][0]
+        last: int | None = self._execute("stage_next", (*which, after, self._connection.dialect.written))[0][
+            0
+        ]
         return last
+
+    def _execute(self, name: str, bound: Sequence[object] = ()) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+        return self._connection.execute(self._render(name), bound, doing=self._doing)
 
     def _render(self, name: str, **identifiers: str) -> str:
         return self._connection.dialect.render(
             name, stage=self._connection.dialect.table(self._table), **identifiers
         )
+
+
+def _refusal(destination: str, stage: Table, error: SqlQueueError, *, settling: bool) -> SqlQueueError:
+    """What is said of a destination that refuses what a stage has for it."""
+    kind = ConfigurationError if isinstance(error, ConfigurationError) else QueueError
+    taken = "A row with that Id is there already: " if isinstance(error, Duplicate) else ""
+    if settling:
+        remedy = "take it away" if taken else "Mend the table or the rights to it"
+        return kind(
+            f"The destination {destination} refuses a message of a batch that is done: {error} Its messages wait on the stage "
+            f"{stage}, and its rows in the queue. {taken}{remedy}, and start the stream."
+        )
+    remedy = (
+        "leave the column Id out of the frame, and each message gets a new one"
+        if taken
+        else "Mend the table or the rights to it, or send elsewhere"
+    )
+    return kind(
+        f"The destination {destination} refuses a message that this batch sends: {error} Nothing of the batch was sent, and its "
+        f"rows stay in the queue. {taken}{remedy}; the batch then runs again."
+    )

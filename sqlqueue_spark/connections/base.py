@@ -162,11 +162,37 @@ class Connection(ABC):
         statement = self.dialect.statement(name)
         return self.execute(statement, doing="settling") if statement else []
 
+    @contextlib.contextmanager
+    def hasty(self, milliseconds: int) -> Iterator[Connection]:
+        """A :meth:`transaction` of which no statement waits longer than this for a lock (:class:`RowsHeld`)."""
+        try:
+            with self.transaction():
+                self._set_lock_timeout(milliseconds)
+                yield self
+        finally:
+            if not self.dialect.lock_timeout_ends_with_transaction:
+                self._set_lock_timeout(self.target.timeouts[0])
+
+    @contextlib.contextmanager
+    def rehearsal(self, milliseconds: int) -> Iterator[Connection]:
+        """A :meth:`hasty` transaction that is rolled back in any case."""
+        with contextlib.suppress(_RehearsedError), self.hasty(milliseconds):
+            yield self
+            raise _RehearsedError
+
+    def _set_lock_timeout(self, milliseconds: int) -> None:
+        statement = self.dialect.with_numbers(self.dialect.statement("lock_timeout"), [milliseconds])
+        self.execute(statement, doing="setting how long locks are waited for")
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _RehearsedError(Exception):
+    """Ends a transaction that is not to be committed."""
 
 
 class Reader(ABC):

@@ -58,6 +58,8 @@ class Dialect(Database):
     reads_see_open_deletes: ClassVar[bool] = False
     #: Whether a statement that takes thousands of row locks may be given a lock on the whole table instead.
     escalates: ClassVar[bool] = True
+    #: Whether what ``lock_timeout`` sets is undone with the transaction.
+    lock_timeout_ends_with_transaction: ClassVar[bool] = False
     #: Bytes of headers and body together up to which a row is small: those are read in blocks where it is known of a whole
     #: range that they are. None where size makes no difference to a reader.
     small_row: ClassVar[int | None] = None

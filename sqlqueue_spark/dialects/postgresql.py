@@ -69,6 +69,7 @@ class PostgreSQL(Dialect):
     chunk: ClassVar[int] = 20_000
     reads_see_open_deletes: ClassVar[bool] = True
     escalates: ClassVar[bool] = False
+    lock_timeout_ends_with_transaction: ClassVar[bool] = True
     quoted_addresses: ClassVar[bool] = True
     longest_prefix: ClassVar[int | None] = 20
     longest_outbox: ClassVar[int] = 50  # 63 less what index names add: longer ones are cut, and then the same

@@ -44,6 +44,7 @@ _NUMBERS = {
     1204: Kind.GAVE_WAY,  # no memory for more locks
     1205: Kind.GAVE_WAY,
     1222: Kind.LOCK_TIMEOUT,
+    51001: Kind.LOCK_TIMEOUT,  # what we throw where the server only returns a code
     1913: Kind.EXISTS_ALREADY,
     2601: Kind.DUPLICATE,
     2627: Kind.DUPLICATE,

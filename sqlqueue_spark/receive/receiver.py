@@ -54,7 +54,7 @@ class Receiver:
         self._pool = Pool(options, on_first_open)
         self._staging = Staging(options, self._pool)
         stage = stage_of(options)
-        find = hold if stage is None else functools.partial(hold, stage=str(stage))
+        find = hold if stage is None else functools.partial(hold, stage=stage.to_text())
         self._seeker = Seeker(options, self._pool, find, clock, sleep)
         self._held: Held | None = None
         self._settled: Json = INITIAL
@@ -118,6 +118,7 @@ class Receiver:
                 log.warning("not_settled queue=%s: %s", self._options.queue, error)
             finally:
                 self._release()
+                self._staging.close()
                 self._pool.close()
 
     # -- steps of the protocol ------------------------------------------------------------------
@@ -142,6 +143,7 @@ class Receiver:
                 self._release()
         if start != self._settled:
             self._recover(start)
+        self._staging.tidy(start)
 
     def _settle(self) -> None:
         """Settle what is held, whose batch is logged; where its transaction is gone, what is left of it."""
@@ -165,6 +167,7 @@ class Receiver:
             raise
         self._pool.give_back(held.queue)
         self._held, self._settled = None, held.end
+        self._staging.settled()
         held.say_settled()
 
     def _gave_up(self, held: Held, error: SqlQueueError) -> SqlQueueError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sqlqueue_spark import queues
-from sqlqueue_spark.addresses import Address, Table, of_endpoint
+from sqlqueue_spark.addresses import Address, Table, for_shell, of_endpoint
 from sqlqueue_spark.connections import Connection, Target
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inserting import Column, columns_of
@@ -96,8 +96,8 @@ class Destinations:
                 queue = queues.find(connection, table)
                 if queue is None:
                     raise QueueError(
-                        f"There is no queue table {table} to send to; create it with: sqlqueue create {address!r}, or "
-                        "correct the destination or its schema."
+                        f"There is no queue table {table} to send to; create it with: sqlqueue create {for_shell(address)}, "
+                        "or correct the destination or its schema."
                     )
                 found = Destination(target=target, table=queue, columns=tuple(columns_of(connection, queue)))
             if not self._found:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Self
 
 from sqlqueue_spark import faults
 from sqlqueue_spark.connections import Connection, Target, connect
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, TryAgain
 from sqlqueue_spark.inserting import fitted
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.send.composing import Composed
 from sqlqueue_spark.send.destinations import Destinations, place
-from sqlqueue_spark.stage import Stage, table_of
+from sqlqueue_spark.stage import Run, Stage, table_of
+
+log = logging.getLogger(__name__)
+
+#: How long a rehearsal waits for others' locks.
+_REHEARSAL_MS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,18 +50,42 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
     return Staged(task=task, destinations=tuple(used), rows=rows)
 
 
-def seal(options: SinkOptions, staged: Iterable[Staged], run: str) -> None:
-    """Say which tasks' rows count: those that Spark has accepted; saying it again is harmless. Errors as :meth:`Stage.seal`."""
+def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: bool = False) -> None:
+    """Say which tasks' rows count: those that Spark has accepted; saying it again is harmless. Errors as :meth:`Stage.seal`.
+
+    What a destination would refuse is found first, while the batch can still be refused.
+
+    :param run: as :func:`prepare` said.
+    :param own_ids: the rows have Ids of their own, any of which a destination may have already.
+    :raises QueueError: a destination is not there any more, or refuses a message.
+    """
     done = list(staged)
-    tasks = [each.task for each in done]
+    tasks: dict[str, int | None] = {each.task: each.rows for each in done}
     names = list(dict.fromkeys(name for each in done for name in each.destinations))
+    if not run.name and not any(tasks.values()):
+        return  # the source has no rows in the batch, and there is nothing to send
 
     def sealed() -> None:
-        with connect(Target.of(options), again=True) as connection, connection.transaction():
-            Stage(connection, table_of(options)).seal(tasks, names, run=run)
+        with connect(Target.of(options), again=True) as connection:
+            stage = Stage(connection, table_of(options))
+            for name in sorted(names):
+                _rehearse(connection, stage, tasks, name, whole=own_ids)
+            with connection.transaction():
+                stage.seal(tasks, names, run=run.name, batch=run.batch)
 
     Patience(f"sealing the stage of {options.sender}").retried(sealed)
     faults.step(faults.STAGE_SEALED)
+
+
+def _rehearse(
+    connection: Connection, stage: Stage, tasks: Mapping[str, int | None], name: str, *, whole: bool
+) -> None:
+    """Send to a destination what settling will send, or a message of it, and take it back."""
+    try:
+        with connection.rehearsal(_REHEARSAL_MS):
+            stage.rehearse(tasks, name, whole=whole)
+    except RowsHeld:
+        log.debug("not_rehearsed destination=%s: it is locked, which says nothing of its messages", name)
 
 
 class _Stager:
@@ -89,7 +119,9 @@ class _Stager:
         )
         with connection.transaction():
             messages = {
-                to.table.name: fitted(connection, to.columns, chunk.rows(positions))
+                replace(to.table.table, catalog=to.table.database).to_text(): fitted(
+                    connection, to.columns, chunk.rows(positions)
+                )
                 for to, positions in placed
             }
             Stage(connection, table_of(self._options)).add(self._task, messages)

@@ -1,12 +1,17 @@
 """A pipeline from one queue to others without Spark: :class:`tests.support.driver.Stream`, and the sink at its end."""
 
 import contextlib
+import json
+import uuid
 from collections.abc import Iterator
 
 import pyarrow as pa
 
+from sqlqueue_spark.marks import Batch, Mark
 from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.receive import Slice
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
+from sqlqueue_spark.stage import Run
 from tests.support.driver import Message, Stream, watched_connections
 from tests.support.engines import Engine, QueueTable
 from tests.support.sending import composed
@@ -26,6 +31,23 @@ class Forward(Stream):
         super().__init__(engine, queue, commit=True, stream=options.pop("stream", NAME), **options)
         self._to = to or ("billing",)
         self.outbox = "optimistic"
+        #: What batches send beside the queue's own rows: state that a watermark lets go, another source's rows.
+        self.others: dict[int, list[Message]] = {}
+        #: Has the sink other options than the source?
+        self.sink_says: dict[str, str] = {}
+        self._began()
+
+    def _began(self) -> None:
+        self._attempt = str(uuid.uuid4())
+        self._last: Run | None = None
+
+    def crash(self, *, noticed: bool = True) -> None:
+        super().crash(noticed=noticed)
+        self._began()
+
+    def stop(self) -> None:
+        super().stop()
+        self._began()
 
     @property
     def sink_options(self) -> SinkOptions:
@@ -35,8 +57,26 @@ class Forward(Stream):
                 "transactionMode": self.options.transaction_mode,
                 "stream": self.options.stream or "",
                 "outbox": self.outbox,
+                **self.sink_says,
             }
         )
+
+    def construct_without_rows(self, messages: list[Message]) -> None:
+        """Log the offset of a batch for which the queue has no rows, but which sends these messages.
+
+        Spark asks every source before, and runs such a batch for its watermark, or for the rows of another source.
+        """
+        start = self.end(self.done)
+        assert self.receiver.latest(start, self.options.max_messages_per_trigger) == start
+        self.others[self.done] = messages
+        self.offsets.append(json.dumps(start))
+
+    def read(self, slices: list[Slice]) -> list[Message]:
+        return super().read(slices) + self.others.get(self.done, [])
+
+    def plan(self) -> list[Slice]:
+        """Spark does not plan a source without rows."""
+        return [] if self.end(self.done) == self.end(self.done + 1) else super().plan()
 
     def write(self, messages: list[Message]) -> None:
         """As the sink does it for ``foreachBatch``, in two tasks."""
@@ -44,9 +84,8 @@ class Forward(Stream):
         given = self.sink_options
         found = Destinations(given)
         to = [self._to[message["RowVersion"] % len(self._to)] for message in messages]
-        run = prepare(given, found, dict.fromkeys(to))
-        if not messages:
-            return
+        batch = Batch(query=self.name, number=self.done, attempt=self._attempt)
+        run = self._last = prepare(given, found, dict.fromkeys(to), batch=batch, last=self._last)
         rows = pa.table(
             {
                 "Headers": [message["Headers"] for message in messages],
@@ -54,7 +93,7 @@ class Forward(Stream):
                 "Destination": to,
             }
         )
-        half = -(-len(messages) // 2)
+        half = max(1, -(-len(messages) // 2))
         tasks = rows.to_batches(max_chunksize=half)
         if given.transaction_mode == ATOMIC:
             seal(given, [stage(given, found, composed(given, task)) for task in tasks], run)
@@ -76,10 +115,23 @@ def forwarding(engine: Engine, queue: QueueTable, /, *to: str, **options: str) -
 
 
 def staged(engine: Engine) -> int:
-    """How many messages the stage has, and its mark counts too."""
+    """How many messages the stage keeps for a batch, and its mark counts too; what is left of other batches is void."""
+    mark = mark_of(engine)
+    if mark is None or mark.idle:
+        return 0
     count = {
         "postgresql": f"""SELECT coalesce(sum(CASE task WHEN '' THEN 1 ELSE cardinality(ids) END), 0) FROM "{STAGE}\"""",
         "sqlserver": f"SELECT count(*) FROM [{STAGE}]",
     }
     (number,) = engine.fetch(count[engine.name])[0]
     return int(str(number))
+
+
+def mark_of(engine: Engine) -> Mark | None:
+    """The stage's mark."""
+    ask = {
+        "postgresql": f"""SELECT mark FROM "{STAGE}" WHERE task = ''""",
+        "sqlserver": f"SELECT Headers FROM [{STAGE}] WHERE Task = ''",
+    }
+    rows = engine.fetch(ask[engine.name])
+    return Mark.from_json(str(rows[0][0])) if rows else None

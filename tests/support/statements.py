@@ -16,6 +16,7 @@ from sqlqueue_spark.connections import Connection, open_reader
 from sqlqueue_spark.dialects import SQLSERVER
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inserting import Column, Inserter
+from sqlqueue_spark.marks import NO_BATCH, Batch, Mark
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.outbox import OutboxTable
 from sqlqueue_spark.outgoing import Outgoing, outgoing_rows
@@ -24,7 +25,7 @@ from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.rights import Rights
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.sending import Sender
-from sqlqueue_spark.stage import Mark, Stage
+from sqlqueue_spark.stage import Run, Stage
 from sqlqueue_spark.tables import Keeper, Numbers, Space
 from tests.support.recording import Answer
 
@@ -78,7 +79,7 @@ MESSAGE = Outgoing(
 )
 NOW = "2026-01-02T03:04:05"
 ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
-MARK = '{"claim":"c","run":"r","tasks":["t"],"destinations":["orders@[dbo]@[shop]"]}'
+MARK = '{"claim":"c","run":"r","sealed":true,"tasks":{"t":2},"destinations":["orders@[dbo]@[shop]"]}'
 
 DATABASE = Answer("SELECT DB_NAME()", "wb", [["shop", 0]])
 CLOCK = Answer("SELECT SYSUTCDATETIME()", "t", [[NOW]])
@@ -156,6 +157,11 @@ def isolated(level: str) -> Action:
             return sender._connected(connection.target) is connection
 
     return action
+
+
+def _hasty(connection: Connection) -> None:
+    with connection.hasty(100):
+        pass
 
 
 _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
@@ -311,12 +317,35 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "stage_create": (lambda c: stage(c).create(), [], None),
     "stage_storage": (lambda c: stage(c).create(), [], None),
     "stage_index": (lambda c: stage(c).create(), [], None),
-    "stage_clear": (lambda c: len(stage(c).open("claim")), [], 36),
-    "stage_open": (lambda c: len(stage(c).open("claim")), [], 36),
+    "stage_clear": (lambda c: stage(c).clear(), [MARKED], None),
+    "stage_open": (
+        lambda c: len(stage(c).open("claim")),
+        [Answer("SELECT MAX(RowVersion)", "i", [[8]]), Answer("UPDATE", changed=0)],
+        36,
+    ),
+    "stage_last": (
+        lambda c: len(stage(c).open("claim")),
+        [Answer("SELECT MAX(RowVersion)", "i", [[None]]), Answer("UPDATE", changed=1)],
+        36,
+    ),
+    "stage_hold": (lambda c: stage(c).hold(), [DATABASE, IDENTITY, TABLE_COLUMNS], None),
+    "stage_held": (
+        lambda c: stage(c).enter(Batch(query="q", number=7), None),
+        [MARKED, DATABASE, IDENTITY, TABLE_COLUMNS, Answer("APPLOCK_TEST", "i", [[None]])],
+        Run(name="r", batch=Batch(query="q", number=7), source_seen=True),
+    ),
+    "stage_try": (
+        lambda c: stage(c).rehearse({"t": 2}, "orders@[dbo]@[shop]", whole=False),
+        [DATABASE, IDENTITY, TABLE_COLUMNS, Answer("INSERT INTO", changed=1)],
+        None,
+    ),
+    "lock_timeout": (_hasty, [], None),
     "stage_mark": (
         lambda c: stage(c).mark(),
         [MARKED],
-        Mark(claim="c", run="r", tasks=("t",), destinations=("orders@[dbo]@[shop]",)),
+        Mark(
+            claim="c", run="r", batch=NO_BATCH, sealed=True, tasks={"t": 2}, destinations=("orders@[dbo]@[shop]",)
+        ),
     ),
     "stage_insert": (
         lambda c: stage(c).add("task", {"orders@[dbo]@[shop]": outgoing_rows([MESSAGE])}),
@@ -324,7 +353,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         None,
     ),
     "stage_seal": (
-        lambda c: stage(c).seal(["u"], ["orders@[dbo]@[shop]"], run="r"),
+        lambda c: stage(c).seal({"u": 1}, ["orders@[dbo]@[shop]"], run="r"),
         [MARKED, Answer("UPDATE", changed=1)],
         None,
     ),
@@ -332,7 +361,8 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         name: (
             lambda c: stage(c).move("c"),
             [
-                *(MARKED, DATABASE, IDENTITY, TABLE_COLUMNS, Answer("INSERT INTO", changed=2)),
+                *(MARKED, Answer("COUNT_BIG", "wi", [["t", 2]]), DATABASE, IDENTITY, TABLE_COLUMNS),
+                *(Answer("INSERT INTO", changed=2), Answer("UPDATE", changed=1)),
                 *(
                     Answer("SELECT MAX(RowVersion)", "i", [[8]]),
                     Answer("SELECT MAX(RowVersion)", "i", [[None]]),
@@ -340,7 +370,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
             ],
             2,
         )
-        for name in ("stage_next", "stage_move")
+        for name in ("stage_count", "stage_next", "stage_move")
     },
     "read": (
         read("read", 5, 9_000_000_000),

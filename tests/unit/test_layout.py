@@ -22,6 +22,7 @@ RANKS = {
             "messages",
             "offsets",
             "faults",
+            "marks",
             "embedded",
             "outgoing",
             "postgresql_programs",

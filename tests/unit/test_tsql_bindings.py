@@ -66,7 +66,7 @@ def recorded(library, tmp_path):
 def said(name):
     """The texts that a statement may be rendered to."""
     text = SQLSERVER.statement(name)
-    if name == "session":
+    if name in ("session", "lock_timeout"):
         text = SQLSERVER.with_numbers(text, [30_000])
     return re.compile(".+?".join(map(re.escape, re.split(r"\{\w+\}", text))), re.DOTALL)
 

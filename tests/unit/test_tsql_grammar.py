@@ -81,7 +81,7 @@ def complaint(text):
 
 
 def rendered(name, table=HOSTILE):
-    if name == "session":
+    if name in ("session", "lock_timeout"):
         return SQLSERVER.with_numbers(SQLSERVER.statement(name), [30_000])
     quote = SQLSERVER.quote
     return SQLSERVER.render(

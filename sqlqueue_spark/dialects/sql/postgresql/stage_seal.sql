@@ -1,3 +1,3 @@
--- stage_seal.sql · PostgreSQL · says in the mark which rows count
+-- stage_seal.sql · PostgreSQL · replaces the mark of a stage: whose it is, and which rows count
 -- in: the mark, as JSON     out: number of rows
 UPDATE {stage} SET mark = ? WHERE task = ''

@@ -1,4 +1,4 @@
--- stage_seal.sql · SQL Server · says in the mark which rows count
+-- stage_seal.sql · SQL Server · replaces the mark of a stage: whose it is, and which rows count
 -- in: the mark, as JSON     out: number of rows
 -- INDEX as in stage_mark.sql.
 UPDATE s

@@ -1,0 +1,3 @@
+-- lock_timeout.sql · PostgreSQL · how long a statement waits for a lock, until the transaction ends
+-- in: milliseconds
+SELECT set_config('lock_timeout', ?::text, true)

@@ -1,0 +1,1 @@
+SELECT max(seq) FROM "public"."billing.Outgoing"

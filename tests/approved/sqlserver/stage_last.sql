@@ -1,0 +1,1 @@
+SELECT MAX(RowVersion) FROM [dbo].[billing.Outgoing] WITH (READUNCOMMITTED)
