@@ -1,0 +1,152 @@
+"""Mode and stream change between two processes of a pipeline: each message still arrives once, or a restart is refused."""
+
+import dataclasses
+import itertools
+
+import pytest
+
+from sqlqueue_spark import faults, outboxes
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
+from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
+from tests.support.forwarding import NAME, forwarding, mark_of, staged
+from tests.support.messages import message_ids
+from tests.support.sending import ids_in
+
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
+
+@pytest.fixture
+def billing(engine):
+    """An empty queue called billing, and the outbox of those that send to it by themselves."""
+    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    return engine.create_queue("billing")
+
+
+def say(stream, mode, name=NAME):
+    """What the next process is told; each has other limits, as the same claim once more would hide what was not deleted."""
+    stream.options = dataclasses.replace(stream.options, transaction_mode=mode, stream=name)
+
+
+def die_at(stream, step):
+    with at_step(step, crash), pytest.raises(Crash):
+        stream.trigger()
+    stream.crash()
+
+
+def test_a_batch_begun_under_another_stream_is_refused_before_it_is_logged(engine, queue, billing):
+    queue.insert(20)
+    with forwarding(engine, queue) as stream:
+        die_at(stream, faults.STAGE_SEALED)
+        say(stream, ATOMIC, "Renamed")
+        with pytest.raises(ConfigurationError) as caught:
+            stream.trigger()
+        schema = engine.default_schema
+        assert str(caught.value) == (
+            f"The last batch of {queue.address}@[{_database(engine)}] was begun with the stage Forward.Outgoing@[{schema}] and has "
+            f"not ended, but the option stream means the stage Renamed.Outgoing@[{schema}]; start once with the stream of "
+            "before, then with the new one."
+        )
+        stream.crash()
+        assert (stream.done, queue.count(), billing.count()) == (0, 20, 0)
+        say(stream, ATOMIC)
+        assert stream.trigger()
+        stream.crash()
+        say(stream, ATOMIC, "Renamed")  # now that it is logged it goes out from where it was staged
+        queue.insert(5, start=20)
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(25)), 0, 0)
+
+
+def test_a_batch_begun_in_another_mode_is_refused_by_an_atomic_source_before_it_is_logged(
+    engine, queue, billing
+):
+    queue.insert(20)
+    with forwarding(engine, queue, transactionMode=RECEIVE_ONLY) as stream:
+        die_at(stream, BATCH_WRITTEN)
+        say(stream, ATOMIC)
+        with pytest.raises(ConfigurationError) as caught:
+            stream.trigger()
+        assert str(caught.value) == (
+            f"The last batch of {queue.address}@[{_database(engine)}] was begun with transactionMode receiveOnly and has not ended, "
+            "and its offset cannot remember a stage; start once with transactionMode receiveOnly, then with "
+            "sendsAtomicWithReceive."
+        )
+        stream.crash()
+        say(stream, RECEIVE_ONLY)
+        assert stream.trigger()
+        stream.crash()
+        say(stream, ATOMIC)
+        queue.insert(5, start=20)
+        stream.drain()
+    assert (sorted(ids_in(billing)), queue.count(), staged(engine)) == (message_ids(range(25)), 0, 0)
+
+
+def test_a_batch_that_a_sink_has_begun_to_send_by_itself_is_not_staged_again(engine, queue, billing):
+    queue.insert(20)
+    with forwarding(engine, queue) as stream:
+        die_at(stream, faults.STAGE_SEALED)
+        say(stream, RECEIVE_ONLY)
+        die_at(stream, BATCH_WRITTEN)
+        assert (mark_of(engine).mode, mark_of(engine).tasks) == (RECEIVE_ONLY, {})
+        say(stream, ATOMIC)
+        with pytest.raises(ConfigurationError) as caught:
+            stream.trigger()
+        assert str(caught.value) == (
+            f"The unfinished batch whose messages Forward.Outgoing@[{engine.default_schema}] was to hold was taken up with "
+            "transactionMode receiveOnly, so its sink may have sent some of it by itself; start once with transactionMode "
+            "receiveOnly."
+        )
+        stream.crash()
+        say(stream, RECEIVE_ONLY)
+        assert stream.trigger()
+        stream.crash()
+        say(stream, ATOMIC)  # which finds it logged, and nothing to send for it
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(20)), 0, 0)
+
+
+TOLD = [(ATOMIC, NAME), (ATOMIC, "Other"), (RECEIVE_ONLY, NAME)]
+
+
+@pytest.mark.parametrize(
+    "told", [*itertools.product(TOLD, repeat=3)], ids=lambda told: "-".join(f"{m[0]}{n[0]}" for m, n in told)
+)
+@pytest.mark.parametrize("step", [BATCH_WRITTEN, faults.COMMIT_LOGGED])
+def test_each_message_arrives_once_whichever_way_mode_and_stream_change_between_crashes(
+    postgresql, step, told
+):
+    """A process that is refused is started as the one before; the deaths are before and after a batch is logged."""
+    engine = postgresql
+    queue, billing = engine.create_queue(), engine.create_queue("billing")
+    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    queue.insert(30)
+    before = told[0]
+    with forwarding(engine, queue, maxMessagesPerTrigger="10") as stream:
+        for now in told:
+            say(stream, *now)
+            with at_step(step, crash):
+                try:
+                    while stream.trigger():
+                        pass
+                except Crash:
+                    before = now
+                except ConfigurationError:
+                    stream.crash()
+                    say(stream, *before)
+                    with pytest.raises(Crash):
+                        while stream.trigger():
+                            pass
+            stream.crash()
+        try:
+            stream.drain()
+        except ConfigurationError:
+            stream.crash()
+            say(stream, *before)
+            stream.drain()
+    assert (sorted(ids_in(billing)), queue.count()) == (message_ids(range(30)), 0)
+
+
+def _database(engine):
+    ask = {"postgresql": "SELECT current_database()", "sqlserver": "SELECT DB_NAME()"}[engine.name]
+    return engine.fetch(ask)[0][0]

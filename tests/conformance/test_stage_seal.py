@@ -1,0 +1,145 @@
+"""A batch goes out from its stage whole or not at all: what the database has forgotten of it is never taken for nothing."""
+
+import json
+import re
+
+import pytest
+
+from sqlqueue_spark import faults
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ATOMIC
+from tests.support.driver import at_step, crash
+from tests.support.forwarding import STAGE, forwarding, mark_of, staged
+from tests.support.messages import message_ids
+from tests.support.sending import ids_in
+
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
+
+@pytest.fixture
+def billing(engine):
+    """An empty queue called billing."""
+    return engine.create_queue("billing")
+
+
+def write_mark(engine, text):
+    statement = {
+        "postgresql": f"""UPDATE "{STAGE}" SET mark = '{text}' WHERE task = ''""",
+        "sqlserver": f"UPDATE [{STAGE}] SET Headers = N'{text}' WHERE Task = ''",
+    }
+    engine.execute(statement[engine.name])
+
+
+def forget_last_rows(engine):
+    """What the last task has staged is gone."""
+    statement = {
+        "postgresql": f"""DELETE FROM "{STAGE}" WHERE seq = (SELECT max(seq) FROM "{STAGE}" WHERE task <> '')""",
+        "sqlserver": f"DELETE s FROM [{STAGE}] AS s WHERE RowVersion = (SELECT MAX(RowVersion) FROM [{STAGE}] WHERE Task <> '')",
+    }
+    engine.execute(statement[engine.name])
+
+
+def refusal(engine, what):
+    return (
+        rf"^The stage Forward\.Outgoing@\[{engine.default_schema}\] {what}, so the 50 rows of the last batch of orders@\[.*\] "
+        r"stay in the queue: its database has lost what was committed, or the sink does not stage there\. Remove the newest "
+        r"file of the checkpoint's folder commits: the batch then runs again\.$"
+    )
+
+
+def refused_and_run_again(stream, queue, billing, said):
+    """The living process, and the next one, refuse; as the remedy says, the batch runs again."""
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=said):
+            stream.trigger()
+        stream.crash()
+        assert (queue.count(), billing.count()) == (50, 0)
+    stream.done -= 1
+    stream.drain()
+    assert (ids_in(billing), queue.count(), staged(stream.engine)) == (message_ids(range(50)), 0, 0)
+
+
+def test_a_batch_whose_seal_the_server_lost_is_not_settled_as_nothing_to_send(engine, queue, billing):
+    queue.insert(50)
+    opened = []
+    with forwarding(engine, queue) as stream:
+        with at_step(faults.ROWS_STAGED, lambda: opened.append(mark_of(engine))):
+            assert stream.trigger()
+        write_mark(engine, opened[0].to_json())
+        refused_and_run_again(
+            stream, queue, billing, refusal(engine, "was opened for the batch, but never sealed")
+        )
+
+
+def test_a_batch_of_which_the_server_lost_rows_is_not_settled_without_them(engine, queue, billing):
+    queue.insert(50)
+    with forwarding(engine, queue) as stream:
+        assert stream.trigger()
+        forget_last_rows(engine)
+        left = {"postgresql": 25, "sqlserver": 49}[engine.name]
+        refused_and_run_again(
+            stream,
+            queue,
+            billing,
+            refusal(engine, f"holds {left} of the 50 messages that the batch has staged"),
+        )
+
+
+def test_a_mark_of_the_version_that_did_not_count_is_settled(engine, queue, billing):
+    queue.insert(50)
+    with forwarding(engine, queue) as stream:
+        assert stream.trigger()
+        mark = mark_of(engine)
+        old = {"claim": mark.claim, "run": mark.run, "tasks": [*mark.tasks], "destinations": mark.destinations}
+        write_mark(engine, json.dumps(old))
+        stream.crash()
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(50)), 0, 0)
+
+
+def test_a_batch_whose_rows_others_took_before_its_replay_is_sealed_and_settled_empty(engine, queue, billing):
+    queue.insert(5)
+    with forwarding(engine, queue) as stream:
+        with at_step(faults.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
+            stream.trigger()
+        stream.crash()
+        while queue.take() is not None:
+            pass
+        assert stream.trigger()
+        assert (mark_of(engine).sealed, mark_of(engine).tasks) == (True, {})
+        queue.insert(5, start=5)
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(5, 10)), 0, 0)
+
+
+def test_a_lost_seal_of_a_batch_that_has_no_row_left_stops_nobody(engine, queue, billing, caplog):
+    """Whoever took its rows has processed them."""
+    queue.insert(5)
+    opened = []
+    with forwarding(engine, queue) as stream:
+        with at_step(faults.ROWS_STAGED, lambda: opened.append(mark_of(engine))):
+            assert stream.trigger()
+        write_mark(engine, opened[0].to_json())
+        stream.crash()
+        while queue.take() is not None:
+            pass
+        queue.insert(5, start=5)
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(5, 10)), 0, 0)
+    assert re.search(r"nothing_to_send queue=orders.* never sealed, and no row of the batch is left", caplog.text)
+
+
+def test_what_was_sent_is_logged_when_it_is_committed_and_not_before(engine, queue, billing, caplog):
+    caplog.set_level("INFO", logger="sqlqueue_spark")
+    queue.insert(5)
+    logged = []
+
+    def look():
+        logged.append(re.findall(r"sent queue=\S+ stage=\S+ sent=\d+", caplog.text))
+
+    with forwarding(engine, queue) as stream, at_step(faults.DELETED, look):
+        stream.drain()
+    assert logged == [[]]
+    (line,) = re.findall(r"sent queue=(\S+) stage=\S+ sent=(\d+)", caplog.text)
+    assert line[1] == "5"
+    assert stream.options.transaction_mode == ATOMIC
