@@ -128,8 +128,9 @@ class Stage:
         return Mark.from_json(rows[0][0]) if rows else None
 
     def begin(self) -> None:
-        """Show that the stage has been a source's, by a mark, where it has none."""
-        if self.mark() is None:
+        """Show that a source has taken the stage, and that no sink has told of a batch since."""
+        mark = self.mark()
+        if mark is None or (mark.idle and mark.batch != NO_BATCH):
             self._write(Mark())
 
     def open(self, claim: str, *, mode: str = "") -> str:
@@ -188,8 +189,12 @@ class Stage:
         same_run = last is not None and last.batch.attempt == batch.attempt
         seen = (same_run and last is not None and last.source_seen) or bool(self.holders())
         # A batch in which the source has no rows may be the first that Spark runs again after a restart, and then nobody
-        # has asked the source for anything yet. That it was atomic when this query had its last batch must do.
-        known = bool(batch.query) and mark.batch.query == batch.query and not same_run
+        # has asked the source for anything yet. That it was atomic when this query had its last batch must do, or that an
+        # atomic one was the last to take the stage. If it is not any more, what is staged here goes out with the next batch,
+        # and that one is refused.
+        known = not same_run and (
+            mark.batch == NO_BATCH or (bool(batch.query) and mark.batch.query == batch.query)
+        )
         if mark.mode or not (seen or (known and not mark.claim)):
             raise ConfigurationError(
                 f"No atomic source that runs holds the stage {self._table}: {_NOBODY_SENDS}"

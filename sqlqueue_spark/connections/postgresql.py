@@ -241,7 +241,7 @@ def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iter
             kind = Kind.NOT_REACHED
         elif kind is Kind.LOGIN_REFUSED and target.by_token:
             kind = Kind.TOKEN_REFUSED
-        _failure(target, kind, str(error), doing).raise_from(error)
+        _failure(target, kind, _said(error), doing).raise_from(error)
 
 
 def _failure(target: Target, kind: Kind, text: str = "", doing: str = "") -> Failure:
@@ -255,6 +255,14 @@ def _failure(target: Target, kind: Kind, text: str = "", doing: str = "") -> Fai
         secrets=tuple(str(parts[k]) for k in ("password", "sslpassword") if parts.get(k)),
         doing=doing,
     )
+
+
+def _said(error: Exception) -> str:
+    """The server's words in one line; of a key that is there already also which, as SQL Server says it."""
+    text = str(error)
+    if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.message_detail:
+        return f"{text.splitlines()[0]}: {error.diag.message_detail}"
+    return text
 
 
 @functools.cache

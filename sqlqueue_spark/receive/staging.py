@@ -43,6 +43,7 @@ class Staging:
         self._own = stage_of(options)
         #: On its connection the stage is held.
         self._home: Queue | None = None
+        self._just_taken = False
         self._opened: Json | None = None
         #: Whether the stage has nothing but its mark, as far as anybody here knows.
         self._empty = False
@@ -123,7 +124,9 @@ class Staging:
             with self._transaction():
                 sent = stage.move_waiting()
                 given_up = stage.give_up() if sent is None else None
-                stage.begin()
+                if self._just_taken:
+                    stage.begin()
+                    self._just_taken = False
             self._say_sent(self._own, sent)
             if given_up is not None:
                 log.warning("stage_given_up stage=%s sealed=%s: a batch that was begun there does not belong to this "
@@ -149,7 +152,7 @@ class Staging:
         assert self._own is not None, "an atomic source has a stage"
         if self._home is None:
             self._home = self._taken(self._own)
-            self._empty = False
+            self._just_taken, self._empty = True, False
         try:
             yield Stage(self._home.connection, self._own)
         except BaseException:

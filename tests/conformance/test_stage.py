@@ -1,9 +1,9 @@
 """The stage of an atomic pipeline: what a batch sends goes out with its claim, all or nothing."""
 
-import contextlib
 import dataclasses
 import itertools
 import re
+import shlex
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -11,8 +11,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from sqlqueue_spark import faults, outboxes
-from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark import admin, faults, outboxes
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.marks import Mark
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions, SourceOptions
@@ -27,6 +26,7 @@ from tests.support.messages import message_id, message_ids
 from tests.support.postgresql import PostgresEngine
 from tests.support.proxy import proxied
 from tests.support.sending import batch, composed, ids_in, options, send
+from tests.support.stages import opened
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -42,17 +42,6 @@ def billing(engine):
 
 def stage_table(engine, stream):
     return table_of(options(engine, queue="billing", transactionMode=ATOMIC, stream=stream))
-
-
-@contextlib.contextmanager
-def opened(engine):
-    """A stage that was just created, and its connection."""
-    with connect(Target.of(ConnectionOptions.parse({"url": engine.url}))) as connection:
-        found = Stage(connection, stage_table(engine, NAME))
-        with connection.transaction():
-            if not found.exists():
-                found.create()
-        yield connection, found
 
 
 def numbered(engine, numbers, queue="billing"):
@@ -276,7 +265,11 @@ def test_a_sink_whose_source_is_not_atomic_is_told_so(engine, queue, created):
     assert str(caught.value) == UNOPENED.format(schema=engine.default_schema)
     if created:
         with pytest.raises(ConfigurationError) as caught:
-            seal(atomic, [stage(atomic, Destinations(atomic), composed(atomic, batch(range(3))))], Run(name="any"))
+            seal(
+                atomic,
+                [stage(atomic, Destinations(atomic), composed(atomic, batch(range(3))))],
+                Run(name="any"),
+            )
         assert str(caught.value) == UNOPENED.format(schema=engine.default_schema)
     assert queue.count() == 0
 
@@ -310,6 +303,47 @@ def test_the_longest_and_oddest_name_of_a_stream_works(engine, queue, billing):
     with forwarding(engine, queue, stream="my]odd\"'; stream" + "x" * 24) as stream:
         stream.drain()
     assert ids_in(billing) == message_ids(range(3))
+
+
+@pytest.mark.parametrize("name", ["my@pipe", "{", '{"table": "x", "schema": "public"}'])
+def test_a_stream_may_have_any_name_that_a_table_can_have(engine, queue, billing, name):
+    queue.insert(10)
+    with forwarding(engine, queue, stream=name, maxMessagesPerTrigger="5") as stream:
+        assert stream.trigger()
+        stream.crash()
+        stream.drain()
+    assert (ids_in(billing), queue.count()) == (message_ids(range(10)), 0)
+
+
+@pytest.mark.parametrize("name", ["bill@ing", 'bill"@ing', "it's@here"])
+def test_a_queue_with_an_at_sign_sends_and_is_sent_to_by_its_quoted_name(postgresql, name):
+    """The transport's own form, which is the only one that such a name has."""
+    address = '"public"."{}"'.format(name.replace('"', '""'))
+    source, destination = postgresql.create_queue(f"{name} from"), postgresql.create_queue(name)
+    source.insert(10)
+    with forwarding(postgresql, source, address, queue=f'{address[:-1]} from"') as stream:
+        assert stream.trigger()
+        stream.crash()
+        stream.drain()
+    assert (ids_in(destination), source.count(), staged(postgresql)) == (message_ids(range(10)), 0, 0)
+
+
+def test_a_missing_table_is_named_so_that_a_shell_and_the_program_take_it(postgresql):
+    """What is pasted after the sentence says it creates the table that was meant."""
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("it's@here")
+    queue.insert(10)
+    with forwarding(postgresql, queue, '"public"."it\'s@here"') as stream:
+        assert stream.trigger()
+        tampering.drop(billing)
+        with pytest.raises(QueueError) as caught:
+            stream.trigger()
+        stream.crash()
+        (command,) = re.findall(r"create it again with: (.*), and start the stream", str(caught.value))
+        program, verb, address = shlex.split(command)
+        assert (program, verb, address) == ("sqlqueue", "create", '"public"."it\'s@here"')
+        admin.create(ConnectionOptions.parse({"url": postgresql.url}), [address])
+        stream.drain()
+    assert (ids_in(billing), queue.count()) == (message_ids(range(10)), 0)
 
 
 # -- with its claim -------------------------------------------------------------------------------

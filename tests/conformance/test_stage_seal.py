@@ -90,7 +90,12 @@ def test_a_mark_of_the_version_that_did_not_count_is_settled(engine, queue, bill
     with forwarding(engine, queue) as stream:
         assert stream.trigger()
         mark = mark_of(engine)
-        old = {"claim": mark.claim, "run": mark.run, "tasks": [*mark.tasks], "destinations": mark.destinations}
+        old = {
+            "claim": mark.claim,
+            "run": mark.run,
+            "tasks": [*mark.tasks],
+            "destinations": mark.destinations,
+        }
         write_mark(engine, json.dumps(old))
         stream.crash()
         stream.drain()
@@ -126,7 +131,9 @@ def test_a_lost_seal_of_a_batch_that_has_no_row_left_stops_nobody(engine, queue,
         queue.insert(5, start=5)
         stream.drain()
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(5, 10)), 0, 0)
-    assert re.search(r"nothing_to_send queue=orders.* never sealed, and no row of the batch is left", caplog.text)
+    assert re.search(
+        r"nothing_to_send queue=orders.* never sealed, and no row of the batch is left", caplog.text
+    )
 
 
 def test_what_was_sent_is_logged_when_it_is_committed_and_not_before(engine, queue, billing, caplog):

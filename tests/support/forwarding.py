@@ -27,7 +27,7 @@ class Forward(Stream):
     The mode is that of ``options``, which may be changed between two processes; sink and source have the same.
     """
 
-    def __init__(self, engine: Engine, queue: QueueTable, *to: str, **options: str) -> None:
+    def __init__(self, engine: Engine, queue: QueueTable, /, *to: str, **options: str) -> None:
         super().__init__(engine, queue, commit=True, stream=options.pop("stream", NAME), **options)
         self._to = to or ("billing",)
         self.outbox = "optimistic"

@@ -344,7 +344,12 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         lambda c: stage(c).mark(),
         [MARKED],
         Mark(
-            claim="c", run="r", batch=NO_BATCH, sealed=True, tasks={"t": 2}, destinations=("orders@[dbo]@[shop]",)
+            claim="c",
+            run="r",
+            batch=NO_BATCH,
+            sealed=True,
+            tasks={"t": 2},
+            destinations=("orders@[dbo]@[shop]",),
         ),
     ),
     "stage_insert": (

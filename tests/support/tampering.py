@@ -44,6 +44,12 @@ def drop(queue: QueueTable) -> None:
     queue.execute("DROP TABLE {table}")
 
 
+def keep_ids_unique(engine: Engine, queue: QueueTable) -> None:
+    """Let no two rows have one id, as the tables of some versions do anyway."""
+    if engine.name == "sqlserver":
+        queue.execute("CREATE UNIQUE NONCLUSTERED INDEX Index_Id ON {table} (Id)")
+
+
 def put_other_messages(engine: Engine, queue: QueueTable, first: int, last: int) -> None:
     """Let other messages stand under these numbers, as in a table that was restored and went on differently."""
     queue.execute(_said(engine, "other ids") % (first, last))

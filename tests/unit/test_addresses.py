@@ -1,8 +1,11 @@
 """Addresses: read as the transports write them, written canonically, resolved to one table."""
 
+import shlex
+from dataclasses import replace
+
 import pytest
 
-from sqlqueue_spark.addresses import Address, Naming, Table
+from sqlqueue_spark.addresses import Address, Naming, Table, for_shell
 from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
 
@@ -153,3 +156,37 @@ def test_a_catalog_comes_along():
 )
 def test_names_reach_sql_only_quoted(table, tsql, plpgsql):
     assert (SQLSERVER.table(table), POSTGRESQL.table(table)) == (tsql, plpgsql)
+
+
+TABLES = [
+    Table(table="orders", schema="dbo"),
+    Table(table="bill@ing", schema="dbo"),
+    Table(table="bill@ing", schema="d@o", catalog="sh]op"),
+    Table(table="{", schema="public"),
+    Table(table='{"table": "x"}', schema="public"),
+    Table(table="orders", schema=""),
+    Table(table="orders", schema="dbo", catalog="shop"),
+    Table(table="or\"d'ers", schema='a"b'),
+]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_s_text_is_read_as_the_same_table(table):
+    assert Table.from_text(table.to_text()) == table
+
+
+def test_a_table_s_text_is_its_address_where_that_will_do():
+    assert Table(table="orders", schema="dbo", catalog="shop").to_text() == "orders@[dbo]@[shop]"
+    assert Table.from_text("orders@[dbo]") == Table(table="orders", schema="dbo")
+
+
+@pytest.mark.parametrize("table", [each for each in TABLES if each.schema])
+def test_what_people_write_for_a_table_is_read_as_that_table(table):
+    naming = Naming(default_schema="public", quoted_addresses=True)
+    assert replace(naming.table(table.to_address(quoted=True)), catalog=None) == replace(table, catalog=None)
+
+
+@pytest.mark.parametrize("text", ["plain", "it's", '"s"."t"', "a b", "$HOME", "`x`", "back\\slash"])
+def test_an_address_for_a_shell_is_one_word_that_is_always_quoted(text):
+    assert shlex.split(for_shell(text)) == [text]
+    assert for_shell(text).startswith("'")

@@ -1,0 +1,134 @@
+"""What a destination refuses is found before the batch is logged, and named; what it refuses later is named too."""
+
+import re
+from uuid import UUID
+
+import pytest
+
+from sqlqueue_spark import faults
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.options import ATOMIC
+from sqlqueue_spark.send import Destinations, seal, stage
+from sqlqueue_spark.stage import Run
+from tests.support import tampering
+from tests.support.driver import at_step
+from tests.support.forwarding import NAME, forwarding, staged
+from tests.support.messages import message_ids
+from tests.support.sending import batch, composed, ids_in, options
+from tests.support.stages import opened
+
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
+COLUMN = {
+    "postgresql": "ALTER TABLE {table} ADD extra int {null}",
+    "sqlserver": "ALTER TABLE {table} ADD Extra int {null}",
+}
+UNDO = {"postgresql": "ALTER TABLE {table} DROP extra", "sqlserver": "ALTER TABLE {table} DROP COLUMN Extra"}
+ID = "0000000a-0000-4000-8000-00000000000b"
+
+
+@pytest.fixture
+def billing(engine):
+    """An empty queue called billing."""
+    return engine.create_queue("billing")
+
+
+def demand_a_column(engine, queue):
+    """Rows must have a value that no sender writes."""
+    queue.execute(COLUMN[engine.name].replace("{null}", "NOT NULL"))
+
+
+def test_what_a_destination_refuses_of_every_message_is_found_before_the_batch_is_logged(
+    engine, queue, billing
+):
+    queue.insert(10)
+    with forwarding(engine, queue) as stream:
+        demand_a_column(engine, billing)
+        said = (
+            rf"^The destination {re.escape(billing.address)}@\[\w+\] refuses a message that this batch sends: .*[Ee]xtra.* Nothing of "
+            r"the batch was sent, and its rows stay in the queue. Mend the table or the rights to it, or send elsewhere; the "
+            r"batch then runs again.$"
+        )
+        with pytest.raises(QueueError, match=said):
+            stream.trigger()
+        assert stream.done == 0
+        stream.crash()
+        billing.execute(UNDO[engine.name])
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10)), 0, 0)
+
+
+def test_what_a_destination_refuses_when_settling_is_named_and_can_be_mended(engine, queue, billing):
+    queue.insert(10)
+    with forwarding(engine, queue) as stream:
+        assert stream.trigger()
+        demand_a_column(engine, billing)
+        said = (
+            rf"^The destination {re.escape(billing.address)}@\[\w+\] refuses a message of a batch that is done: .*[Ee]xtra.* Its "
+            rf"messages wait on the stage {STAGE_NAME}@\[\w+\], and its rows in the queue. Mend the table or the rights to it, "
+            r"and start the stream.$"
+        )
+        with pytest.raises(QueueError, match=said):
+            stream.trigger()
+        stream.crash()
+        billing.execute(UNDO[engine.name])
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10)), 0, 0)
+
+
+STAGE_NAME = r"Forward\.Outgoing"
+
+
+def test_a_destination_that_is_dropped_while_it_is_staged_for_is_found_before_the_batch_is_logged(
+    engine, queue, billing
+):
+    queue.insert(10)
+    with forwarding(engine, queue) as stream:
+        with (
+            at_step(faults.ROWS_STAGED, lambda: tampering.drop(billing)),
+            pytest.raises(QueueError, match=r"^The destination billing@.* is not there any more"),
+        ):
+            stream.trigger()
+        assert stream.done == 0
+        stream.crash()
+        engine.create_queue("billing")
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10)), 0, 0)
+
+
+@pytest.mark.needs("enforces_keys")
+def test_an_id_that_a_destination_has_already_is_found_before_the_batch_is_logged(engine, queue, billing):
+    """Any of the batch's rows may have it, not only the first one."""
+    tampering.keep_ids_unique(engine, billing)
+    billing.insert_row(id=UUID(ID), headers="{}", body=b"")
+    atomic = options(engine, queue="billing", transactionMode=ATOMIC, stream=NAME)
+    ids = [f"0000000a-0000-4000-8000-{number:012x}" for number in range(5, 15)]
+    with opened(engine) as (connection, found):
+        with connection.transaction():
+            run = found.open("claim")
+        done = [stage(atomic, Destinations(atomic), composed(atomic, batch(range(10), Id=ids)))]
+        with pytest.raises(QueueError) as caught:
+            seal(atomic, done, Run(name=run), own_ids=True)
+        text = str(caught.value)
+        assert text.startswith(f"The destination {billing.address}@[")
+        assert ID in text.lower()
+        assert text.endswith(
+            "Nothing of the batch was sent, and its rows stay in the queue. A row with that Id is there already: leave the column Id "
+            "out of the frame, and each message gets a new one; the batch then runs again."
+        )
+        with connection.transaction():
+            assert not found.mark().sealed
+    assert billing.count() == 1
+
+
+def test_a_destination_that_somebody_has_locked_refuses_nothing(postgresql):
+    """Which messages it takes shows when it is free; a batch does not wait for that."""
+    queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
+    queue.insert(10)
+    with forwarding(postgresql, queue) as stream:
+        assert stream.construct()
+        with billing.session() as other:
+            other.connection.execute("LOCK TABLE billing IN SHARE MODE")  # as an index is built
+            stream.run()
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(postgresql)) == (message_ids(range(10)), 0, 0)

@@ -1,0 +1,225 @@
+"""Batches for which the queue has no rows, but which send: a watermark lets go of state, another source has rows.
+
+Spark asks the source before such a batch, but never plans it, and after a restart runs it again without a word to the source.
+"""
+
+import dataclasses
+import json
+
+import pytest
+
+from sqlqueue_spark import faults, outboxes
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
+from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
+from tests.support.forwarding import NAME, forwarding, mark_of, staged
+from tests.support.messages import message_id, message_ids
+from tests.support.sending import ids_in
+
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
+
+@pytest.fixture
+def billing(engine):
+    """An empty queue called billing."""
+    return engine.create_queue("billing")
+
+
+def others(*numbers):
+    """Messages that do not come from the queue."""
+    return [
+        {"Headers": json.dumps({"NServiceBus.MessageId": message_id(n)}), "Body": b"x", "RowVersion": n}
+        for n in numbers
+    ]
+
+
+def run_without_rows(stream, *numbers):
+    stream.construct_without_rows(others(*numbers))
+    stream.run()
+
+
+def test_a_batch_without_rows_and_without_messages_does_nothing(engine, queue, billing):
+    with forwarding(engine, queue) as stream:
+        run_without_rows(stream)  # before there was anything at all
+        queue.insert(5)
+        stream.drain()
+        before = mark_of(engine)
+        run_without_rows(stream)
+        assert mark_of(engine) == before
+        queue.insert(5, start=5)
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10)), 0, 0)
+
+
+def test_what_batches_without_rows_send_goes_out_when_the_source_is_next_asked(engine, queue, billing):
+    with forwarding(engine, queue) as stream:
+        run_without_rows(stream, 100, 101)
+        assert (billing.count(), staged(engine)) == (0, 3)
+        run_without_rows(stream, 102)
+        assert (ids_in(billing), staged(engine)) == (message_ids([100, 101]), 2)
+        queue.insert(5)
+        assert stream.trigger()
+        assert ids_in(billing) == message_ids([100, 101, 102])
+        stream.drain()
+    assert (ids_in(billing), queue.count()) == (message_ids([100, 101, 102, *range(5)]), 0)
+    assert staged(engine) == 0
+
+
+def test_what_a_batch_without_rows_has_sealed_waits_for_the_next_start(engine, queue, billing):
+    """A program that stops its query asks the source for nothing more."""
+    with forwarding(engine, queue) as stream:
+        run_without_rows(stream, 100, 101)
+        stream.stop()
+        assert (billing.count(), staged(engine)) == (0, 3)
+        stream.drain()
+    assert (ids_in(billing), staged(engine)) == (message_ids([100, 101]), 0)
+
+
+@pytest.mark.parametrize("step", [faults.ROWS_STAGED, faults.STAGE_SEALED, BATCH_WRITTEN])
+@pytest.mark.parametrize("begun", [True, False], ids=["after a batch with rows", "as the first batch"])
+def test_a_batch_without_rows_that_died_is_staged_anew_and_sent_once(engine, queue, billing, step, begun):
+    with forwarding(engine, queue) as stream:
+        if begun:
+            queue.insert(5)
+            stream.drain()
+        else:
+            assert not stream.trigger()
+            run_without_rows(stream, 50)
+        for _ in range(2):
+            if stream.done == len(stream.offsets):
+                stream.construct_without_rows(others(100, 101))
+            with at_step(step, crash), pytest.raises(Crash):
+                stream.run()
+            stream.crash()
+        stream.run()
+        queue.insert(5, start=10)
+        stream.drain()
+    early = range(5) if begun else [50]
+    assert ids_in(billing) == message_ids([*early, 100, 101, *range(10, 15)])
+    assert (queue.count(), staged(engine)) == (0, 0)
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["another query's stage", "a new stage"])
+def test_a_first_batch_without_rows_that_died_before_the_sink_saw_it_runs_again(engine, queue, billing, used):
+    """Nobody asks the source before Spark runs it again."""
+    if used:
+        with forwarding(engine, queue) as before:
+            run_without_rows(before, 50)
+            before.drain()
+    with forwarding(engine, queue) as stream:
+        stream.construct_without_rows(others(100, 101))
+        stream.crash()
+        stream.run()
+        stream.drain()
+    assert ids_in(billing) == message_ids([50, 100, 101] if used else [100, 101])
+    assert staged(engine) == 0
+
+
+def test_a_source_that_is_not_atomic_any_more_holds_nothing_back_that_was_staged_when_that_was_not_known(
+    engine, queue, billing
+):
+    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    with forwarding(engine, queue) as stream:
+        run_without_rows(stream, 50)
+        stream.construct_without_rows(others(100))
+        stream.stop()
+        stream.options = dataclasses.replace(stream.options, transaction_mode=RECEIVE_ONLY)
+        stream.sink_says = {"transactionMode": ATOMIC}
+        stream.run()
+        queue.insert(5)
+        with pytest.raises(ConfigurationError, match=r"^No atomic source that runs holds the stage "):
+            stream.trigger()
+        assert (ids_in(billing), queue.count()) == (message_ids([50, 100]), 5)
+
+
+def test_two_sinks_of_a_batch_without_rows_both_count(engine, queue, billing):
+    with forwarding(engine, queue) as stream:
+        stream.construct_without_rows(others(100))
+        stream.write(others(100))
+        stream.sink.clear()
+        stream.write(others(101))
+        stream.done += 1
+        stream.drain()
+    assert ids_in(billing) == message_ids([100, 101])
+
+
+def test_a_stream_that_goes_on_in_another_mode_sends_what_a_batch_without_rows_has_left(
+    engine, queue, billing
+):
+    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    with forwarding(engine, queue) as stream:
+        run_without_rows(stream, 100, 101)
+        stream.stop()
+        stream.options = dataclasses.replace(stream.options, transaction_mode=RECEIVE_ONLY)
+        queue.insert(5)
+        stream.drain()
+    assert (sorted(ids_in(billing)), queue.count(), staged(engine)) == (
+        message_ids([*range(5), 100, 101]),
+        0,
+        0,
+    )
+
+
+def test_a_batch_without_rows_that_another_mode_runs_again_is_sent_once(engine, queue, billing):
+    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    with forwarding(engine, queue) as stream:
+        stream.construct_without_rows(others(100, 101))
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            stream.run()
+        stream.crash()
+        assert staged(engine) == 3
+        stream.options = dataclasses.replace(stream.options, transaction_mode=RECEIVE_ONLY)
+        stream.run()
+        queue.insert(5)
+        stream.drain()
+        stream.stop()
+        stream.options = dataclasses.replace(stream.options, transaction_mode=ATOMIC)
+        stream.drain()
+    assert (sorted(ids_in(billing)), queue.count(), staged(engine)) == (
+        message_ids([*range(5), 100, 101]),
+        0,
+        0,
+    )
+
+
+def test_a_batch_without_rows_that_runs_again_under_another_stream_is_sent_once(engine, queue, billing):
+    queue.insert(5)
+    with forwarding(engine, queue) as stream:
+        stream.drain()
+        stream.construct_without_rows(others(100, 101))
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            stream.run()
+        stream.crash()
+        stream.options = dataclasses.replace(stream.options, stream="Renamed")
+        # Nobody knows the new stage yet; its source is asked for the first time by a batch of its own.
+        with pytest.raises(
+            ConfigurationError, match=r"^The stage Renamed\.Outgoing@\[\w+\] belongs to no batch: "
+        ):
+            stream.run()
+        stream.crash()
+        stream.options = dataclasses.replace(stream.options, stream=NAME)
+        stream.run()
+        stream.stop()
+        stream.options = dataclasses.replace(stream.options, stream="Renamed")
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids([*range(5), 100, 101]), 0, 0)
+
+
+def test_an_atomic_sink_behind_a_source_that_is_not_is_refused_whatever_an_earlier_run_has_left(
+    engine, queue, billing
+):
+    """The mark of a batch that never ended is on the stage; nobody would send what is put under it."""
+    queue.insert(5)
+    with forwarding(engine, queue) as abandoned:
+        with at_step(faults.STAGE_SEALED, crash), pytest.raises(Crash):
+            abandoned.trigger()
+        abandoned.crash()
+    with forwarding(engine, queue, transactionMode=RECEIVE_ONLY) as stream:
+        stream.sink_says = {"transactionMode": ATOMIC}
+        with pytest.raises(ConfigurationError) as caught:
+            stream.trigger()
+        assert str(caught.value) == (
+            f"No atomic source that runs holds the stage Forward.Outgoing@[{engine.default_schema}]: nobody would send what is "
+            "put there; give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive."
+        )
+    assert (queue.count(), billing.count()) == (5, 0)

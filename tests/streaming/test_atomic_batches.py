@@ -1,0 +1,181 @@
+"""Batches that Spark runs without rows of an atomic source: for a watermark, and for another source's rows."""
+
+import json
+
+import pytest
+from pyspark.sql import functions as F
+
+from sqlqueue_spark import SqlQueueSink
+from sqlqueue_spark.errors import ConfigurationError
+from tests.support.messages import message_ids
+from tests.support.sending import ids_in
+from tests.support.streams import drain, end, logged, running, start, stream, to_each
+from tests.support.waiting import eventually
+
+ATOMIC = {"transactionMode": "sendsAtomicWithReceive", "stream": "Atomic"}
+
+
+@pytest.fixture
+def billing(postgresql):
+    return postgresql.create_queue("billing")
+
+
+def on_stage(postgresql):
+    """How many chunks are on the stage, the mark left aside."""
+    return postgresql.fetch("""SELECT count(*) FROM "Atomic.Outgoing" WHERE task <> ''""")[0][0]
+
+
+def sink(postgresql, **more):
+    return SqlQueueSink(**{"url": postgresql.url, "queue": "billing", **ATOMIC, **more})
+
+
+def deduplicated(spark, postgresql, queue):
+    rows = stream(spark, postgresql, queue, **ATOMIC, maxMessagesPerTrigger="4")
+    at = F.timestamp_seconds(F.col("RowVersion") * 100)
+    return (
+        rows.withColumn("at", at)
+        .withWatermark("at", "1 second")
+        .dropDuplicatesWithinWatermark(["Id"])
+        .select("Headers", "Body")
+    )
+
+
+def counted(spark, postgresql, queue):
+    """A message for each window of 200 s, which goes out when the watermark has passed it: in a batch without rows."""
+    rows = stream(spark, postgresql, queue, **ATOMIC)
+    at = F.timestamp_seconds(F.col("RowVersion") * 100)
+    window = F.window("at", "200 seconds")
+    per_window = rows.withColumn("at", at).withWatermark("at", "0 seconds").groupBy(window).count()
+    return per_window.select(F.lit("{}").alias("Headers"), F.col("count").cast("string").alias("Body"))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_messages_are_deduplicated_within_a_watermark(spark, postgresql, billing, tmp_path, times):
+    """Each time the watermark moves Spark runs a batch without rows, which has nothing to send."""
+    queue = postgresql.create_queue()
+    for number in range(times):
+        queue.insert(10, start=10 * number)
+        drain(to_each(deduplicated(spark, postgresql, queue), tmp_path, sink(postgresql)))
+    assert (ids_in(billing), queue.count()) == (message_ids(range(10 * times)), 0)
+    assert len(logged(tmp_path, "commits")) > 3 * times, "no batch was without rows"
+
+
+def bodies(queue):
+    return [row.body for row in queue.rows()]
+
+
+def test_what_a_watermark_lets_go_is_sent_once_though_the_queue_has_no_rows(
+    spark, postgresql, billing, tmp_path
+):
+    queue = postgresql.create_queue()
+    queue.insert(10)  # at 100 s to 1000 s: all windows but the last are over
+    drain(to_each(counted(spark, postgresql, queue), tmp_path, sink(postgresql)))
+    assert (bodies(billing), queue.count(), on_stage(postgresql)) == ([b"1", b"2", b"2", b"2", b"2"], 0, 0)
+
+
+def test_what_a_watermark_lets_go_arrives_though_the_query_is_stopped_in_between(
+    spark, postgresql, billing, tmp_path
+):
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    send = sink(postgresql)
+
+    def stop_after_it(frame, number):
+        send(frame, number)
+        if number == 1:
+            raise_after.append(number)
+
+    raise_after = []
+    query = start(
+        to_each(counted(spark, postgresql, queue), tmp_path, stop_after_it).trigger(processingTime="1 hour")
+    )
+    try:
+        eventually(lambda: raise_after or logged(tmp_path, "commits") == [0])
+    finally:
+        end(query)
+    drain(to_each(counted(spark, postgresql, queue), tmp_path, send))
+    assert (sorted(bodies(billing)), queue.count()) == ([b"1", b"2", b"2", b"2", b"2"], 0)
+
+
+class DiedError(Exception):
+    pass
+
+
+def test_a_batch_without_rows_that_failed_is_run_again_by_a_restart_and_sent_once(
+    spark, postgresql, billing, tmp_path
+):
+    queue = postgresql.create_queue()
+    queue.insert(10)
+    send = sink(postgresql)
+
+    def die_in_the_second(frame, number):
+        send(frame, number)
+        if number == 1:
+            raise DiedError
+
+    with pytest.raises(Exception, match="DiedError"):
+        drain(to_each(counted(spark, postgresql, queue), tmp_path, die_in_the_second))
+    assert (bodies(billing), queue.count(), logged(tmp_path, "commits")) == ([], 0, [0])
+    drain(to_each(counted(spark, postgresql, queue), tmp_path, sink(postgresql)))
+    assert (bodies(billing), on_stage(postgresql)) == ([b"1", b"2", b"2", b"2", b"2"], 0)
+
+
+def united(spark, postgresql, queue, folder):
+    folder.mkdir(exist_ok=True)
+    rows = stream(spark, postgresql, queue, **ATOMIC).select("Headers", "Body")
+    lines = spark.readStream.text(str(folder))
+    others = lines.select(F.lit("{}").alias("Headers"), F.col("value").cast("binary").alias("Body"))
+    return rows.unionByName(others)
+
+
+def test_another_source_s_rows_are_sent_while_the_queue_is_idle(spark, postgresql, billing, tmp_path):
+    queue = postgresql.create_queue()
+    lines = tmp_path / "lines"
+    frame = united(spark, postgresql, queue, lines)
+
+    def write(number):
+        (tmp_path / "part").write_text(f"line {number}\n")
+        (tmp_path / "part").rename(lines / f"{number}.txt")
+
+    write(0)
+    with running(to_each(frame, tmp_path, sink(postgresql))):
+        eventually(lambda: bodies(billing) == [b"line 0"])
+        write(1)
+        eventually(lambda: bodies(billing) == [b"line 0", b"line 1"])
+        queue.insert(2)
+        eventually(lambda: billing.count() == 4)
+    assert queue.count() == 0
+    write(2)
+    drain(to_each(united(spark, postgresql, queue, lines), tmp_path, sink(postgresql)))
+    assert sorted(json.dumps(each.decode(errors="replace"))[:7] for each in bodies(billing))[:3] == ['"line 0'] * 0 + [
+        '"line 0', '"line 1', '"line 2']  # fmt: skip
+    assert (billing.count(), on_stage(postgresql)) == (5, 0)
+
+
+def test_a_first_batch_of_another_source_that_failed_can_be_run_again(spark, postgresql, tmp_path):
+    """Spark runs it again without asking the queue's source; the destination was missing at first."""
+    queue = postgresql.create_queue()
+    lines = tmp_path / "lines"
+    lines.mkdir()
+    (lines / "0.txt").write_text("line 0\n")
+    with pytest.raises(Exception, match="There is no queue table billing"):
+        drain(to_each(united(spark, postgresql, queue, lines), tmp_path, sink(postgresql)))
+    billing = postgresql.create_queue("billing")
+    drain(to_each(united(spark, postgresql, queue, lines), tmp_path, sink(postgresql)))
+    assert bodies(billing) == [b"line 0"]
+
+
+def test_two_sources_of_one_stream_in_one_query_are_refused(spark, postgresql, billing, tmp_path):
+    queues = [postgresql.create_queue(name) for name in ("orders", "invoices")]
+    for each in queues:
+        each.insert(3)
+    first, second = (stream(spark, postgresql, each, **ATOMIC, lockTimeout="500ms") for each in queues)
+    frame = first.unionByName(second).select("Headers", "Body")
+    with pytest.raises(Exception, match="Two sources use the stage Atomic.Outgoing"):
+        drain(to_each(frame, tmp_path, sink(postgresql)))
+    assert ([each.count() for each in queues], billing.count(), logged(tmp_path, "offsets")) == (
+        [3, 3],
+        0,
+        [],
+    )
+    assert issubclass(ConfigurationError, Exception)

@@ -1,0 +1,23 @@
+"""A stage by itself, without a source."""
+
+import contextlib
+from collections.abc import Iterator
+
+from sqlqueue_spark.connections import Connection, Target, connect
+from sqlqueue_spark.options import ATOMIC, ConnectionOptions
+from sqlqueue_spark.stage import Stage, table_of
+from tests.support.engines import Engine
+from tests.support.forwarding import NAME
+from tests.support.sending import options
+
+
+@contextlib.contextmanager
+def opened(engine: Engine, stream: str = NAME) -> Iterator[tuple[Connection, Stage]]:
+    """A stage that was just created, and its connection."""
+    given = options(engine, queue="billing", transactionMode=ATOMIC, stream=stream)
+    with connect(Target.of(ConnectionOptions.parse({"url": engine.url}))) as connection:
+        found = Stage(connection, table_of(given))
+        with connection.transaction():
+            if not found.exists():
+                found.create()
+        yield connection, found
