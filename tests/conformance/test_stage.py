@@ -88,6 +88,7 @@ def test_two_sinks_of_one_batch_seal_what_is_theirs(engine, billing):
             found.add(task, rows)
             found.seal({task: 3}, [name], run=run)
         mark = found.mark()
+        assert mark is not None
         assert (mark.tasks, len(mark.destinations)) == ({"a": 3, "b": 3, "c": 3}, 2)
         assert found.move("claim") == 9
     assert ids_in(billing) == message_ids([0, 1, 2, 0, 1, 2])

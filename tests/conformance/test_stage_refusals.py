@@ -117,7 +117,9 @@ def test_an_id_that_a_destination_has_already_is_found_before_the_batch_is_logge
             "out of the frame, and each message gets a new one; the batch then runs again."
         )
         with connection.transaction():
-            assert not found.mark().sealed
+            mark = found.mark()
+            assert mark is not None
+            assert not mark.sealed
     assert billing.count() == 1
 
 

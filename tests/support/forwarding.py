@@ -116,8 +116,7 @@ def forwarding(engine: Engine, queue: QueueTable, /, *to: str, **options: str) -
 
 def staged(engine: Engine) -> int:
     """How many messages the stage keeps for a batch, and its mark counts too; what is left of other batches is void."""
-    mark = mark_of(engine)
-    if mark is None or mark.idle:
+    if mark_of(engine).idle:
         return 0
     count = {
         "postgresql": f"""SELECT coalesce(sum(CASE task WHEN '' THEN 1 ELSE cardinality(ids) END), 0) FROM "{STAGE}\"""",
@@ -127,11 +126,11 @@ def staged(engine: Engine) -> int:
     return int(str(number))
 
 
-def mark_of(engine: Engine) -> Mark | None:
-    """The stage's mark."""
+def mark_of(engine: Engine) -> Mark:
+    """The stage's mark; an idle one where it has none."""
     ask = {
         "postgresql": f"""SELECT mark FROM "{STAGE}" WHERE task = ''""",
         "sqlserver": f"SELECT Headers FROM [{STAGE}] WHERE Task = ''",
     }
     rows = engine.fetch(ask[engine.name])
-    return Mark.from_json(str(rows[0][0])) if rows else None
+    return Mark.from_json(str(rows[0][0])) if rows else Mark()
