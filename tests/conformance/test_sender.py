@@ -603,7 +603,7 @@ def test_a_deadlock_victim_in_mid_chunk_is_tried_again(postgresql, outbox):
     hold, want = (
         (
             'INSERT INTO "Sales_OutboxData" VALUES (%s, true, now(), %s, %s)',
-            [f"{message_id(2)}>4qblcojrflf4o", "x", "[]"],
+            [f"{message_id(2)}>4qblcojrfl", "x", "[]"],
         ),
         ("INSERT INTO orders (id, headers) VALUES (%s, '{}')", [ours]),
     )

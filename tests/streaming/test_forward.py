@@ -21,7 +21,7 @@ from tests.support.waiting import eventually
 SECRET = "hunter2"
 PROGRAM = module_of("forward")
 #: How the outbox marks what it sent to Billing.
-TO_BILLING = "ubjc5g0ce02es"
+TO_BILLING = "ubjc5g0ce0"
 MODES = {
     "pessimistic": {"outbox": "pessimistic"},
     "atomic": {"transactionMode": "sendsAtomicWithReceive"},

@@ -28,11 +28,11 @@ def table(catalog, foreign):
 def test_a_key_is_for_good():
     """Another one for the same message would send it again: whoever changes the form must know the former one too."""
     assert of(PLAIN, "Order 42", "a\0b") == [
-        f"{PLAIN}>4qblcojrflf4o",
+        f"{PLAIN}>4qblcojrfl",
         "Order42>b11d872a91e378ac11dd075af737a713",
         "ab>09decc07bb7b9b08de5be9bd052e2c97",
     ]
-    assert of(PLAIN, address="Billing@[public]") == [f"{PLAIN}>ubjc5g0ce02es"]
+    assert of(PLAIN, address="Billing@[public]") == [f"{PLAIN}>ubjc5g0ce0"]
 
 
 #: What some collation or other takes for the same: case, accents, width, composition, blanks, signs, and letters of the
@@ -46,24 +46,24 @@ def test_ids_that_a_collation_takes_for_the_same_stay_two():
     folded = {each.casefold() for each in found}
     assert len(folded) == len(ALIKE)
     digests = [each.rpartition(">")[2] for each in found]
-    assert {len(each) for each in digests} == {13, 32}
+    assert {len(each) for each in digests} == {10, 32}
     assert all(set(each) <= set("0123456789abcdefghijklmnopqrstuv") for each in digests)
 
 
-@pytest.mark.parametrize("length", [1, 36, 185, 186, 187, 200, 201, 10_000])
+@pytest.mark.parametrize("length", [1, 36, 188, 189, 190, 200, 201, 10_000])
 @pytest.mark.parametrize("letter", ["a", "Z", "\0", "é", "注", "\N{GRINNING FACE}"])
 def test_a_key_fits_whatever_the_id(letter, length):
     (key,) = of(letter * length)
-    assert 13 < len(key) <= 200
+    assert 10 < len(key) <= 200
     assert key.isascii()
     assert key.isprintable()
 
 
 def test_a_key_says_what_the_id_is_as_far_as_it_can():
-    assert [each.partition(">")[0] for each in of("a" * 187, "Größe 7", "f" * 186)] == [
+    assert [each.partition(">")[0] for each in of("a" * 190, "Größe 7", "f" * 189)] == [
         "a" * 167,
         "Gre7",
-        "f" * 186,
+        "f" * 189,
     ]
 
 
