@@ -112,7 +112,7 @@ class Held:
 
         def tell(error: SqlQueueError) -> None:
             nonlocal told
-            if not told and may_pass(error):
+            if not told and may_go_away(error):
                 log.warning(
                     "settling_waits queue=%s rows=%d: they stay locked meanwhile; %s",
                     queue,
@@ -123,7 +123,7 @@ class Held:
 
         seconds = connection.target.command_timeout.total_seconds()
         patience = Patience(f"settling a batch of {queue}", seconds=seconds)
-        patience.retried(attempt, may_pass, on_failure=tell, kind=SqlQueueError)
+        patience.retried(attempt, may_go_away, on_failure=tell, kind=SqlQueueError)
         try:
             connection.commit()
         except SqlQueueError as error:  # whatever it was, the transaction has ended
@@ -164,12 +164,12 @@ class Held:
         self.queue.connection.close()
 
 
-def may_pass(error: SqlQueueError) -> bool:
-    """Whether a transaction still stands in which a batch may be settled when what refused it is out of the way.
+def may_go_away(error: SqlQueueError) -> bool:
+    """Whether what keeps a batch from being settled may go away while the transaction stands.
 
-    Not where we refuse it ourselves: that is told by no database.
+    Not where we refuse the batch ourselves: then no driver's error is the cause.
     """
-    ours = isinstance(error, ConfigurationError) and error.__cause__ is None
+    ours = isinstance(error, ConfigurationError) and isinstance(error.__cause__, SqlQueueError | None)
     return not (ours or isinstance(error, (ConnectionLost, ClaimLost)))
 
 

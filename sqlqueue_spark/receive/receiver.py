@@ -26,7 +26,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.claiming import Claimed
 from sqlqueue_spark.receive.done_file import DoneFile
-from sqlqueue_spark.receive.held import Held, Json, Settling, hold, may_pass
+from sqlqueue_spark.receive.held import Held, Json, Settling, hold, may_go_away
 from sqlqueue_spark.receive.pool import Pool
 from sqlqueue_spark.receive.relocking import check_belongs, relock, say_not_taken_again
 from sqlqueue_spark.receive.seeking import Seeker
@@ -143,7 +143,8 @@ class Receiver:
                 self._release()
         if start != self._settled:
             self._recover(start)
-        self._staging.tidy(start)
+        if self._seeker.due:  # an idle stream looks at its stage as often as at its queue
+            self._staging.tidy(start)
 
     def _settle(self) -> None:
         """Settle what is held, whose batch is logged; where its transaction is gone, what is left of it."""
@@ -162,7 +163,7 @@ class Receiver:
             raise
         except SqlQueueError as error:
             held.release()
-            if may_pass(error):
+            if may_go_away(error):
                 raise self._gave_up(held, error) from error
             raise
         self._pool.give_back(held.queue)

@@ -60,6 +60,11 @@ class Seeker(Generic[F]):
         """Sleep while it is not yet time to look again, but never for long."""
         self._pace.wait()
 
+    @property
+    def due(self) -> bool:
+        """Whether it is time to look."""
+        return self._pace.due
+
     def next(self, start: Json, max_rows: int | None) -> F | None:
         """Claim the next rows; None when there are none, it is not time to look, or nobody is to look any more.
 

@@ -333,7 +333,7 @@ def test_a_missing_table_is_named_so_that_a_shell_and_the_program_take_it(postgr
     """What is pasted after the sentence says it creates the table that was meant."""
     queue, billing = postgresql.create_queue(), postgresql.create_queue("it's@here")
     queue.insert(10)
-    with forwarding(postgresql, queue, '"public"."it\'s@here"') as stream:
+    with forwarding(postgresql, queue, '"public"."it\'s@here"', commandTimeout="100ms") as stream:
         assert stream.trigger()
         tampering.drop(billing)
         with pytest.raises(QueueError) as caught:
