@@ -88,11 +88,12 @@ def run(
     with stoppable(source) as (stopping, stop_file, done_file):
         messages = as_outgoing(transformed(read_queue(spark, stopping), options))
         Columns.of(messages.dtypes, SinkOptions.parse(sink))  # rather now than with the first batch
-        query = send(
-            messages, SqlQueueSink(options=sink), options.checkpoint, available_now=options.available_now
-        )
+        queues = SqlQueueSink(options=sink)
+        query = send(messages, queues, options.checkpoint, available_now=options.available_now)
         click.echo(f"forwarding queue={SourceOptions.parse(source).queue}")
-        totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
+        totals = run_until_stopped(
+            spark, query, stop_file, click.echo, done_file=done_file, details=queues.details
+        )
     click.echo(f"received={totals.messages} {totals}")
     return totals
 

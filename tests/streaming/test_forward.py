@@ -88,6 +88,7 @@ def test_spark_submit_sends_each_message_once_to_where_the_sql_says(postgresql, 
     first, warning, *batches, last = job.lines
     assert (first, warning) == ("forwarding queue=orders", "sent batch=0 sent=56 repeated=2")
     assert len(batches) == len(job.batches) == 1
+    assert batches[0].endswith("s sent=56 repeated=2")
     assert re.fullmatch(r"received=30 batches=1 seconds=[\d.]+ rate=\d+/s", last)
     assert "Traceback" not in job.report()
 
@@ -105,6 +106,8 @@ def test_every_mode_forwards_every_message_once_and_leaves_nothing(
     assert (totals.messages, totals.batches) == (30, 2)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" rate")[0] for line in lines[1:-1]] == ["batch=0 messages=20", "batch=1 messages=10"]
+    repeated = "" if mode == "atomic" else " repeated=0"
+    assert [line.split("s sent=")[1] for line in lines[1:-1]] == [f"20{repeated}", f"10{repeated}"]
     assert len(OutboxRows(postgresql, "Forward_Spark").ids()) == (30 if mode == "pessimistic" else 0)
     if mode == "atomic":
         assert left_on_the_stage(postgresql) == 0

@@ -17,7 +17,9 @@ from tests.support.sparks import delta_jars
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
-LINE = re.compile(r"batch=(\d+) messages=(\d+) rate=\d+/s waiting=(\d+) oldest=(\d+)s")
+LINE = re.compile(
+    r"batch=(\d+) messages=(\d+) rate=\d+/s waiting=(\d+) oldest=(\d+)s(?: sent=\d+(?: repeated=\d+)?)?"
+)
 LONG = timedelta(seconds=120)
 T = TypeVar("T")
 
