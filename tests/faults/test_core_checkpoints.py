@@ -106,7 +106,7 @@ def test_two_streams_on_copies_of_a_checkpoint_cost_no_message(engine, pipelines
         queue.insert(12, start=20)
         with watched_connections(copy.opened):
             refused = pytest.raises(
-                ConfigurationError, match=r"^What the last batch of .* is not on the stage "
+                ConfigurationError, match=r"^Two sources use the stage "
             )
             with refused if kind == "atomic" else contextlib.nullcontext():
                 while copy.trigger() | stream.trigger():
