@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 #: A claim ahead that nobody asks for is given back after so long: the next trigger may be an hour away.
 UNASKED_SECONDS = 10.0
+#: Likewise where a program tells when a batch is done: until then somebody may well ask.
+UNTOLD_SECONDS = 60.0
 #: And after so long where the present batch is known to be done.
 IDLE_SECONDS = 2.0
 
@@ -29,12 +31,16 @@ F = TypeVar("F", bound=Found)
 class Ahead(Generic[F]):
     """One claim that is being made on another thread."""
 
-    def __init__(self, pool: Pool, find: Find[F], present: F, up_to: int, limits: Limits) -> None:
+    def __init__(
+        self, pool: Pool, find: Find[F], present: F, up_to: int, limits: Limits, *, told: bool = False
+    ) -> None:
+        """:param told: whether a program tells when a batch is done."""
         self._pool = pool
         self._find = find
         self._present = present
         self._up_to = up_to
         self._limits = limits
+        self._told = told
         self._held: F | None = None
         self._given_up = False
         self._lock = threading.Lock()
@@ -101,7 +107,7 @@ class Ahead(Generic[F]):
         if held is not None:
             held.release()
         if expires:
-            self.give_up_within(UNASKED_SECONDS)
+            self.give_up_within(UNTOLD_SECONDS if self._told else UNASKED_SECONDS)
 
     def _end_with(self, queue: Queue) -> None:
         """Give a queue back, or close it where nobody would: who gave up may have closed the pool since."""

@@ -36,24 +36,34 @@ class DoneFile:
         self._thread: threading.Thread | None = None
 
     def watch(self) -> None:
-        """Begin to look, if nobody looks yet."""
+        """Begin to look, if nobody looks yet. What the file says already is of an earlier run, and counts for nothing.
+
+        A batch that was logged then may have been taken back since, and be running again.
+        """
         if self._thread is None:
+            self._seen = self._version()
             self._thread = threading.Thread(target=self._watch, name="sqlqueue-done-file", daemon=True)
             self._thread.start()
 
     def look(self) -> None:
-        """Hand on what the file says now, if it has changed."""
+        """Hand on what the file says now, if it has changed since the watch began."""
+        version = self._version()
+        if self._thread is None or version == self._seen:
+            return
         try:
-            changed = self._path.stat()
-            version = (changed.st_mtime_ns, changed.st_ino)
-            if version == self._seen:
-                return
             said = json.loads(self._path.read_text(encoding="utf-8"))
         except (OSError, ValueError):  # not there yet, or nothing that we can read: the next trigger settles
             return
         self._seen = version
         for end in said if isinstance(said, list) else []:
             self._done(end)
+
+    def _version(self) -> tuple[int, int] | None:
+        try:
+            there = self._path.stat()
+        except OSError:
+            return None
+        return there.st_mtime_ns, there.st_ino
 
     def close(self) -> None:
         """Look no more."""

@@ -87,7 +87,8 @@ class Seeker(Generic[F]):
     def claim_ahead(self, present: F) -> None:
         """Begin to claim what follows, where a backlog is known to wait."""
         if self._options.claim_ahead and self._ahead is None and worthwhile(present, self._end):
-            self._ahead = Ahead(self._pool, self._find, present, self._end, self._limits)
+            told = self._options.done_file is not None
+            self._ahead = Ahead(self._pool, self._find, present, self._end, self._limits, told=told)
 
     def give_up_ahead(self) -> None:
         """Give back to everybody what was claimed ahead."""

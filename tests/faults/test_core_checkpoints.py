@@ -105,9 +105,7 @@ def test_two_streams_on_copies_of_a_checkpoint_cost_no_message(engine, pipelines
         copy.offsets, copy.done = list(stream.offsets), stream.done
         queue.insert(12, start=20)
         with watched_connections(copy.opened):
-            refused = pytest.raises(
-                ConfigurationError, match=r"^Two sources use the stage "
-            )
+            refused = pytest.raises(ConfigurationError, match=r"^Two sources use the stage ")
             with refused if kind == "atomic" else contextlib.nullcontext():
                 while copy.trigger() | stream.trigger():
                     pass

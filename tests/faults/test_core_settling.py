@@ -1,6 +1,7 @@
 """A batch that Spark has logged is settled, whatever is in the way: its rows are not given back for a passing reason."""
 
 import contextlib
+import dataclasses
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -168,7 +169,7 @@ def test_a_batch_is_settled_when_the_program_says_that_it_is_done(engine, queue,
 
 
 def test_a_stream_that_stops_settles_what_is_known_to_be_done(engine, queue, tmp_path, monkeypatch):
-    monkeypatch.setattr("sqlqueue_spark.receive.done_file.DoneFile.watch", lambda _: None)
+    monkeypatch.setattr("sqlqueue_spark.receive.done_file._LOOK_SECONDS", 3600)
     queue.insert(10)
     done = tmp_path / "done"
     with streaming(engine, queue, doneFile=str(done)) as stream:
@@ -176,6 +177,21 @@ def test_a_stream_that_stops_settles_what_is_known_to_be_done(engine, queue, tmp
         told(done, stream.end(1))
         stream.stop()
         assert queue.count() == 0
+
+
+def test_what_a_done_file_said_before_the_batch_was_planned_settles_nothing(engine, queue, tmp_path):
+    """A batch that was logged may have been taken back since, and run again: the sink does not have it yet."""
+    queue.insert(10)
+    done = tmp_path / "done"
+    with streaming(engine, queue) as stream:
+        assert stream.trigger()
+        told(done, stream.end(1))
+        stream.crash()
+        stream.options = dataclasses.replace(stream.options, done_file=str(done))
+        stream.done -= 1
+        stream.plan()
+        stream.stop()
+        assert free(queue) == 10
 
 
 def test_a_stream_that_stops_gives_back_what_nobody_has_logged(engine, queue, tmp_path):
@@ -206,7 +222,8 @@ def test_a_claim_ahead_that_nobody_asks_for_is_given_back(engine, queue, tmp_pat
     )
     queue.insert(30)
     done = tmp_path / "done"
-    with streaming(engine, queue, maxMessagesPerTrigger="10", doneFile=str(done)) as stream:
+    given = {"doneFile": str(done)} if known else {}
+    with streaming(engine, queue, maxMessagesPerTrigger="10", **given) as stream:
         assert stream.trigger()
         if known:
             told(done, stream.end(1))

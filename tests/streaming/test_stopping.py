@@ -15,7 +15,9 @@ def test_while_the_stop_file_is_there_the_batch_is_settled_and_nothing_is_held(s
             eventually(stop.exists)
             yield batch
 
-    frame = stream(spark, postgresql, queue, maxMessagesPerTrigger=40, stopFile=stop)
+    frame = stream(
+        spark, postgresql, queue, maxMessagesPerTrigger=40, stopFile=stop, doneFile=tmp_path / "done"
+    )
     first = frame.mapInArrow(wait_for_the_stop_file, frame.schema)
     queue.insert(100)
     with running(to_delta(first, tmp_path)):
