@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
@@ -222,7 +223,7 @@ def test_a_claim_ahead_that_nobody_asks_for_is_given_back(engine, queue, tmp_pat
     )
     queue.insert(30)
     done = tmp_path / "done"
-    given = {"doneFile": str(done)} if known else {}
+    given: dict[str, Any] = {"doneFile": str(done)} if known else {}
     with streaming(engine, queue, maxMessagesPerTrigger="10", **given) as stream:
         assert stream.trigger()
         if known:
