@@ -18,6 +18,8 @@ COMMIT_LOGGED = "commit logged"
 DELETED = "deleted but not committed"
 COMMITTED = "committed"
 ROWS_TAKEN = "rows taken but not yielded"
+LEFT_DELETED = "what was left deleted but not committed"
+LEFT_COMMITTED = "what was left committed"
 
 IDS_CHECKED = "ids checked"
 ROWS_INSERTED = "rows inserted"
@@ -28,6 +30,8 @@ STAGE_SEALED = "stage sealed"
 
 #: In the order in which a micro-batch passes them.
 STEPS = (ROWS_LOCKED, OFFSET_LOGGED, HALF_READ, COMMIT_LOGGED, DELETED, COMMITTED)
+#: When a lost claim, or a dead process's, is settled.
+LEFT_STEPS = (LEFT_DELETED, LEFT_COMMITTED)
 #: And in transaction mode ``none``.
 TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
 

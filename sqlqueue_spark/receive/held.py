@@ -99,7 +99,9 @@ class Held:
         :param send: sends in the open transaction; it may be called again after it was undone.
         :raises ConnectionLost: the transaction is gone. Any other error leaves it standing, and the rows locked.
         """
-        faults.step(faults.COMMIT_LOGGED)
+        own = self.settling is Settling.ITS_CLAIM
+        if own:
+            faults.step(faults.COMMIT_LOGGED)
         connection, queue = self.queue.connection, self.queue.table.name
         told = False
 
@@ -108,7 +110,7 @@ class Held:
                 if not self.deleted:
                     delete(self.queue, self.rows)
                 send()
-                faults.step(faults.DELETED)
+                faults.step(faults.DELETED if own else faults.LEFT_DELETED)
 
         def tell(error: SqlQueueError) -> None:
             nonlocal told
@@ -128,7 +130,7 @@ class Held:
             connection.commit()
         except SqlQueueError as error:  # whatever it was, the transaction has ended
             raise ConnectionLost(f"A batch of {queue} could not be committed: {error}") from error
-        faults.step(faults.COMMITTED)
+        faults.step(faults.COMMITTED if own else faults.LEFT_COMMITTED)
 
     @property
     def left(self) -> Offset:

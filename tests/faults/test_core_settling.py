@@ -9,9 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from sqlqueue_spark import faults
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive import ahead
-from tests.support.driver import streaming
+from tests.support.driver import at_step, crash, streaming
 from tests.support.forwarding import forwarding
 from tests.support.messages import message_ids, row_ids
 from tests.support.sending import ids_in
@@ -142,6 +143,20 @@ def test_a_constraint_that_is_checked_at_the_commit_leaves_the_rows_locked(
             assert free(orders) == 0
             billing.execute("DROP TRIGGER no ON {table}")
         assert settled.result() is False
+    assert (ids_in(billing), orders.count()) == (message_ids(range(10)), 0)
+
+
+@pytest.mark.parametrize("after", ["crash", "cut"])
+@pytest.mark.parametrize("step", faults.LEFT_STEPS)
+def test_a_process_that_dies_while_it_settles_what_was_left_loses_and_doubles_nothing(
+    postgresql, orders, billing, step, after
+):
+    with forwarding(postgresql, orders) as stream:
+        assert stream.trigger()
+        stream.crash() if after == "crash" else stream.cut()
+        with at_step(step, crash, on={1, 2}) as deaths:
+            stream.drain()
+        assert len(deaths) >= 1
     assert (ids_in(billing), orders.count()) == (message_ids(range(10)), 0)
 
 
