@@ -3,7 +3,8 @@ offset.
 
 What was planned is done when Spark asks again, because a batch that fails ends the query. A new process learns from its
 first plan which batch was the last one. Until then it may have claimed rows which that batch had processed but did not
-live to delete: then it gives its claim back, deletes them, and locks again what is left of the claim, as in a replay.
+live to delete: then it gives its claim back, deletes them, and locks again what is left of the claim, as in a replay. What
+is on a stage it leaves alone until then.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Follower:
         """
         if self._planned is not None:
             self._done, self._planned = self._planned, None
-        newest = self._receiver.latest(self._done or INITIAL, self._max_rows)
+        newest = self._receiver.latest(self._done or INITIAL, self._max_rows, sure=self._done is not None)
         if self._done is None and newest != INITIAL:
             # What the last batch left may be all there is: then this would be that batch's offset, and no news to Spark.
             return {**newest, "process": secrets.token_hex(8)}

@@ -64,11 +64,12 @@ class Receiver:
         )
         self._told_of_everything = False
 
-    def latest(self, start: Json, max_rows: int | None) -> Json:
+    def latest(self, start: Json, max_rows: int | None, *, sure: bool = True) -> Json:
         """Settle what is held if ``start`` is its offset, then claim the next rows and return their offset.
 
         :param start: the last batch that Spark has logged as done.
         :param max_rows: most rows to claim; None is everything that is there now.
+        :param sure: whether Spark has said so. Else what a batch has staged may belong to one that is logged.
         :returns: ``start`` itself when there is nothing to claim.
         """
         self._seeker.rest()
@@ -77,7 +78,7 @@ class Receiver:
             log.warning("everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the queue until the "
                         "stream is started again; take trigger(availableNow=True)", self._options.queue)  # fmt: skip
         with self._lock:
-            return self._pool.retried(lambda: self._latest(start, max_rows))
+            return self._pool.retried(lambda: self._latest(start, max_rows, sure=sure))
 
     def plan(self, start: Json, end: Json) -> list[Slice]:
         """The slices of the batch that ends with ``end``; locks its rows again if this process never held it."""
@@ -96,7 +97,7 @@ class Receiver:
     def finish(self, start: Json) -> None:
         """Settle what is held if ``start`` is its offset, else what a previous process left of that batch."""
         with self._lock:
-            self._pool.retried(lambda: self._finish(start))
+            self._pool.retried(lambda: self._finish(start, tidying=True))
 
     def stop_at_present_end(self) -> None:
         """Claim nothing that arrives from now on (``Trigger.AvailableNow``)."""
@@ -123,11 +124,12 @@ class Receiver:
 
     # -- steps of the protocol ------------------------------------------------------------------
 
-    def _latest(self, start: Json, max_rows: int | None) -> Json:
+    def _latest(self, start: Json, max_rows: int | None, *, sure: bool) -> Json:
         held = self._held
         if held is not None and start == held.start and not held.lost:
             return held.end
-        self._finish(start)
+        # An idle stream looks at its stage as often as at its queue.
+        self._finish(start, tidying=sure and self._seeker.due)
         self._held = self._seeker.next(start, max_rows)
         if self._held is None:
             return start
@@ -135,7 +137,7 @@ class Receiver:
         self._seeker.claim_ahead(self._held)
         return self._held.end
 
-    def _finish(self, start: Json) -> None:
+    def _finish(self, start: Json, *, tidying: bool) -> None:
         if self._held is not None:
             if start == self._held.end:
                 self._settle()
@@ -143,7 +145,7 @@ class Receiver:
                 self._release()
         if start != self._settled:
             self._recover(start)
-        if self._seeker.due:  # an idle stream looks at its stage as often as at its queue
+        if tidying:
             self._staging.tidy(start)
 
     def _settle(self) -> None:

@@ -139,7 +139,7 @@ class Taker:
         self._planned: Planned | None = None
         self._finished: Json = INITIAL
 
-    def latest(self, start: Json, max_rows: int | None) -> Json:
+    def latest(self, start: Json, max_rows: int | None, *, sure: bool = True) -> Json:  # noqa: ARG002 -- as a receiver's
         """Look for the next rows and return their offset; ``start`` itself when there are none.
 
         :param start: the last batch that Spark has logged as done.

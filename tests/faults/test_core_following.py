@@ -6,10 +6,12 @@ import pytest
 
 from sqlqueue_spark import faults
 from sqlqueue_spark.offsets import INITIAL
-from sqlqueue_spark.options import NO_TRANSACTION
+from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
 from sqlqueue_spark.receive import Follower, Receiver, Taker
 from tests.support.driver import STEPS, Stream, at_step, crash, watched_connections
-from tests.support.messages import row_ids
+from tests.support.forwarding import Forward, staged
+from tests.support.messages import message_ids, row_ids
+from tests.support.sending import ids_in
 from tests.support.waiting import eventually
 
 BATCHES = {"maxMessagesPerTrigger": "30", "minMessagesPerPartition": "10"}
@@ -151,3 +153,24 @@ def test_without_a_transaction_nothing_is_doubled(queue, followed, step):
     with at_step(step, crash, on={2}):
         stream.drain()
     assert (stream.ids(), queue.count()) == (row_ids(range(100)), 0)
+
+
+class FollowedForward(FollowedStream, Forward):
+    """Likewise, with the sink of an atomic pipeline at its end."""
+
+
+@pytest.mark.needs("reads_json_as_documented")
+@pytest.mark.parametrize("more", [0, 10], ids=["nothing new", "new rows"])
+def test_what_an_atomic_batch_has_staged_waits_until_a_new_process_knows_that_it_is_logged(
+    engine, queue, more
+):
+    billing = engine.create_queue("billing")
+    queue.insert(10)
+    stream = FollowedForward(engine, queue, transactionMode=ATOMIC)
+    with watched_connections(stream.opened):
+        assert stream.trigger()
+        stream.crash()  # after the batch was logged as done, before it was settled
+        queue.insert(more, start=10)
+        stream.drain()
+        stream.stop()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10 + more)), 0, 0)
