@@ -66,8 +66,10 @@ class DoneFile:
         return there.st_mtime_ns, there.st_ino
 
     def close(self) -> None:
-        """Look no more."""
+        """Look no more, and wait for what was read last: it may say that the present batch is logged."""
         self._closed.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
 
     def _watch(self) -> None:
         while not self._closed.wait(_LOOK_SECONDS):
