@@ -169,9 +169,12 @@ class Held:
 def may_go_away(error: SqlQueueError) -> bool:
     """Whether what keeps a batch from being settled may go away while the transaction stands.
 
-    Not where we refuse the batch ourselves: then no driver's error is the cause.
+    Not where we refuse the batch ourselves: then no driver's error is the first cause.
     """
-    ours = isinstance(error, ConfigurationError) and isinstance(error.__cause__, SqlQueueError | None)
+    first: BaseException = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    ours = isinstance(error, ConfigurationError) and isinstance(first, SqlQueueError)
     return not (ours or isinstance(error, (ConnectionLost, ClaimLost)))
 
 

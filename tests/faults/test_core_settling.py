@@ -45,10 +45,11 @@ def locked(url, table):
         other.rollback()
 
 
-def refusing(billing):
+def refusing(billing, state="P0001"):
     """The destination refuses every row."""
     billing.execute(
-        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not today'; END $$"
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN RAISE EXCEPTION 'not today' USING ERRCODE = '{state}'; END $$"
     )
     billing.execute("CREATE TRIGGER refuse BEFORE INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION refuse()")
 
@@ -70,10 +71,13 @@ def test_a_destination_that_is_locked_is_waited_for_while_nobody_gets_the_rows(
     assert (ids_in(billing), orders.count()) == (message_ids(range(10)), 0)
 
 
-def test_a_destination_that_refuses_rows_for_a_while_gets_them_later(postgresql, orders, billing, caplog):
+@pytest.mark.parametrize("state", ["P0001", "42501"], ids=["for a reason of its own", "for want of a right"])
+def test_a_destination_that_refuses_rows_for_a_while_gets_them_later(
+    postgresql, orders, billing, caplog, state
+):
     with forwarding(postgresql, orders) as stream:
         assert stream.trigger()
-        refusing(billing)
+        refusing(billing, state)
         with ThreadPoolExecutor(1) as pool:
             settled = pool.submit(stream.trigger)
             eventually(lambda: waits(caplog))
