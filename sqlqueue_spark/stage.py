@@ -189,12 +189,10 @@ class Stage:
         same_run = last is not None and last.batch.attempt == batch.attempt
         seen = (same_run and last is not None and last.source_seen) or bool(self.holders())
         # A batch in which the source has no rows may be the first that Spark runs again after a restart, and then nobody
-        # has asked the source for anything yet. That it was atomic when this query had its last batch must do, or that an
-        # atomic one was the last to take the stage. If it is not any more, what is staged here goes out with the next batch,
-        # and that one is refused.
-        known = not same_run and (
-            mark.batch == NO_BATCH or (bool(batch.query) and mark.batch.query == batch.query)
-        )
+        # has asked the source for anything yet. That it was atomic when this query had its last batch must do (or a query of
+        # which Spark does not tell either), or that an atomic one was the last to take the stage. If it is not any more, what
+        # is staged here goes out with the next batch, and that one is refused.
+        known = not same_run and (mark.batch == NO_BATCH or mark.batch.query == batch.query)
         if mark.mode or not (seen or (known and not mark.claim)):
             raise ConfigurationError(
                 f"No atomic source that runs holds the stage {self._table}: {_NOBODY_SENDS}"

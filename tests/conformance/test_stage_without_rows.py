@@ -99,6 +99,22 @@ def test_a_batch_without_rows_that_died_is_staged_anew_and_sent_once(engine, que
     assert (queue.count(), staged(engine)) == (0, 0)
 
 
+def test_a_batch_without_rows_that_died_runs_again_where_spark_does_not_tell_the_query(
+    engine, queue, billing
+):
+    """As Spark Connect."""
+    with forwarding(engine, queue) as stream:
+        stream.query = ""
+        run_without_rows(stream, 50)
+        stream.construct_without_rows(others(100, 101))
+        with at_step(faults.STAGE_SEALED, crash), pytest.raises(Crash):
+            stream.run()
+        stream.crash()
+        stream.run()
+        stream.drain()
+    assert (ids_in(billing), staged(engine)) == (message_ids([50, 100, 101]), 0)
+
+
 @pytest.mark.parametrize("used", [True, False], ids=["another query's stage", "a new stage"])
 def test_a_first_batch_without_rows_that_died_before_the_sink_saw_it_runs_again(engine, queue, billing, used):
     """Nobody asks the source before Spark runs it again."""

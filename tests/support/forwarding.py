@@ -35,6 +35,8 @@ class Forward(Stream):
         self.others: dict[int, list[Message]] = {}
         #: Has the sink other options than the source?
         self.sink_says: dict[str, str] = {}
+        #: What Spark calls the query; nothing where it does not tell.
+        self.query = self.name
         self._began()
 
     def _began(self) -> None:
@@ -84,7 +86,7 @@ class Forward(Stream):
         given = self.sink_options
         found = Destinations(given)
         to = [self._to[message["RowVersion"] % len(self._to)] for message in messages]
-        batch = Batch(query=self.name, number=self.done, attempt=self._attempt)
+        batch = Batch(query=self.query, number=self.done, attempt=self._attempt)
         run = self._last = prepare(given, found, dict.fromkeys(to), batch=batch, last=self._last)
         rows = pa.table(
             {
