@@ -211,13 +211,15 @@ class Stage:
 
         :param run: as :meth:`open` said, or nothing for a batch in which the source has no rows.
         :raises ConfigurationError: no source has opened the stage.
-        :raises ClaimLost: the batch was begun again since, by a stream that took this one's place.
+        :raises ClaimLost: the batch was begun again since, by a stream that took this one's place, or another query's sink has
+            told of a batch of its own meanwhile.
         """
         mark = self._opened(self.mark())
-        if mark.run != run or (mark.waits and mark.batch != batch):
+        if mark.run != run or (mark.sealed and mark.batch != batch):
             raise ClaimLost(
                 f"The stage {self._table} was opened again while this batch ran: another run of the stream has taken it over, "
-                "so this one ends and nothing that it staged is sent; see that the stream runs only once."
+                "or another query has the same option stream, so this one ends and nothing that it staged is sent; see that the "
+                "stream runs only once."
             )
         self._write(mark.adding(tasks, tuple(destinations), batch))
 
@@ -240,7 +242,8 @@ class Stage:
         return self._send(mark)
 
     def move_waiting(self, *, before: Batch | None = None) -> int | None:
-        """Send what a batch without a claim has sealed; how many messages. None when nothing waits. Errors as :meth:`move`.
+        """Send what a batch without a claim has sealed; how many messages. None when nothing waits. Errors as :meth:`move`,
+        with the remedy.
 
         :param before: the batch that comes next. If it is the one that waits, Spark runs it again: what an earlier run has
             staged is void, and what this one has stays as it is.
@@ -251,7 +254,13 @@ class Stage:
         if before is not None and (mark.batch.query, mark.batch.number) == (before.query, before.number):
             self._write(mark.done())
             return None
-        return self._send(mark)
+        try:
+            return self._send(mark)
+        except Incomplete as error:
+            raise Incomplete(
+                f"{error}, so it is not sent: the database has lost what was committed. To go on without these messages, drop "
+                f"the table {self._table} and start the stream."
+            ) from error
 
     def give_up(self) -> Mark | None:
         """From now on no row on the stage counts; whose it was until now, None if nobody's."""

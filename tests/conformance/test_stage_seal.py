@@ -6,11 +6,11 @@ import re
 import pytest
 
 from sqlqueue_spark import faults
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError
 from sqlqueue_spark.options import ATOMIC
 from tests.support.driver import at_step, crash
-from tests.support.forwarding import STAGE, forwarding, mark_of, staged
-from tests.support.messages import message_ids
+from tests.support.forwarding import STAGE, Forward, forwarding, mark_of, staged
+from tests.support.messages import message_id, message_ids
 from tests.support.sending import ids_in
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -150,3 +150,52 @@ def test_what_was_sent_is_logged_when_it_is_committed_and_not_before(engine, que
     (line,) = re.findall(r"sent queue=(\S+) stage=\S+ sent=(\d+)", caplog.text)
     assert line[1] == "5"
     assert stream.options.transaction_mode == ATOMIC
+
+
+def others(*numbers):
+    """Messages that do not come from the queue."""
+    return [
+        {"Headers": json.dumps({"NServiceBus.MessageId": message_id(n)}), "Body": b"x", "RowVersion": n}
+        for n in numbers
+    ]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["sealed before", "sealed after"])
+def test_the_sink_of_another_query_does_not_seal_a_batch_that_is_not_its_own(engine, queue, billing, first):
+    """What it had staged would go out with that batch, or with none when that batch runs again."""
+    queue.insert(5)
+    with forwarding(engine, queue) as stream:
+        stranger = Forward(engine, queue, transactionMode=ATOMIC)
+        assert stream.construct()
+        messages = stream.read(stream.plan())
+        one, two = (stream, stranger) if first else (stranger, stream)
+        one.write(messages if first else others(100))
+        with pytest.raises(ClaimLost, match="or another query has the same option stream, so this one ends"):
+            two.write(others(100) if first else messages)
+        stream.crash()
+        stream.sink.clear()
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(5)), 0, 0)
+
+
+def test_a_batch_without_rows_of_which_the_server_lost_messages_is_refused_with_the_remedy(
+    engine, queue, billing
+):
+    with forwarding(engine, queue) as stream:
+        stream.construct_without_rows(others(100, 101))
+        stream.run()
+        forget_last_rows(engine)
+        for _ in range(2):
+            with pytest.raises(ConfigurationError) as caught:
+                stream.trigger()
+            assert str(caught.value) == (
+                f"The stage Forward.Outgoing@[{engine.default_schema}] holds 1 of the 2 messages that the batch has staged, so it "
+                "is not sent: the database has lost what was committed. To go on without these messages, drop the table "
+                f"Forward.Outgoing@[{engine.default_schema}] and start the stream."
+            )
+            stream.crash()
+        drop = {"postgresql": f'DROP TABLE "{STAGE}"', "sqlserver": f"DROP TABLE [{STAGE}]"}
+        engine.execute(drop[engine.name])
+        queue.insert(5)
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(5)), 0, 0)
