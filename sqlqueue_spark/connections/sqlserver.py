@@ -14,6 +14,8 @@ from sqlqueue_spark.connections.drivers import check_opens
 from sqlqueue_spark.connections.tds import CONNECT_SECONDS, Login, fail, session
 from sqlqueue_spark.dialects import DriverError
 
+#: A connection that is closed ends its session, and what the session holds. By default pyodbc lets the driver manager keep it.
+pyodbc.pooling = False
 #: So many characters fit into nvarchar(4000) whatever they are: some count as two.
 _SHORT_TEXT = 2_000
 Type = tuple[int, int, int]

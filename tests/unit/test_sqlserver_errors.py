@@ -1,5 +1,6 @@
 """What SQL Server's driver says while connecting, in its own words as they were reported, and what a user is told."""
 
+import importlib
 from unittest import mock
 
 import pyodbc
@@ -115,3 +116,9 @@ def test_a_database_that_an_address_names_and_that_is_not_there_is_no_missing_qu
     )
     with pytest.raises(QueueError):
         queues.find(connection, Table(table="orders", schema="dbo"))
+
+
+def test_a_connection_that_is_closed_ends_its_session():
+    """What the session holds would outlive it where the driver manager keeps it for the next one."""
+    importlib.import_module("sqlqueue_spark.connections.sqlserver")
+    assert pyodbc.pooling is False
