@@ -86,7 +86,8 @@ class SqlQueueSink:
             self._last_run = run
             task = _Task(Composer(columns=columns, options=self._options), self._destinations)
             if self._options.transaction_mode == ATOMIC:
-                self._stage(rows, task, run, own_ids="Id" in columns.names)
+                own_ids = "Id" in columns.names and not columns.received
+                self._stage(rows, task, run, own_ids=own_ids)
             else:
                 self._send(rows, task, batch_id)
                 self._cleaner.clean_when_due(self._destinations.databases())
