@@ -50,7 +50,7 @@ class Follower:
     def plan(self, start: Json, end: Json) -> list[Slice]:
         """The slices of the batch that ends with ``end``; those of a batch that was not claimed here are locked again."""
         if start != self._done:
-            self._receiver.finish(start)
+            self._receiver.finish(start, rows=end != INITIAL)
             self._done = start
         self._planned = end
         return [] if end == INITIAL else self._receiver.plan(start, end)

@@ -94,10 +94,22 @@ class Receiver:
                 self._pool.retried(self._settle)
                 self._seeker.batch_done()
 
-    def finish(self, start: Json) -> None:
-        """Settle what is held if ``start`` is its offset, else what a previous process left of that batch."""
+    def finish(self, start: Json, *, rows: bool) -> None:
+        """Settle what is held if ``start`` is its offset, else what a previous process left of that batch.
+
+        What waits on a stage stays there: the batch that follows may have put it there before, and run again.
+
+        :param rows: whether the batch that follows has rows of this queue.
+        """
         with self._lock:
-            self._pool.retried(lambda: self._finish(start, tidying=True))
+            self._pool.retried(lambda: self._finish(start))
+            if not rows:
+                self._pool.retried(self._staging.take)
+
+    def tidy(self, start: Json) -> None:
+        """Send what batches have left on the stages of before, when ``start`` is settled."""
+        with self._lock:
+            self._pool.retried(lambda: self._staging.tidy(start))
 
     def stop_at_present_end(self) -> None:
         """Claim nothing that arrives from now on (``Trigger.AvailableNow``)."""
@@ -128,8 +140,9 @@ class Receiver:
         held = self._held
         if held is not None and start == held.start and not held.lost:
             return held.end
-        # An idle stream looks at its stage as often as at its queue.
-        self._finish(start, tidying=sure and self._seeker.due)
+        self._finish(start)
+        if sure and self._seeker.due:  # an idle stream looks at its stage as often as at its queue
+            self._staging.tidy(start)
         self._held = self._seeker.next(start, max_rows)
         if self._held is None:
             return start
@@ -137,7 +150,7 @@ class Receiver:
         self._seeker.claim_ahead(self._held)
         return self._held.end
 
-    def _finish(self, start: Json, *, tidying: bool) -> None:
+    def _finish(self, start: Json) -> None:
         if self._held is not None:
             if start == self._held.end:
                 self._settle()
@@ -145,8 +158,6 @@ class Receiver:
                 self._release()
         if start != self._settled:
             self._recover(start)
-        if tidying:
-            self._staging.tidy(start)
 
     def _settle(self) -> None:
         """Settle what is held, whose batch is logged; where its transaction is gone, what is left of it."""

@@ -111,6 +111,18 @@ class Staging:
             log.info("sent queue=%s stage=%s sent=%d", *self._sent)
             self._sent = None
 
+    def take(self) -> None:
+        """Hold the stage for a batch without rows of this queue, of which an earlier run may wait there.
+
+        A claim that somebody has begun there and not ended is given up: the batch would be staged for it.
+        """
+        if self._own is not None:
+            with self._at_home() as stage, self._transaction():
+                mark = stage.mark()
+                if mark is not None and mark.claim:
+                    stage.give_up()
+                stage.begin()
+
     def tidy(self, start: Json) -> None:
         """Between two batches, when the one that ends with ``start`` is settled: send what batches without rows of this
         queue have left, and clear the stage.

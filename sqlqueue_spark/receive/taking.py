@@ -163,7 +163,7 @@ class Taker:
             say_not_taken_again(offset)
         return []
 
-    def finish(self, start: Json) -> None:
+    def finish(self, start: Json, *, rows: bool) -> None:  # noqa: ARG002 -- as a receiver's
         """Leave the last batch of a previous process as it is, or finish it in the mode in which it was begun."""
         if start != self._finished:
             self._pool.retried(lambda: self._finish(start))
@@ -208,7 +208,8 @@ class Taker:
         """Leave a batch of a previous process as it is, or finish it in the mode in which it was begun."""
         offset = self._checked(start)
         if offset is not None and not offset.taken:
-            self._receiver.finish(start)
+            self._receiver.finish(start, rows=True)
+            self._receiver.tidy(start)
             self._receiver.close()
 
     def _checked(self, end: Json) -> Offset | None:

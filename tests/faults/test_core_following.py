@@ -1,16 +1,18 @@
 """A Spark that does not say how far it is, as before 4.2: every message arrives once all the same."""
 
+import json
 from typing import Any
 
 import pytest
 
 from sqlqueue_spark import faults
+from sqlqueue_spark.messages import MESSAGE_ID
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
 from sqlqueue_spark.receive import Follower, Receiver, Taker
-from tests.support.driver import STEPS, Stream, at_step, crash, watched_connections
+from tests.support.driver import BATCH_WRITTEN, STEPS, Crash, Stream, at_step, crash, watched_connections
 from tests.support.forwarding import Forward, staged
-from tests.support.messages import message_ids, row_ids
+from tests.support.messages import message_id, message_ids, row_ids
 from tests.support.sending import ids_in
 from tests.support.waiting import eventually
 
@@ -174,3 +176,26 @@ def test_what_an_atomic_batch_has_staged_waits_until_a_new_process_knows_that_it
         stream.drain()
         stream.stop()
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10 + more)), 0, 0)
+
+
+@pytest.mark.needs("reads_json_as_documented")
+def test_what_the_first_batch_of_a_new_process_sends_without_rows_is_sent_once_though_it_died(engine, queue):
+    """On an idle queue Spark begins with such a batch; a watermark or another source may have something to send."""
+    billing = engine.create_queue("billing")
+    queue.insert(10)
+    stream = FollowedForward(engine, queue, transactionMode=ATOMIC)
+    with watched_connections(stream.opened):
+        stream.drain()
+        stream.crash()
+        stream.others[stream.done] = [
+            {"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}
+        ]
+        assert stream.construct()
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            stream.run()
+        stream.crash()
+        stream.sink.pop(stream.done)
+        stream.run()
+        stream.drain()
+        stream.stop()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids([*range(10), 100]), 0, 0)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -11,7 +12,8 @@ import pytest
 
 from sqlqueue_spark import faults
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.receive import ahead
+from sqlqueue_spark.receive import Receiver, ahead
+from sqlqueue_spark.receive.done_file import DoneFile
 from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import forwarding
 from tests.support.messages import message_ids, row_ids
@@ -221,6 +223,44 @@ def test_a_stream_that_stops_gives_back_what_nobody_has_logged(engine, queue, tm
         stream.plan()
         stream.stop()
         assert free(queue) == 10
+
+
+def test_what_an_earlier_run_has_left_in_a_done_file_settles_nothing(engine, queue, tmp_path):
+    """A new checkpoint gives the same rows the same offset."""
+    queue.insert(10)
+    done = tmp_path / "done"
+    with streaming(engine, queue, doneFile=str(done)) as stream:
+        assert stream.trigger()
+        told(done, stream.end(1))
+        stream.crash()
+    with streaming(engine, queue, doneFile=str(done)) as anew:
+        anew.drain()
+        assert (anew.ids(), queue.count()) == (row_ids(range(10)), 0)
+
+
+def test_what_is_just_being_settled_is_not_given_back_by_a_stop(engine, queue, tmp_path):
+    """The done file was read, but its batch not settled yet."""
+    read, stops = Event(), Event()
+
+    def settle(end):
+        read.set()
+        assert stops.wait(10)
+        stream.receiver.settle(end)
+
+    queue.insert(10)
+    done = tmp_path / "done"
+    with streaming(engine, queue, doneFile=str(done)) as stream:
+        assert isinstance(stream.receiver, Receiver)
+        stream.receiver._done_file = DoneFile(done, settle)
+        assert stream.trigger()
+        told(done, stream.end(1))
+        assert read.wait(10)
+        with ThreadPoolExecutor(1) as pool:
+            stopped = pool.submit(stream.receiver.close)
+            assert not stopped.done()
+            stops.set()
+            stopped.result()
+        assert queue.count() == 0
 
 
 @pytest.mark.parametrize("said", ["", "{", "7", "[7]", '[{"version": 1}]'])
