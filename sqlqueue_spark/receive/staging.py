@@ -57,9 +57,11 @@ class Staging:
         :raises ConfigurationError: the batch was begun in another mode or under another stream, in which alone it can be
             finished; or somebody else uses the stage.
         """
-        if self._opened == end or offset.taken:
+        if self._opened == end:
             return
-        if self._own is not None:
+        if offset.taken:
+            self.take()
+        elif self._own is not None:
             self._check_begun_so(offset, self._own)
             with self._at_home() as stage, self._transaction():
                 sent = stage.move_waiting()
@@ -112,7 +114,7 @@ class Staging:
             self._sent = None
 
     def take(self) -> None:
-        """Hold the stage for a batch without rows of this queue, of which an earlier run may wait there.
+        """Hold the stage for a batch without rows of this queue, or none that come again. An earlier run of it may wait there.
 
         A claim that somebody has begun there and not ended is given up: the batch would be staged for it.
         """

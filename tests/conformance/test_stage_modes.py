@@ -7,7 +7,7 @@ import pytest
 
 from sqlqueue_spark import faults, outboxes
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
+from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
 from tests.support.forwarding import NAME, forwarding, mark_of, staged
 from tests.support.messages import message_ids
@@ -156,3 +156,16 @@ def test_each_message_arrives_once_whichever_way_mode_and_stream_change_between_
 def _database(engine):
     ask = {"postgresql": "SELECT current_database()", "sqlserver": "SELECT DB_NAME()"}[engine.name]
     return engine.fetch(ask)[0][0]
+
+
+def test_a_batch_that_workers_were_taking_ends_also_where_the_stream_goes_on_as_an_atomic_one(
+    engine, queue, billing
+):
+    """Nothing of it is taken again; the sink is given no rows, and finds its stage."""
+    queue.insert(20)
+    with forwarding(engine, queue, transactionMode=NO_TRANSACTION) as stream:
+        die_at(stream, faults.OFFSET_LOGGED)
+        say(stream, ATOMIC)
+        assert stream.run()
+        stream.drain()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(20)), 0, 0)
