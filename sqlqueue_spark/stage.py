@@ -225,7 +225,10 @@ class Stage:
 
     def _opened(self, mark: Mark | None) -> Mark:
         if mark is None:
-            raise ConfigurationError(f"The stage {self._table} belongs to no batch: {_NOBODY_SENDS}")
+            raise ConfigurationError(
+                f"The stage {self._table} belongs to no batch: {_NOBODY_SENDS} Where the mode or the stream was changed while a "
+                "batch had not ended, start once with those of before."
+            )
         return mark
 
     # -- sending --------------------------------------------------------------------------------

@@ -252,6 +252,7 @@ def test_messages_for_two_addresses_of_one_table_keep_their_order_and_what_is_nu
 UNOPENED = (
     "The stage Forward.Outgoing@[{schema}] belongs to no batch: nobody would send what is put there; give the source the "
     "sink's stream and database, and transactionMode sendsAtomicWithReceive."
+    " Where the mode or the stream was changed while a batch had not ended, start once with those of before."
 )
 
 

@@ -169,3 +169,26 @@ def test_a_batch_that_workers_were_taking_ends_also_where_the_stream_goes_on_as_
         assert stream.run()
         stream.drain()
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(20)), 0, 0)
+
+
+def test_a_batch_without_rows_that_was_begun_in_another_mode_is_refused_with_the_remedy(
+    engine, queue, billing
+):
+    """Spark runs it again before it asks the source for anything."""
+    with forwarding(engine, queue, transactionMode=RECEIVE_ONLY) as stream:
+        stream.construct_without_rows([])
+        stream.crash()
+        say(stream, ATOMIC)
+        with pytest.raises(ConfigurationError) as caught:
+            stream.run()
+        assert str(caught.value).endswith(
+            "Where the mode or the stream was changed while a batch had not ended, start once with those of before."
+        )
+        stream.crash()
+        say(stream, RECEIVE_ONLY)
+        assert stream.run()
+        stream.crash()
+        say(stream, ATOMIC)
+        queue.insert(5)
+        stream.drain()
+    assert (ids_in(billing), queue.count()) == (message_ids(range(5)), 0)
