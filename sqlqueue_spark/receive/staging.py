@@ -276,7 +276,7 @@ def stage_of(options: SourceOptions) -> Table | None:
 def _in_use(table: Table, by_whom: str) -> ConfigurationError:
     return ConfigurationError(
         f"Two sources use the stage {table}: it is held by {by_whom}. Give each a stream of its own, and see that the stream "
-        "runs only once."
+        "runs only once; if that is what a dead machine has left, end that session, or start again in a few minutes."
     )
 
 

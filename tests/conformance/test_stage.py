@@ -581,7 +581,7 @@ def test_two_sources_of_one_stream_are_refused_before_the_second_one_stages_or_l
         said = (
             rf"^Two sources use the stage Forward.Outgoing@\[{engine.default_schema}\]: it is held by "
             r"(session \d+|another session of the database). Give each a stream of its own, and see that the stream runs only "
-            r"once.$"
+            r"once; if that is what a dead machine has left, end that session, or start again in a few minutes.$"
         )
         with pytest.raises(ConfigurationError, match=said):
             second.trigger()
