@@ -10,6 +10,7 @@ A stage has at most one. It is one of these:
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
@@ -37,7 +38,7 @@ class Mark:
 
     #: A claim's digest.
     claim: str = ""
-    #: This opening of the stage for the claim.
+    #: Since when: a name that changes whenever the stage is opened, and when all has gone out.
     run: str = ""
     #: Who sends the batch by itself, so that nothing on the stage counts: a sink of this transaction mode.
     mode: str = ""
@@ -62,8 +63,11 @@ class Mark:
         return not self.claim and not self.sealed
 
     def done(self) -> Mark:
-        """The mark when all that counts has gone out, or nothing is to count any more."""
-        return Mark(batch=self.batch)
+        """The mark when all that counts has gone out, or nothing is to count any more.
+
+        Under a new run: a sink that outlived its driver may still want to seal for the one before.
+        """
+        return Mark(batch=self.batch, run=str(uuid.uuid4()))
 
     def adding(self, tasks: Mapping[str, int | None], destinations: tuple[str, ...], batch: Batch) -> Mark:
         """The mark, sealed, when the rows of these tasks count beside those that count already."""

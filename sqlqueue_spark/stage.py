@@ -51,8 +51,10 @@ class Incomplete(ConfigurationError):
 class Run:
     """What a sink has found on the stage before its tasks begin."""
 
-    #: Which opening of the stage for a claim; nothing where the source has no rows in the batch.
+    #: That of the stage's mark.
     name: str = ""
+    #: Whether the source has rows in the batch.
+    claimed: bool = False
     batch: Batch = NO_BATCH
     #: Whether an atomic source has shown itself in this run of the query.
     source_seen: bool = False
@@ -197,7 +199,7 @@ class Stage:
             raise ConfigurationError(
                 f"No atomic source that runs holds the stage {self._table}: {_NOBODY_SENDS}"
             )
-        return Run(name=mark.run, batch=batch, source_seen=seen)
+        return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
 
     def seal(
         self,
@@ -209,7 +211,7 @@ class Stage:
     ) -> None:
         """From now on the rows of these tasks count, beside those that count already; so many each.
 
-        :param run: as :meth:`open` said, or nothing for a batch in which the source has no rows.
+        :param run: as :meth:`enter` said.
         :raises ConfigurationError: no source has opened the stage.
         :raises ClaimLost: the batch was begun again since, by a stream that took this one's place, or another query's sink has
             told of a batch of its own meanwhile.

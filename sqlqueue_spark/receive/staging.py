@@ -265,7 +265,10 @@ class Staging:
             log.info("sent queue=%s stage=%s sent=%d", self._options.queue, table, sent)
 
 
-_RUN_AGAIN = "Remove the newest file of the checkpoint's folder commits: the batch then runs again."
+_RUN_AGAIN = (
+    "Remove the newest file of the checkpoint's folder commits: the batch then runs again (where a batch without rows of the "
+    "queue came after it, give a new checkpoint folder)."
+)
 
 
 def stage_of(options: SourceOptions) -> Table | None:

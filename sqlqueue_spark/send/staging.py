@@ -62,7 +62,7 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: b
     done = list(staged)
     tasks: dict[str, int | None] = {each.task: each.rows for each in done}
     names = list(dict.fromkeys(name for each in done for name in each.destinations))
-    if not run.name and not any(tasks.values()):
+    if not run.claimed and not any(tasks.values()):
         return  # the source has no rows in the batch, and there is nothing to send
 
     def sealed() -> None:

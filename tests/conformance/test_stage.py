@@ -138,6 +138,22 @@ def test_a_run_whose_batch_was_begun_again_by_another_stages_in_vain(engine, bil
     assert ids_in(billing) == message_ids(range(3))
 
 
+def test_a_sink_that_outlived_its_driver_seals_in_vain_when_its_batch_has_gone_out(engine, billing):
+    """A batch without rows of the queue, which the driver that came after has staged and sent."""
+    with opened(engine) as (connection, found), connection.transaction():
+        found.begin()
+        name, rows = numbered(engine, range(3))
+        outlived = found.mark()
+        assert outlived is not None
+        for task in ("a", "a too late"):
+            found.add(task, rows)
+        found.seal({"a": 3}, [name], run=outlived.run)
+        assert found.move_waiting() == 3
+        with pytest.raises(ClaimLost, match="was opened again while this batch ran"):
+            found.seal({"a too late": 3}, [name], run=outlived.run)
+    assert ids_in(billing) == message_ids(range(3))
+
+
 def test_what_was_moved_and_rolled_back_is_on_the_stage_again(engine, billing):
     with opened(engine) as (connection, found):
         name, rows = numbered(engine, range(3))
@@ -601,7 +617,8 @@ def test_a_stage_that_lost_what_a_batch_has_sent_keeps_the_batch_in_its_queue(en
             rf"^What the last batch of {re.escape(queue.address)}@\[.*\] sent is not on the stage "
             rf"Forward.Outgoing@\[{engine.default_schema}\] any more, so its 10 rows stay in the queue: another pipeline of "
             r"the same option stream has emptied the stage. Give each a name of its own. Remove the newest file of the "
-            r"checkpoint's folder commits: the batch then runs again.$"
+            r"checkpoint's folder commits: the batch then runs again \(where a batch without rows of the queue came after it, "
+            r"give a new checkpoint folder\).$"
         )
         for _ in range(2):
             with pytest.raises(ConfigurationError, match=said):

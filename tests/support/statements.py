@@ -332,7 +332,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "stage_held": (
         lambda c: stage(c).enter(Batch(query="q", number=7), None),
         [MARKED, DATABASE, IDENTITY, TABLE_COLUMNS, Answer("APPLOCK_TEST", "i", [[None]])],
-        Run(name="r", batch=Batch(query="q", number=7), source_seen=True),
+        Run(name="r", claimed=True, batch=Batch(query="q", number=7), source_seen=True),
     ),
     "stage_try": (
         lambda c: stage(c).rehearse({"t": 2}, "orders@[dbo]@[shop]", whole=False),
