@@ -166,6 +166,8 @@ class Query:
         self.at_risk: set[int] = set()
         self.second_stream_differs = False
         self._queries = 1
+        #: How often the checkpoint has gone back: a batch is known by this and its number.
+        self._past = 0
         self._processes = 0
         self._readers: list[_Reader] = []
         self._ahead_for: dict[int, int] = {}
@@ -230,6 +232,7 @@ class Query:
         self._allow_again()
         self.checkpoint = Checkpoint(query=self._queries)
         self._queries += 1
+        self._past += 1
 
     def _allow_again(self) -> None:
         for source in SOURCES:
@@ -241,7 +244,12 @@ class Query:
         return stored | {n for pairs in self.attempted.values() for n, _ in pairs}
 
     def go_back_to(self, saved: Checkpoint) -> None:
+        """Batches of these numbers come again, with other rows; the sink remembers what it had."""
+        before, self._past = self._past, self._past + 1
         self.checkpoint = saved.copy()
+        for batch in range(len(saved.offsets)):
+            self.others[self._past, batch] = self.others.get((before, batch), [])
+        self.world.ledger.may_double |= {n for numbers in self.others.values() for n in numbers}
         for source in SOURCES:  # what was settled meanwhile is gone; what was not comes again under another number
             self.world.ledger.may_double |= set(self.world.in_table(source)) & self.stored_numbers()
 
@@ -276,7 +284,7 @@ class Query:
             return
         if "folder commits" in said and point.done:
             point.done -= 1
-            self.due.pop((point.query, point.done), None)
+            self.due.pop((self._past, point.done), None)
             self.world.tell("  the newest file of the folder commits is removed, as the error says")
         elif self.setup.sources > 1 and not self.second_stream_differs:
             self.second_stream_differs = True
@@ -347,7 +355,7 @@ class Query:
         _reached(BATCH_WRITTEN)
         self.checkpoint.done = batch + 1
         if not self.setup.stores:
-            self.due[self.checkpoint.query, batch] = self.attempted[self.checkpoint.query, batch]
+            self.due[self._past, batch] = self.attempted[self._past, batch]
         _reached(BATCH_LOGGED)
         self._look_ahead(numbers)
         return f"batch {batch}: {listed(numbers)}"
@@ -385,7 +393,7 @@ class Query:
         point.offsets.append([json.dumps(each) for each in ends])
         point.begun.append(self.options)
         if way.others >= 0:
-            self.others[point.query, point.done] = self.world.from_elsewhere(way.others)
+            self.others[self._past, point.done] = self.world.from_elsewhere(way.others)
         if point.done > 0 and way.commit != "never":
             for _ in range(2 if way.commit == "twice" else 1):
                 for reader, start in zip(self._readers, starts, strict=True):
@@ -411,7 +419,7 @@ class Query:
         wrong = {int(message["Body"]) for message in found} & self.world.ledger.stillborn
         if wrong:
             raise self.broken(f"{listed(wrong)} had expired before anybody claimed them, and were delivered")
-        elsewhere = self.others.get((self.checkpoint.query, batch), [])
+        elsewhere = self.others.get((self._past, batch), [])
         return [*found, *({"Body": str(n), "Headers": f'{{"NServiceBus.MessageId":"m{n}"}}'} for n in elsewhere)]
 
     _planned: set[int] = set()
@@ -445,6 +453,7 @@ class Query:
                 self.stored[key] = [int(message["Body"]) for message in messages]
                 self.newest[key[0]] = batch
             return
+        key = (self._past, batch)
         rows = [(message, to) for message in messages for to in self._route(int(message["Body"]))]
         if self.options.outbox == NO_OUTBOX and self.options.mode != ATOMIC and key in self.attempted:
             self.world.ledger.may_double |= {n for n, _ in self.attempted[key]}

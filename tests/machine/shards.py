@@ -39,8 +39,16 @@ _SENDING = (faults.IDS_CHECKED, faults.ROWS_INSERTED, faults.IDS_INSERTED, fault
 _TAKING = (faults.OFFSET_LOGGED, faults.ROWS_TAKEN, q.BATCH_WRITTEN, q.OFFSET_NOT_LOGGED)
 
 
-def _ways(steps: Sequence[str], *, others: bool = False) -> st.SearchStrategy[r.Step]:
-    odd = st.builds(
+_PLAIN = st.just(r.Trigger())
+
+
+def _faulty(steps: Sequence[str]) -> st.SearchStrategy[r.Step]:
+    ways = st.builds(Way, at=st.sampled_from(steps), what=st.sampled_from(_WHATS))
+    return st.builds(r.Trigger, ways)
+
+
+def _odd(*, others: bool = False) -> st.SearchStrategy[r.Step]:
+    ways = st.builds(
         Way,
         asks=st.integers(1, 2),
         plans=st.integers(1, 2),
@@ -48,51 +56,52 @@ def _ways(steps: Sequence[str], *, others: bool = False) -> st.SearchStrategy[r.
         commit=st.sampled_from(("late", "twice", "never")),
         others=st.integers(-1, 2) if others else st.just(-1),
     )
-    faulty = st.builds(Way, at=st.sampled_from(steps), what=st.sampled_from(_WHATS))
-    return st.builds(r.Trigger, st.one_of(st.just(Way()), faulty, st.just(Way()), odd))
+    return st.builds(r.Trigger, ways)
 
 
 def _restarts(**options: Sequence[object]) -> st.SearchStrategy[r.Step]:
     changes = [
-        st.tuples(st.sampled_from(values)).map(lambda v, name=name: ((name, v[0]),))
-        for name, values in options.items()
+        st.sampled_from([((name, value),) for value in values]) for name, values in options.items()
     ]
     return st.builds(r.Restart, st.one_of(st.just(()), *changes))
 
 
-_SENDS = st.builds(
-    r.Send, _COUNT, _SOURCE, st.sampled_from(("plain", "plain", "plain", "expired", "perishable", "of one id"))
-)
-_EVERYBODY: tuple[st.SearchStrategy[Any], ...] = (
-    st.builds(r.Take, st.integers(1, 3), _SOURCE, st.sampled_from(("commits", "holds"))),
-    st.builds(r.EndTake, st.booleans()),
-    st.builds(r.SendLate, _COUNT, _SOURCE),
-    st.builds(r.EndLate, st.booleans()),
-    st.just(r.TimePasses()),
-    st.builds(r.Crash, st.booleans()),
-    st.builds(r.Cut, st.booleans()),
-    st.just(r.Notice()),
-    st.just(r.Replicate()),
-    st.builds(r.FailOver, st.booleans()),
-    st.one_of(st.just(r.SaveCheckpoint()), st.just(r.RestoreCheckpoint())),
-    st.just(r.Dump()),
-    st.just(r.EndDump()),
-    st.one_of(
-        st.builds(r.SaveRows, _SOURCE),
-        st.just(r.PutBackRows()),
-        st.builds(r.SaveRows, _SOURCE),
-        st.just(r.PutBackRows()),
-        st.builds(r.Alter, _SOURCE),
-        st.builds(r.Truncate, _SOURCE),
+#: What befalls a stream, in bundles that make sense together. A scenario has some of them, so that it tells a story of
+#: few things and not a little of everything.
+_BUNDLES: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
+    "neighbours": (
+        st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits")),
+        st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("holds")),
+        st.builds(r.EndTake, st.booleans()),
     ),
-)
+    "late commits": (st.builds(r.SendLate, _COUNT, _SOURCE), st.builds(r.EndLate, st.booleans())),
+    "expiry": (
+        st.just(r.TimePasses()),
+        st.builds(r.Send, _COUNT, _SOURCE, st.sampled_from(("expired", "perishable"))),
+    ),
+    "equal ids": (st.builds(r.Send, _COUNT, _SOURCE, st.just("of one id")),),
+    "crashes": (st.builds(r.Crash, st.booleans()), st.just(r.Notice())),
+    "cuts": (st.builds(r.Cut, st.booleans()), st.just(r.Notice())),
+    "fail-over": (st.just(r.Replicate()), st.builds(r.FailOver, st.booleans())),
+    "old checkpoints": (st.just(r.SaveCheckpoint()), st.just(r.RestoreCheckpoint())),
+    "dumps": (st.just(r.Dump()), st.just(r.EndDump())),
+    "restored rows": (st.builds(r.SaveRows, _SOURCE), st.just(r.PutBackRows())),
+    "operators": (st.builds(r.Alter, _SOURCE), st.builds(r.Truncate, _SOURCE)),
+}
 
 
-def _scenarios(
-    setup: st.SearchStrategy[Setup], trigger: st.SearchStrategy[r.Step], restart: st.SearchStrategy[r.Step]
-) -> st.SearchStrategy[Scenario]:
-    step = st.one_of(st.just(r.Nothing()), trigger, _SENDS, trigger, restart, trigger, *_EVERYBODY)
-    return st.builds(Scenario, setup, st.lists(step, min_size=14, max_size=30).map(tuple))
+def _scenarios(setup: st.SearchStrategy[Setup], **own: st.SearchStrategy[r.Step]) -> st.SearchStrategy[Scenario]:
+    bundles = {**_BUNDLES, **{name: (step,) for name, step in own.items()}}
+    sends = st.builds(r.Send, _COUNT, _SOURCE)
+
+    def story(chosen: list[str]) -> st.SearchStrategy[list[r.Step]]:
+        befalls = [step for name in chosen for step in bundles[name]]
+        often = max(1, len(befalls) // 2)
+        step = st.one_of(st.just(r.Nothing()), sends, *([_PLAIN] * often), *befalls)
+        return st.lists(step, min_size=8, max_size=24)
+
+    chosen = st.lists(st.sampled_from(sorted(bundles)), min_size=1, max_size=4, unique=True)
+    return st.builds(Scenario, setup, chosen.flatmap(story).map(tuple))
 
 
 _LIMIT = st.integers(1, 4)
@@ -106,7 +115,9 @@ def storing() -> st.SearchStrategy[Scenario]:
         follows=st.booleans(),
         sources=st.integers(1, 2),
     )
-    return _scenarios(setup, _ways(_RECEIVING), _restarts(limit=(1, 3, 10), ahead=(True, False)))
+    return _scenarios(
+        setup, faults=_faulty(_RECEIVING), oddities=_odd(), restarts=_restarts(limit=(1, 3, 10), ahead=(True, False))
+    )
 
 
 _ROUTES = st.sampled_from(
@@ -126,7 +137,9 @@ def atomic() -> st.SearchStrategy[Scenario]:
         routes=_ROUTES,
     )
     restart = _restarts(mode=(ATOMIC, RECEIVE_ONLY), stream=("A", "B"), limit=(1, 3, 10), queue=("billing", "shipping"))
-    return _scenarios(setup, _ways((*_RECEIVING, *_STAGING), others=True), restart)
+    return _scenarios(
+        setup, faults=_faulty((*_RECEIVING, *_STAGING)), oddities=_odd(others=True), restarts=restart
+    )
 
 
 def sending() -> st.SearchStrategy[Scenario]:
@@ -144,7 +157,7 @@ def sending() -> st.SearchStrategy[Scenario]:
     restart = _restarts(
         queue=("shipping", "billing"), outbox=("optimistic", "pessimistic"), limit=(1, 3, 10), ahead=(True, False)
     )
-    return _scenarios(setup, _ways((*_RECEIVING, *_SENDING)), restart)
+    return _scenarios(setup, faults=_faulty((*_RECEIVING, *_SENDING)), oddities=_odd(), restarts=restart)
 
 
 def taking() -> st.SearchStrategy[Scenario]:
@@ -155,7 +168,7 @@ def taking() -> st.SearchStrategy[Scenario]:
         follows=st.booleans(),
     )
     restart = _restarts(mode=(NO_TRANSACTION, RECEIVE_ONLY), limit=(1, 3, 10))
-    return _scenarios(setup, _ways(_TAKING), restart)
+    return _scenarios(setup, faults=_faulty(_TAKING), oddities=_odd(), restarts=restart)
 
 
 SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking)}

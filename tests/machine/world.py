@@ -49,6 +49,7 @@ SELECT convert_from(q.body, 'UTF8')::int FROM {} AS q
 JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = q.xmax AND l.granted
 WHERE l.pid = ANY (%s)
 """
+_PAST = """SELECT setval('{0}_seq_seq', greatest(max(q.seq), max(s.last_value))) FROM {0}_seq_seq AS s LEFT JOIN {0} AS q ON true"""
 _OURS = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
 
 
@@ -286,6 +287,7 @@ class World:
                 back.append(int(row[3]))
                 self.ledger.numbers[self.backup_of, row[4]] = int(row[3])
         self.ledger.may_double.update(back)
+        self.admin.execute(_PAST.format(self.backup_of))  # type: ignore[arg-type]
         return back
 
     def _alone(self, statement: str) -> bool:
