@@ -171,6 +171,8 @@ class Query:
         self._processes = 0
         self._readers: list[_Reader] = []
         self._ahead_for: dict[int, int] = {}
+        #: What each sink of the process has found of its destinations.
+        self._destinations: dict[int, Destinations] = {}
 
     @property
     def process(self) -> str:
@@ -250,11 +252,9 @@ class Query:
         for batch in range(len(saved.offsets)):
             self.others[self._past, batch] = self.others.get((before, batch), [])
         self.world.ledger.may_double |= {n for numbers in self.others.values() for n in numbers}
+        again = self.seen() if self.setup.stores or NO_OUTBOX in self.outboxes else set()
         for source in SOURCES:  # what was settled meanwhile is gone; what was not comes again under another number
-            self.world.ledger.may_double |= set(self.world.in_table(source)) & self.stored_numbers()
-
-    def stored_numbers(self) -> set[int]:
-        return {n for rows in self.stored.values() for n in rows}
+            self.world.ledger.may_double |= set(self.world.in_table(source)) & again
 
     def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:
         """After one: what came back was handled before, and what was sent, but not with the claim, may be gone."""
@@ -370,6 +370,7 @@ class Query:
         self.world.network.process = self.process
         self.at_risk = set()
         self._ahead_for = {}
+        self._destinations = {}
         first = self.checkpoint.done == 0
         self._readers = [
             _Reader(self.world, self._source_options(i), follows=self.setup.follows, first=first)
@@ -461,15 +462,15 @@ class Query:
         self.attempted[key] = due
         share = -(-len(rows) // self.setup.sinks)
         for i in range(self.setup.sinks):
-            self._send(rows[i * share : (i + 1) * share])
+            self._send(i, rows[i * share : (i + 1) * share])
 
     def _route(self, n: int) -> Route:
         return self.setup.routes[n % len(self.setup.routes)]
 
-    def _send(self, rows: list[tuple[dict[str, Any], str | None]]) -> None:
+    def _send(self, sink: int, rows: list[tuple[dict[str, Any], str | None]]) -> None:
         """As the sink does it for ``foreachBatch``, in two tasks."""
         given = self._sink_options()
-        found = Destinations(given)
+        found = self._destinations.setdefault(sink, Destinations(given))
         addresses = dict.fromkeys(to or self.options.queue for _, to in rows)
         run = prepare(given, found, addresses)
         table = pa.table(

@@ -14,15 +14,9 @@ from tests.machine.scenario import Scenario
 
 _COUNT = st.integers(1, 5)
 _SOURCE = st.integers(0, 1)
-_WHATS = (
-    "crash",
-    "cut",
-    "the replica is as far",
-    "crash that nobody notices",
-    "cut before the next commit is answered",
-    "cut before the next commit is heard",
-    "cut that nobody notices",
-)
+_DEATHS = ("crash", "crash that nobody notices")
+_CUTS = ("cut", "cut that nobody notices")
+_LOST_COMMITS = ("cut before the next commit is answered", "cut before the next commit is heard")
 _RECEIVING = (
     faults.ROWS_LOCKED,
     q.OFFSET_NOT_LOGGED,
@@ -42,8 +36,9 @@ _TAKING = (faults.OFFSET_LOGGED, faults.ROWS_TAKEN, q.BATCH_WRITTEN, q.OFFSET_NO
 _PLAIN = st.just(r.Trigger())
 
 
-def _faulty(steps: Sequence[str]) -> st.SearchStrategy[r.Step]:
-    ways = st.builds(Way, at=st.sampled_from(steps), what=st.sampled_from(_WHATS))
+def _faulty(steps: Sequence[str], *whats: str) -> st.SearchStrategy[r.Step]:
+    """Triggers that something befalls at a named step."""
+    ways = st.builds(Way, at=st.sampled_from(steps), what=st.sampled_from(whats))
     return st.builds(r.Trigger, ways)
 
 
@@ -70,7 +65,6 @@ def _restarts(**options: Sequence[object]) -> st.SearchStrategy[r.Step]:
 #: few things and not a little of everything.
 _BUNDLES: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
     "neighbours": (
-        st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits")),
         st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("holds")),
         st.builds(r.EndTake, st.booleans()),
     ),
@@ -90,15 +84,26 @@ _BUNDLES: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
 }
 
 
-def _scenarios(setup: st.SearchStrategy[Setup], **own: st.SearchStrategy[r.Step]) -> st.SearchStrategy[Scenario]:
-    bundles = {**_BUNDLES, **{name: (step,) for name, step in own.items()}}
+def _scenarios(
+    setup: st.SearchStrategy[Setup], steps: Sequence[str], **own: st.SearchStrategy[r.Step]
+) -> st.SearchStrategy[Scenario]:
+    """:param steps: the named steps that such a stream passes."""
+    bundles = {
+        **_BUNDLES,
+        **{name: (step,) for name, step in own.items()},
+        "crashes": (*_BUNDLES["crashes"], _faulty(steps, *_DEATHS)),
+        "cuts": (*_BUNDLES["cuts"], _faulty(steps, *_CUTS)),
+        "lost commits": (_faulty(steps, *_LOST_COMMITS),),
+        "fail-over": (*_BUNDLES["fail-over"], _faulty(steps, "the replica is as far")),
+    }
     sends = st.builds(r.Send, _COUNT, _SOURCE)
+    taken = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
 
     def story(chosen: list[str]) -> st.SearchStrategy[list[r.Step]]:
         befalls = [step for name in chosen for step in bundles[name]]
         often = max(1, len(befalls) // 2)
-        step = st.one_of(st.just(r.Nothing()), sends, *([_PLAIN] * often), *befalls)
-        return st.lists(step, min_size=8, max_size=24)
+        step = st.one_of(st.just(r.Nothing()), sends, *([_PLAIN] * often), taken, *befalls)
+        return st.lists(step, min_size=6, max_size=18)
 
     chosen = st.lists(st.sampled_from(sorted(bundles)), min_size=1, max_size=4, unique=True)
     return st.builds(Scenario, setup, chosen.flatmap(story).map(tuple))
@@ -116,7 +121,7 @@ def storing() -> st.SearchStrategy[Scenario]:
         sources=st.integers(1, 2),
     )
     return _scenarios(
-        setup, faults=_faulty(_RECEIVING), oddities=_odd(), restarts=_restarts(limit=(1, 3, 10), ahead=(True, False))
+        setup, _RECEIVING, oddities=_odd(), restarts=_restarts(limit=(1, 3, 10), ahead=(True, False))
     )
 
 
@@ -138,7 +143,7 @@ def atomic() -> st.SearchStrategy[Scenario]:
     )
     restart = _restarts(mode=(ATOMIC, RECEIVE_ONLY), stream=("A", "B"), limit=(1, 3, 10), queue=("billing", "shipping"))
     return _scenarios(
-        setup, faults=_faulty((*_RECEIVING, *_STAGING)), oddities=_odd(others=True), restarts=restart
+        setup, (*_RECEIVING, *_STAGING), oddities=_odd(others=True), restarts=restart
     )
 
 
@@ -157,7 +162,7 @@ def sending() -> st.SearchStrategy[Scenario]:
     restart = _restarts(
         queue=("shipping", "billing"), outbox=("optimistic", "pessimistic"), limit=(1, 3, 10), ahead=(True, False)
     )
-    return _scenarios(setup, faults=_faulty((*_RECEIVING, *_SENDING)), oddities=_odd(), restarts=restart)
+    return _scenarios(setup, (*_RECEIVING, *_SENDING), oddities=_odd(), restarts=restart)
 
 
 def taking() -> st.SearchStrategy[Scenario]:
@@ -168,7 +173,7 @@ def taking() -> st.SearchStrategy[Scenario]:
         follows=st.booleans(),
     )
     restart = _restarts(mode=(NO_TRANSACTION, RECEIVE_ONLY), limit=(1, 3, 10))
-    return _scenarios(setup, faults=_faulty(_TAKING), oddities=_odd(), restarts=restart)
+    return _scenarios(setup, _TAKING, oddities=_odd(), restarts=restart)
 
 
 SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking)}

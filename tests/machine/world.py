@@ -111,7 +111,7 @@ class World:
     def __init__(self, url: str) -> None:
         self.url = url
         self._tables: list[str] = []
-        self._stages = 3
+        self._stages = 2
         self.network = Network(url)
         self.admin = psycopg.connect(url, autocommit=True, prepare_threshold=0, options=f"-c lock_timeout={_ADMIN_WAITS}")
         self._others: list[psycopg.Connection] = []
