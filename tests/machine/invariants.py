@@ -2,9 +2,9 @@
 
 from collections import Counter
 
+from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
 from tests.machine.query import Query, Way
 from tests.machine.world import SOURCES, World, listed
-from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
 
 #: So often may a trigger find nothing while rows are free, and so often may it fail, once nothing is in its way.
 _IDLE = 3
@@ -58,12 +58,18 @@ def check_sent_on(world: World, query: Query) -> None:
     due = {pair for pairs in query.due.values() for pair in pairs}
     done = {n for n, _ in due}
     elsewhere = {n for key in query.due for n in query.others.get(key, [])}
-    missing = {n for n, to in due if not by_id[ledger.ids[n], to]} & (ledger.sent | elsewhere) - ledger.may_be_lost - ledger.perished
+    missing = {n for n, to in due if not by_id[ledger.ids[n], to]} & (
+        ledger.sent | elsewhere
+    ) - ledger.may_be_lost - ledger.perished
     missing -= {n for n in missing if ledger.taken[n] and n in ledger.may_double}
     _say(query, "lost on the way to a destination", missing)
     _say(query, "lost", _lost(world, lambda n: n in done or ledger.taken[n]))
     sent = ledger.sent | elsewhere
-    _say(query, "sent twice", {n for (n, _), count in there.items() if count > 1 and n in sent} - ledger.may_double)
+    _say(
+        query,
+        "sent twice",
+        {n for (n, _), count in there.items() if count > 1 and n in sent} - ledger.may_double,
+    )
     both = {n for n, _ in there if ledger.taken[n] and n in sent} - ledger.may_double
     _say(query, "sent on though another consumer has it", both)
     if not query.modes & {ATOMIC, NO_TRANSACTION} and "none" not in query.outboxes:

@@ -11,7 +11,7 @@ import pickle
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -19,8 +19,6 @@ from unittest import mock
 import pyarrow as pa
 import stamina
 
-from sqlqueue_spark import faults
-from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.connections import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.offsets import INITIAL
@@ -75,8 +73,14 @@ class Setup:
     routes: tuple[Route, ...] = ((None,),)
 
     def __str__(self) -> str:
-        sink = "a sink that knows batches by number" if self.stores else f"{self.sinks} sink(s) that send, by turns, to {self.routes}"
-        return f"{self.options}; {self.sources} source(s), {sink}{', Spark before 4.2' if self.follows else ''}"
+        sink = (
+            "a sink that knows batches by number"
+            if self.stores
+            else f"{self.sinks} sink(s) that send, by turns, to {self.routes}"
+        )
+        return (
+            f"{self.options}; {self.sources} source(s), {sink}{', Spark before 4.2' if self.follows else ''}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +221,9 @@ class Query:
             each.close()
         left = self.world.network.of(self.process)
         if left:
-            raise self.broken(f"{len(left)} connection(s) of a process that has ended in good order are still open")
+            raise self.broken(
+                f"{len(left)} connection(s) of a process that has ended in good order are still open"
+            )
 
     def restart(self, options: Options) -> None:
         """In good order, with other options."""
@@ -253,7 +259,9 @@ class Query:
             self.others[self._past, batch] = self.others.get((before, batch), [])
         self.world.ledger.may_double |= {n for numbers in self.others.values() for n in numbers}
         again = self.seen() if self.setup.stores or NO_OUTBOX in self.outboxes else set()
-        for source in SOURCES:  # what was settled meanwhile is gone; what was not comes again under another number
+        for (
+            source
+        ) in SOURCES:  # what was settled meanwhile is gone; what was not comes again under another number
             self.world.ledger.may_double |= set(self.world.in_table(source)) & again
 
     def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:
@@ -274,7 +282,9 @@ class Query:
         """How often each message stands in each destination."""
         if self.setup.stores:
             return Counter()
-        return Counter({(n, to): count for to in DESTINATIONS for n, count in self.world.in_table(to).items()})
+        return Counter(
+            {(n, to): count for to in DESTINATIONS for n, count in self.world.in_table(to).items()}
+        )
 
     def follow_remedy(self) -> None:
         """Do what the error that ended the query says, as far as it says something."""
@@ -363,7 +373,10 @@ class Query:
     def _start(self) -> None:
         if self._readers:
             return
-        if self.setup.stores and self.newest.get(self.checkpoint.query, -1) > len(self.checkpoint.offsets) - 1:
+        if (
+            self.setup.stores
+            and self.newest.get(self.checkpoint.query, -1) > len(self.checkpoint.offsets) - 1
+        ):
             self.world.tell("  refused: the sink knows a newer batch than the checkpoint; a new query begins")
             self.begin_new_checkpoint()
         self._processes += 1
@@ -421,7 +434,10 @@ class Query:
         if wrong:
             raise self.broken(f"{listed(wrong)} had expired before anybody claimed them, and were delivered")
         elsewhere = self.others.get((self._past, batch), [])
-        return [*found, *({"Body": str(n), "Headers": f'{{"NServiceBus.MessageId":"m{n}"}}'} for n in elsewhere)]
+        return [
+            *found,
+            *({"Body": str(n), "Headers": f'{{"NServiceBus.MessageId":"m{n}"}}'} for n in elsewhere),
+        ]
 
     _planned: set[int] = set()
 
@@ -476,7 +492,15 @@ class Query:
         table = pa.table(
             {
                 "Headers": pa.array([message["Headers"] for message, _ in rows], pa.string()),
-                "Body": pa.array([bytes(message["Body"]) if isinstance(message["Body"], bytes) else message["Body"].encode() for message, _ in rows], pa.binary()),
+                "Body": pa.array(
+                    [
+                        bytes(message["Body"])
+                        if isinstance(message["Body"], bytes)
+                        else message["Body"].encode()
+                        for message, _ in rows
+                    ],
+                    pa.binary(),
+                ),
                 "Destination": pa.array([to for _, to in rows], pa.string()),
             }
         )
@@ -525,7 +549,9 @@ class Query:
         """Where the core says that there is nothing, it has no transaction open: others could not take what it holds."""
         busy = [wire for wire in self.world.network.of(self.process) if wire.busy]
         if busy:
-            raise self.broken("the stream says that there is nothing new, and has a transaction open that holds rows")
+            raise self.broken(
+                "the stream says that there is nothing new, and has a transaction open that holds rows"
+            )
 
     def _look_ahead(self, present: list[int]) -> None:
         """What is claimed ahead is delivered within two batches."""
@@ -539,7 +565,9 @@ class Query:
         self._ahead_for = {n: self._ahead_for.get(n, 0) + 1 for n in held - set(present)}
         starved = {n for n, batches in self._ahead_for.items() if batches > 2}
         if starved:
-            raise self.broken(f"{listed(starved)} were claimed ahead, and two batches have gone by without them")
+            raise self.broken(
+                f"{listed(starved)} were claimed ahead, and two batches have gone by without them"
+            )
 
     def broken(self, what: str) -> Broken:
         return Broken("\n".join(["", *self.world.story, f"BROKEN: {what}"]))
@@ -561,7 +589,7 @@ _watch: tuple[str, Callable[[], None]] | None = None
 
 def reached(step: str) -> None:
     """What ``SQLQUEUE_AT_STEP`` names while the machine runs."""
-    global _watch  # noqa: PLW0603 -- the code under test knows a function by its name only
+    global _watch
     if _watch is not None and _watch[0] == step:
         (_, befalls), _watch = _watch, None
         befalls()

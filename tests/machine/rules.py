@@ -218,7 +218,11 @@ class Alter(Step):
     def happen(self, world: World, query: Query) -> str | None:
         source = _source(self.source, query)
         world.faults["DDL"] += 1
-        return f"an operator changes the table {source}" if world.alter(source) else f"an operator wants to change the table {source} and gives up"
+        return (
+            f"an operator changes the table {source}"
+            if world.alter(source)
+            else f"an operator wants to change the table {source} and gives up"
+        )
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,12 @@ if __name__ == "__main__":
 
     logging.disable(logging.CRITICAL)
     with own_world() as world_:
-        found = search(world_, sys.argv[1], int(sys.argv[2]), seed_=int(sys.argv[3]) if len(sys.argv) > 3 else None)
+        found = search(
+            world_, sys.argv[1], int(sys.argv[2]), seed_=int(sys.argv[3]) if len(sys.argv) > 3 else None
+        )
     rate = found.examples / found.seconds
-    print(f"{found.examples} examples in {found.seconds:.1f} s ({rate:.1f}/s), found after {found.found_after} in {found.found_seconds}")  # noqa: T201
+    print(
+        f"{found.examples} examples in {found.seconds:.1f} s ({rate:.1f}/s), found after {found.found_after} in {found.found_seconds}"
+    )
     print(found.story)  # noqa: T201
     print(found.scenario)  # noqa: T201

@@ -30,6 +30,15 @@ _RECEIVING = (
 )
 _STAGING = (faults.ROWS_STAGED, faults.STAGE_SEALED)
 _SENDING = (faults.IDS_CHECKED, faults.ROWS_INSERTED, faults.IDS_INSERTED, faults.CHUNK_SENT)
+#: Where a commit has just changed what a replica has.
+_TURNS = (
+    faults.HALF_READ,
+    faults.ROWS_STAGED,
+    faults.STAGE_SEALED,
+    q.BATCH_LOGGED,
+    faults.CHUNK_SENT,
+    faults.ROWS_TAKEN,
+)
 _TAKING = (faults.OFFSET_LOGGED, faults.ROWS_TAKEN, q.BATCH_WRITTEN, q.OFFSET_NOT_LOGGED)
 
 
@@ -55,9 +64,7 @@ def _odd(*, others: bool = False) -> st.SearchStrategy[r.Step]:
 
 
 def _restarts(**options: Sequence[object]) -> st.SearchStrategy[r.Step]:
-    changes = [
-        st.sampled_from([((name, value),) for value in values]) for name, values in options.items()
-    ]
+    changes = [st.sampled_from([((name, value),) for value in values]) for name, values in options.items()]
     return st.builds(r.Restart, st.one_of(st.just(()), *changes))
 
 
@@ -94,7 +101,11 @@ def _scenarios(
         "crashes": (*_BUNDLES["crashes"], _faulty(steps, *_DEATHS)),
         "cuts": (*_BUNDLES["cuts"], _faulty(steps, *_CUTS)),
         "lost commits": (_faulty(steps, *_LOST_COMMITS),),
-        "fail-over": (*_BUNDLES["fail-over"], _faulty(steps, "the replica is as far")),
+        "fail-over": (
+            *_BUNDLES["fail-over"],
+            st.builds(r.FailOver, st.booleans()),
+            _faulty([each for each in steps if each in _TURNS], "the replica is as far"),
+        ),
     }
     sends = st.builds(r.Send, _COUNT, _SOURCE)
     taken = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
@@ -105,7 +116,9 @@ def _scenarios(
         step = st.one_of(st.just(r.Nothing()), sends, *([_PLAIN] * often), taken, *befalls)
         return st.lists(step, min_size=6, max_size=18)
 
-    chosen = st.lists(st.sampled_from(sorted(bundles)), min_size=1, max_size=4, unique=True)
+    # Those whose steps must meet are drawn oftener.
+    names = sorted(bundles) + ["fail-over", "dumps", "late commits", "restored rows", "restarts", "crashes"]
+    chosen = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)
     return st.builds(Scenario, setup, chosen.flatmap(story).map(tuple))
 
 
@@ -141,10 +154,10 @@ def atomic() -> st.SearchStrategy[Scenario]:
         sinks=st.integers(1, 2),
         routes=_ROUTES,
     )
-    restart = _restarts(mode=(ATOMIC, RECEIVE_ONLY), stream=("A", "B"), limit=(1, 3, 10), queue=("billing", "shipping"))
-    return _scenarios(
-        setup, (*_RECEIVING, *_STAGING), oddities=_odd(others=True), restarts=restart
+    restart = _restarts(
+        mode=(ATOMIC, RECEIVE_ONLY), stream=("A", "B"), limit=(1, 3, 10), queue=("billing", "shipping")
     )
+    return _scenarios(setup, (*_RECEIVING, *_STAGING), oddities=_odd(others=True), restarts=restart)
 
 
 def sending() -> st.SearchStrategy[Scenario]:
@@ -152,7 +165,10 @@ def sending() -> st.SearchStrategy[Scenario]:
     setup = st.builds(
         Setup,
         options=st.builds(
-            Options, outbox=st.sampled_from(("optimistic", "pessimistic", "none")), limit=_LIMIT, ahead=st.booleans()
+            Options,
+            outbox=st.sampled_from(("optimistic", "pessimistic", "none")),
+            limit=_LIMIT,
+            ahead=st.booleans(),
         ),
         stores=st.just(False),
         follows=st.booleans(),
@@ -160,7 +176,10 @@ def sending() -> st.SearchStrategy[Scenario]:
         routes=_ROUTES,
     )
     restart = _restarts(
-        queue=("shipping", "billing"), outbox=("optimistic", "pessimistic"), limit=(1, 3, 10), ahead=(True, False)
+        queue=("shipping", "billing"),
+        outbox=("optimistic", "pessimistic"),
+        limit=(1, 3, 10),
+        ahead=(True, False),
     )
     return _scenarios(setup, (*_RECEIVING, *_SENDING), oddities=_odd(), restarts=restart)
 

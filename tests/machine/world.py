@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from sqlqueue_spark.outbox import OutboxTable
 from sqlqueue_spark.connections import Target
 from sqlqueue_spark.connections.postgresql import PostgresConnection
+from sqlqueue_spark.outbox import OutboxTable
 from tests.machine.wires import Network
 
 SOURCES = ("orders", "returns")
@@ -113,7 +113,9 @@ class World:
         self._tables: list[str] = []
         self._stages = 2
         self.network = Network(url)
-        self.admin = psycopg.connect(url, autocommit=True, prepare_threshold=0, options=f"-c lock_timeout={_ADMIN_WAITS}")
+        self.admin = psycopg.connect(
+            url, autocommit=True, prepare_threshold=0, options=f"-c lock_timeout={_ADMIN_WAITS}"
+        )
         self._others: list[psycopg.Connection] = []
         for name in (*SOURCES, *DESTINATIONS):
             self.admin.execute(sql.SQL(_CREATE).format(sql.Identifier(name)))
@@ -139,7 +141,10 @@ class World:
         self.excused: set[int] = set()
         self.faults: Counter[str] = Counter()
         statements = [f'DELETE FROM "{name}"' for name in self.tables()]
-        self.admin.execute("; ".join([*statements, *(f"SELECT setval('{s}_seq_seq', 1, false)" for s in self._queues)]), prepare=False)  # type: ignore[arg-type]
+        self.admin.execute(
+            "; ".join([*statements, *(f"SELECT setval('{s}_seq_seq', 1, false)" for s in self._queues)]),
+            prepare=False,
+        )  # type: ignore[arg-type]
 
     _queues = (*SOURCES, *DESTINATIONS)
 
@@ -281,7 +286,9 @@ class World:
         for row in self.backup:
             try:
                 done = self.admin.execute(put, row)
-            except psycopg.errors.LockNotAvailable:  # it is there, and a stream has deleted it in an open transaction
+            except (
+                psycopg.errors.LockNotAvailable
+            ):  # it is there, and a stream has deleted it in an open transaction
                 continue
             if done.rowcount:
                 back.append(int(row[3]))
@@ -338,7 +345,9 @@ class World:
                     )
         self.ledger.sent &= snapshot.sent
         for source in SOURCES:
-            for seq, n in self._run(self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", source):
+            for seq, n in self._run(
+                self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", source
+            ):
                 self.ledger.numbers[source, seq] = n
 
     def heal(self) -> None:
@@ -362,7 +371,9 @@ class World:
 
     def in_table(self, name: str) -> Counter[int]:
         """How often each message stands in a table."""
-        return Counter(n for (n,) in self._run(self.admin, "SELECT convert_from(body, 'UTF8')::int FROM {}", name))
+        return Counter(
+            n for (n,) in self._run(self.admin, "SELECT convert_from(body, 'UTF8')::int FROM {}", name)
+        )
 
     def free(self, source: str) -> int:
         """How many rows nobody holds that a stream could claim."""
@@ -374,7 +385,9 @@ class World:
 
     # -- connections of others ---------------------------------------------------------------------
 
-    def _run(self, connection: psycopg.Connection, statement: str, table: str, *values: object) -> list[tuple[Any, ...]]:
+    def _run(
+        self, connection: psycopg.Connection, statement: str, table: str, *values: object
+    ) -> list[tuple[Any, ...]]:
         return connection.execute(sql.SQL(statement).format(sql.Identifier(table)), values or None).fetchall()  # type: ignore[arg-type]
 
     def _other(self) -> psycopg.Connection:

@@ -1,0 +1,5 @@
+from tests.machine.support import holds
+
+
+def test_whatever_befalls_the_stream_an_outbox_sends_each_message_once(world):
+    holds(world, "sending", examples=600)
