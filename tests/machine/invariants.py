@@ -41,6 +41,26 @@ def check(world: World, query: Query) -> None:
     (check_stored if query.setup.stores else check_sent_on)(world, query)
 
 
+def ended(world: World, query: Query) -> Counter[str]:
+    """How many of the messages that were sent ended where; those of which no trace may be left stand last."""
+    ledger = world.ledger
+    stored = {n for rows in query.stored.values() for n in rows}
+    there = {n for n, _ in query.in_destinations()}
+    found = Counter[str]()
+    for n in ledger.sent:
+        if n in stored:
+            found["in the sink"] += 1
+        elif n in there:
+            found["in a destination"] += 1
+        elif ledger.taken[n]:
+            found["taken by neighbours"] += 1
+        elif n in ledger.stillborn or n in ledger.perished:
+            found["expired"] += 1
+        else:
+            found["destroyed, or lost as mode none may"] += 1
+    return found
+
+
 def check_stored(world: World, query: Query) -> None:
     ledger = world.ledger
     found = Counter(n for rows in query.stored.values() for n in rows)

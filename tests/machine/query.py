@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import pyarrow as pa
@@ -21,10 +21,12 @@ import stamina
 
 from sqlqueue_spark.connections import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.marks import Batch
 from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import Follower, Receiver, Slice, SliceReader, Taker, TakingSlice, ahead, slices
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
+from sqlqueue_spark.stage import Run
 from tests.machine.world import DESTINATIONS, ENDPOINT, SOURCES, World, listed
 from tests.support.sending import composed
 
@@ -177,6 +179,8 @@ class Query:
         self._ahead_for: dict[int, int] = {}
         #: What each sink of the process has found of its destinations.
         self._destinations: dict[int, Destinations] = {}
+        #: And for what each has staged its last batch.
+        self._last_runs: dict[int, Run] = {}
 
     @property
     def process(self) -> str:
@@ -197,6 +201,7 @@ class Query:
         self.lose_locks()
         self._may_lose_what_is_taken()
         self._readers = []
+        _Timer.waiting.clear()
         self.world.network.cut(self.process, noticed=noticed)
 
     def cut(self, *, noticed: bool = True) -> int:
@@ -210,8 +215,17 @@ class Query:
         self._may_lose_what_is_taken()
         self._end()
 
+    def idle(self) -> int:
+        """No trigger comes for longer than any timer of the source lasts; how many end."""
+        waiting = list(_Timer.waiting)
+        for each in waiting:
+            each.end()
+        self.world.now += 60.0
+        return len(waiting)
+
     def vanish(self) -> None:
         """The scenario is over."""
+        _Timer.waiting.clear()
         self._readers = []
         self.world.network.cut(self.process)
 
@@ -367,8 +381,19 @@ class Query:
         if not self.setup.stores:
             self.due[self._past, batch] = self.attempted[self._past, batch]
         _reached(BATCH_LOGGED)
+        if way.commit == "at once":
+            self._settle_at_once(ends)
         self._look_ahead(numbers)
         return f"batch {batch}: {listed(numbers)}"
+
+    def _settle_at_once(self, ends: list[dict[str, Any]]) -> None:
+        """As the thread does it that watches ``doneFile``; the next trigger meets the error too."""
+        for reader, end in zip(self._readers, ends, strict=True):
+            try:
+                reader.settle(end)
+            except SqlQueueError as error:
+                self.world.tell(f"  not settled yet: {error}")
+        self.at_risk = set()
 
     def _start(self) -> None:
         if self._readers:
@@ -383,7 +408,7 @@ class Query:
         self.world.network.process = self.process
         self.at_risk = set()
         self._ahead_for = {}
-        self._destinations = {}
+        self._destinations, self._last_runs = {}, {}
         first = self.checkpoint.done == 0
         self._readers = [
             _Reader(self.world, self._source_options(i), follows=self.setup.follows, first=first)
@@ -488,7 +513,13 @@ class Query:
         given = self._sink_options()
         found = self._destinations.setdefault(sink, Destinations(given))
         addresses = dict.fromkeys(to or self.options.queue for _, to in rows)
-        run = prepare(given, found, addresses)
+        batch = Batch(
+            query=f"query {self.checkpoint.query}", number=self.checkpoint.done, attempt=self.process
+        )
+        last = self._last_runs.get(sink)
+        run = self._last_runs[sink] = prepare(
+            given, found, addresses, again=last is not None, batch=batch, last=last
+        )
         table = pa.table(
             {
                 "Headers": pa.array([message["Headers"] for message, _ in rows], pa.string()),
@@ -619,11 +650,33 @@ class _Inline(threading.Thread):
 
 
 class _NoTimer:
-    daemon = False
+    """A timer that never ends: what it watches takes no time here."""
+
+    name, daemon = "", False
 
     def __init__(self, *_: object) -> None: ...
     def start(self) -> None: ...
     def cancel(self) -> None: ...
+
+
+class _Timer(_NoTimer):
+    """A timer that ends when a scenario says that time goes by."""
+
+    waiting: ClassVar[list["_Timer"]] = []
+
+    def __init__(self, seconds: float, done: Callable[[], object]) -> None:
+        self._done = done
+
+    def start(self) -> None:
+        _Timer.waiting.append(self)
+
+    def cancel(self) -> None:
+        if self in _Timer.waiting:
+            _Timer.waiting.remove(self)
+
+    def end(self) -> None:
+        self.cancel()
+        self._done()
 
 
 @contextlib.contextmanager
@@ -631,7 +684,7 @@ def protocol() -> Iterator[None]:
     """Within the block steps are told, claims ahead are made at once, and a database that gives way is tried twice."""
     with (
         mock.patch.dict("os.environ", SQLQUEUE_AT_STEP=f"{__name__}:{reached.__name__}"),
-        mock.patch.object(ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock)),
+        mock.patch.object(ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)),
         mock.patch.object(slices, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
         stamina.set_testing(True, attempts=2),
     ):

@@ -151,6 +151,16 @@ class Notice(Step):
 
 
 @dataclass(frozen=True)
+class Idle(Step):
+    """The next trigger is long in coming."""
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not query.runs:
+            return None
+        return "no trigger comes for a long time" if query.idle() else None
+
+
+@dataclass(frozen=True)
 class Replicate(Step):
     def happen(self, world: World, query: Query) -> str | None:
         world.take_snapshot()

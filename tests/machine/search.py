@@ -13,12 +13,14 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 
 from sqlqueue_spark.embedded import EmbeddedServer
+from tests.machine.invariants import ended
 from tests.machine.query import Broken, protocol
 from tests.machine.scenario import Scenario, run
 from tests.machine.shards import SHARDS
 from tests.machine.world import World, opened_world
 
 _TIDY = 150
+_ROUND = 1_000
 
 
 @dataclass
@@ -32,6 +34,21 @@ class Searched:
     story: str = ""
     scenario: str = ""
     faults: Counter[str] = field(default_factory=Counter)
+    sent: int = 0
+    ended: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Played:
+    """What was played, without anything being found."""
+
+    scenarios: int = 0
+    #: How often what befell the streams.
+    faults: Counter[str] = field(default_factory=Counter)
+    #: How many messages were sent.
+    sent: int = 0
+    #: Where they ended.
+    ended: Counter[str] = field(default_factory=Counter)
 
 
 class _Enough(BaseException):
@@ -62,7 +79,9 @@ def search(
         if done.examples % _TIDY == 0:
             world.tidy()
         try:
-            run(world, scenario)
+            query = run(world, scenario)
+            done.sent += len(world.ledger.sent)
+            done.ended += ended(world, query)
         except Broken as error:
             if done.found_after is None:
                 done.found_after, done.found_seconds = done.examples, time.monotonic() - began
@@ -89,6 +108,27 @@ def search(
         played()
     done.seconds = time.monotonic() - began
     return done
+
+
+def play_for(world: World, shard: str, *, seconds: float, seed_: int) -> Played:
+    """Play scenarios of a family for a time, others with each seed.
+
+    :param shard: a name of ``SHARDS``.
+    :raises Broken: a promise is broken; the text is the shortest story that was found, and how to play it again.
+    """
+    played = Played()
+    until = time.monotonic() + seconds
+    round_ = 0
+    while time.monotonic() < until:  # hypothesis remembers what it has played, so not all in one search
+        done = search(world, shard, _ROUND, seed_=seed_ * 1_000 + round_, until=until)
+        if done.found_after is not None:
+            raise Broken(f"{done.story}\n\nTo play it again:\n{done.scenario}")
+        played.scenarios += done.examples
+        played.faults += done.faults
+        played.sent += done.sent
+        played.ended += done.ended
+        round_ += 1
+    return played
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ def _odd(*, others: bool = False) -> st.SearchStrategy[r.Step]:
         asks=st.integers(1, 2),
         plans=st.integers(1, 2),
         reads=st.integers(1, 2),
-        commit=st.sampled_from(("late", "twice", "never")),
+        commit=st.sampled_from(("late", "twice", "never", "at once", "at once")),
         others=st.integers(-1, 2) if others else st.just(-1),
     )
     return st.builds(r.Trigger, ways)
@@ -86,6 +86,7 @@ _BUNDLES: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
     "fail-over": (st.just(r.Replicate()), st.builds(r.FailOver, st.booleans())),
     "old checkpoints": (st.just(r.SaveCheckpoint()), st.just(r.RestoreCheckpoint())),
     "dumps": (st.just(r.Dump()), st.just(r.EndDump())),
+    "pauses": (st.just(r.Idle()), st.just(r.Trigger(Way(commit="at once")))),
     "restored rows": (st.builds(r.SaveRows, _SOURCE), st.just(r.PutBackRows())),
     "operators": (st.builds(r.Alter, _SOURCE), st.builds(r.Truncate, _SOURCE)),
 }
