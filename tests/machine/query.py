@@ -74,6 +74,14 @@ class Setup:
     sinks: int = 1
     routes: tuple[Route, ...] = ((None,),)
 
+    @property
+    def kind(self) -> str:
+        """The mode in which it begins, and what it does with its messages."""
+        if self.stores:
+            return f"{self.options.mode}, stored"
+        outbox = "" if self.options.mode == ATOMIC else f", outbox {self.options.outbox}"
+        return f"{self.options.mode}, sent on{outbox}"
+
     def __str__(self) -> str:
         sink = (
             "a sink that knows batches by number"
