@@ -140,8 +140,12 @@ class Connection(ABC):
                 self._say("attempt_check")
         except ConnectionLost:
             raise
-        except BaseException as error:
+        except Exception as error:
             self._undo_attempt(error)
+            raise
+        except BaseException as error:  # who is to end is not told of a lost connection instead
+            with contextlib.suppress(SqlQueueError):
+                self._undo_attempt(error)
             raise
 
     @contextlib.contextmanager

@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from sqlqueue_spark import faults
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive import ahead
-from tests.support.driver import streaming
+from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import forwarding
 from tests.support.messages import message_ids, row_ids
 from tests.support.sending import ids_in
@@ -228,6 +229,19 @@ def test_a_settled_batch_that_comes_back_is_delivered_again(postgresql, orders):
         eventually(stream.trigger)
         stream.drain()
         assert (stream.batches(), orders.count()) == ([list(range(1, 11))] * 2, 0)
+
+
+def test_who_is_to_end_in_the_middle_is_not_told_of_a_lost_connection_instead(postgresql, orders):
+    """Else the batch would be settled again, by a process that nobody wants any more."""
+    with streaming(postgresql, orders) as stream:
+
+        def die():
+            stream.cut()
+            crash()
+
+        assert stream.trigger()
+        with at_step(faults.DELETED, die), pytest.raises(Crash):
+            stream.trigger()
 
 
 def test_late_rows_let_a_claim_ahead_wait_for_one_batch_at_most(postgresql, monkeypatch):

@@ -71,6 +71,8 @@ class Setup:
     #: Spark before 4.2.
     follows: bool = False
     sources: int = 1
+    #: Whether the second source is atomic too at first, which is refused.
+    both_atomic: bool = False
     sinks: int = 1
     routes: tuple[Route, ...] = ((None,),)
 
@@ -178,7 +180,8 @@ class Query:
         self.outboxes = {self.options.outbox}
         #: Messages that were read and whose batch is not settled.
         self.at_risk: set[int] = set()
-        self.second_stream_differs = False
+        #: Beside a source that is atomic another one of the same stream can only receive.
+        self.second_receives_only = not setup.both_atomic
         self._queries = 1
         #: How often the checkpoint has gone back: a batch is known by this and its number.
         self._past = 0
@@ -192,7 +195,7 @@ class Query:
 
     @property
     def process(self) -> str:
-        return f"process {self._processes}"
+        return f"process {self._processes} of scenario {self.world.scenarios}"
 
     @property
     def runs(self) -> bool:
@@ -298,7 +301,11 @@ class Query:
         gone = {n for n, _ in before - after}
         if self.modes != {ATOMIC}:
             ledger.may_be_lost |= gone
+        # Of what comes from elsewhere no claim tells that it is not on the stage any more.
+        gone |= {n for pairs in self.attempted.values() for n, to in pairs if not after[n, to]}
         ledger.may_be_lost |= gone & {n for numbers in self.others.values() for n in numbers}
+        if self.second_receives_only:  # settled when it was logged, whatever became of the stage
+            ledger.may_be_lost |= gone & {n for (at, _), n in ledger.numbers.items() if at == SOURCES[1]}
 
     def in_destinations(self) -> Counter[tuple[int, str]]:
         """How often each message stands in each destination."""
@@ -318,9 +325,9 @@ class Query:
             point.done -= 1
             self.due.pop((self._past, point.done), None)
             self.world.tell("  the newest file of the folder commits is removed, as the error says")
-        elif self.setup.sources > 1 and not self.second_stream_differs:
-            self.second_stream_differs = True
-            self.world.tell("  the second source gets another stream, as the error says")
+        elif "Two sources use the stage" in said and self.setup.sources > 1 and not self.second_receives_only:
+            self.second_receives_only = True
+            self.world.tell("  the second source receives only: there is one stage a stream, as the error says")
         elif point.done < len(point.offsets) and self.options != point.begun[point.done]:
             self.options = point.begun[point.done]
             self.world.tell(f"  the batch is finished as it was begun ({self.options}), as the error says")
@@ -562,10 +569,10 @@ class Query:
         }
 
     def _source_options(self, source: int) -> SourceOptions:
-        stream = "C" if source and self.second_stream_differs else self.options.stream
+        mode = RECEIVE_ONLY if source and self.second_receives_only else self.options.mode
         return _parsed(
             SourceOptions,
-            **self._common() | {"stream": stream},
+            **self._common() | {"transactionMode": mode},
             queue=SOURCES[source],
             maxMessagesPerTrigger=str(self.options.limit),
             minMessagesPerPartition="2",

@@ -152,6 +152,7 @@ def atomic() -> st.SearchStrategy[Scenario]:
         stores=st.just(False),
         follows=st.booleans(),
         sources=st.sampled_from((1, 1, 1, 2)),
+        both_atomic=st.booleans(),
         sinks=st.integers(1, 2),
         routes=_ROUTES,
     )

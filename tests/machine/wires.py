@@ -6,6 +6,7 @@ only later: until then its locks stay, held by nobody who lives.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +18,8 @@ from psycopg.pq import TransactionStatus
 
 from sqlqueue_spark.connections import postgresql
 
+#: By what a session is known behind a pooler: another number each time.
+_MARK = re.compile(rb"\d{12,}")
 _LOST = "server closed the connection unexpectedly"
 
 
@@ -31,16 +34,20 @@ class Network:
         #: What the server still holds of connections that are cut.
         self.unnoticed: list[psycopg.Connection] = []
         #: What the connections that are kept have been told of their session.
-        self.sessions: dict[int, object] = {}
+        self.sessions: dict[int, bytes] = {}
         self._free: list[psycopg.Connection] = []
         self._readers: list[Any] = []
         self._cut_at_commit: tuple[str, bool] | None = None
 
     def connect(self, conninfo: str, **_: object) -> "Wire":
-        raw = self._free.pop() if self._free else psycopg.connect(conninfo, prepare_threshold=0)
+        raw = self._free.pop() if self._free else self._connected(conninfo)
         wire = Wire(self, raw, self.process)
         self.wires.append(wire)
         return wire
+
+    @staticmethod
+    def _connected(conninfo: str) -> psycopg.Connection:
+        return psycopg.connect(conninfo, prepare_threshold=0, cursor_factory=_Cursor)
 
     def connect_reader(self, conninfo: str, **named: bool) -> "ReaderWire":
         raw = self._readers.pop() if self._readers else adbc.connect(conninfo, **named)
@@ -83,6 +90,10 @@ class Network:
         """Take a connection back, whatever it was doing."""
         if raw.info.transaction_status != TransactionStatus.IDLE:
             raw.rollback()
+        if holds(raw):
+            raw.execute("SELECT pg_advisory_unlock_all()")
+            raw.commit()
+            vars(raw).pop("holds")
         self._free.append(raw)
 
     def keep_reader(self, raw: Any) -> None:
@@ -112,7 +123,6 @@ class Wire:
         self.process = process
         self._network = network
         self._raw: psycopg.Connection | None = raw
-        self._new = True
 
     @property
     def busy(self) -> bool:
@@ -125,10 +135,16 @@ class Wire:
 
     def cursor(self, **named: Any) -> Any:
         raw = self._alive()
-        if self._new:
-            self._new = False
-            return _FirstCursor(self._network.sessions, raw, raw.cursor(**named))
         return raw.cursor(**named)
+
+    def execute(self, statement: Any, **named: Any) -> Any:
+        """The settings of the session; one that is lent again has them already."""
+        raw = self._alive()
+        said = _MARK.sub(b"", statement)
+        if self._network.sessions.get(id(raw)) == said:
+            return SimpleNamespace(fetchone=lambda: (raw.info.backend_pid,))
+        self._network.sessions[id(raw)] = said
+        return raw.execute(statement, **named)
 
     def commit(self) -> None:
         raw = self._alive()
@@ -152,7 +168,7 @@ class Wire:
             return
         raw, self._raw = self._raw, None
         self._network.wires.remove(self)
-        if noticed or raw.info.transaction_status == TransactionStatus.IDLE:
+        if noticed or (raw.info.transaction_status == TransactionStatus.IDLE and not holds(raw)):
             self._network.keep(raw)
         else:
             self._network.unnoticed.append(raw)
@@ -166,29 +182,18 @@ class Wire:
         return self._raw
 
 
-class _FirstCursor:
-    """What a new connection says first: the settings of its session, which one that is lent again has already."""
+class _Cursor(psycopg.Cursor[Any]):
+    """Notices that a lock of the session is taken, which outlives a transaction."""
 
-    def __init__(self, sessions: dict[int, object], raw: psycopg.Connection, cursor: Any) -> None:
-        self._sessions = sessions
-        self._raw = raw
-        self._cursor = cursor
+    def execute(self, query: Any, *given: Any, **named: Any) -> Any:
+        if "pg_advisory_lock(" in str(query):
+            vars(self.connection)["holds"] = True
+        return super().execute(query, *given, **named)
 
-    def __enter__(self) -> Any:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._cursor.close()
-
-    def execute(self, statement: str, parameters: object = ()) -> None:
-        if "set_config(" not in statement:
-            self._cursor.execute(statement, parameters)
-        elif self._sessions.get(id(self._raw)) != (statement, parameters):
-            self._cursor.execute(statement, parameters)
-            self._sessions[id(self._raw)] = (statement, parameters)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)
+def holds(raw: psycopg.Connection) -> bool:
+    """Whether the session may hold more than its transaction."""
+    return "holds" in vars(raw)
 
 
 class ReaderWire:

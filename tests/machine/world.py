@@ -112,6 +112,7 @@ class World:
         self.url = url
         self._tables: list[str] = []
         self._stages = 2
+        self.scenarios = 0
         self.network = Network(url)
         self.admin = psycopg.connect(
             url, autocommit=True, prepare_threshold=0, options=f"-c lock_timeout={_ADMIN_WAITS}"
@@ -128,6 +129,7 @@ class World:
 
     def reset(self) -> None:
         """As on the first day."""
+        self.scenarios += 1
         self.story: list[str] = []
         self.ledger = Ledger()
         self.now = 0.0
