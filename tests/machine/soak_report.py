@@ -107,7 +107,9 @@ def _machine_lines(rounds: list[Round], seconds: float) -> Iterator[str]:
 def _spark_lines(proof: Proof) -> Iterator[str]:
     yield f"REAL SPARK: {proof.seconds / 60:.1f} minutes, then drained in {proof.drained_in:.0f} s; {proof.starts} starts of the driver"
     for queue, sent in proof.sent.items():
-        yield from _counted(f"messages sent to {queue}: {sent:,}, which ended", proof.ended.get(queue, {}))
+        batches, disturbed = proof.batches[queue]
+        title = f"messages sent to {queue}: {sent:,}, in {batches} batches, {batches - disturbed} of which nothing befell; they ended"
+        yield from _counted(title, proof.ended[queue])
     yield from _counted("faults injected", proof.faults)
     yield from _counted("queries that ended with an error and were started again", proof.errors)
     yield from _table(proof)

@@ -8,6 +8,7 @@ message is looked up.
 """
 
 import random
+import re
 import shutil
 import tempfile
 import threading
@@ -34,7 +35,7 @@ _STANDS_STILL = 180
 _TO_STOP = 90
 _TO_VANISH = 60
 _SAMPLED_EVERY = 5
-_BETWEEN_FAULTS = (2, 8)
+_BETWEEN_FAULTS = (3, 15)
 _SHORT, _LONG = (5, 40), (150, 300)
 #: An error that ends a query is noted so late.
 _NOTED_WITHIN = 10
@@ -49,6 +50,8 @@ class Proof:
     starts: int = 0
     sent: dict[str, int] = field(default_factory=dict)
     ended: dict[str, Counter[str]] = field(default_factory=dict)
+    #: By queue: batches, and among them those that something befell.
+    batches: dict[str, tuple[int, int]] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
     #: Errors that ended a query, in short.
     errors: Counter[str] = field(default_factory=Counter)
@@ -250,6 +253,7 @@ class _Soak:
         for outcome in outcomes(self._server.url(), self._folder, self._disturbances):
             proof.sent[outcome.queue] = outcome.sent
             proof.ended[outcome.queue] = outcome.ended
+            proof.batches[outcome.queue] = (outcome.batches, outcome.disturbed)
             proof.failures += outcome.failures
         proof.failures += self.traffic.troubles
         proof.starts = self.driver.starts
@@ -290,4 +294,4 @@ def _short(error: str) -> str:
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("sqlqueue_spark.")]
     said = (ours or lines or ["nothing"])[-1 if ours else 0]
-    return said[:160]
+    return re.sub(r"\d+", "#", re.sub(r"[0-9a-f]{8}(-[0-9a-f]+){4}", "…", said))[:160]

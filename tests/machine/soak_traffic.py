@@ -26,7 +26,7 @@ _MOST_AT_ONCE = 400
 _PAUSE = 0.1  # seconds
 _LEDGER = """
 CREATE TABLE sent (queue text NOT NULL, first bigint NOT NULL, last bigint NOT NULL);
-CREATE TABLE handled (queue text NOT NULL, number bigint NOT NULL);
+CREATE TABLE handled (queue text NOT NULL, number bigint NOT NULL, row_version bigint NOT NULL);
 """
 _PROGRESS = """
 SELECT (SELECT coalesce(sum(last - first + 1), 0) FROM sent)::bigint, (SELECT count(*) FROM handled),
@@ -137,6 +137,8 @@ class Traffic:
         if row is None or give_back:
             session.rollback()
             return row is not None
-        session.connection.execute("INSERT INTO handled VALUES (%s, %s)", [queue.name, number_of(row.id)])
+        session.connection.execute(
+            "INSERT INTO handled VALUES (%s, %s, %s)", [queue.name, number_of(row.id), row.row_version]
+        )
         session.commit()
         return True
