@@ -196,13 +196,11 @@ class Driver:
         return self._child.pid
 
     def _kill(self, is_one: Callable[[psutil.Process], bool]) -> None:
-        for process in self.processes():
-            try:
-                doomed = is_one(process)
-            except psutil.NoSuchProcess:
-                continue
-            if doomed:
-                _kill(process)
+        """The program first: it is not to notice that its JVM dies."""
+        for process in sorted(self.processes(), key=lambda process: process.pid != self._pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if is_one(process):
+                    process.kill()
 
 
 def _kill(process: psutil.Process) -> None:

@@ -25,7 +25,7 @@ from tests.support.messages import number_of
 
 #: Seconds: a file's time and ours are read at different moments.
 _SLACK = 1.0
-_TWICE = "in two places, after a death or a cut freed the rows of their batch"
+TWICE = "in two places, after a death or a cut freed the rows of their batch"
 _NUMBERS = """
 SELECT ('x' || right(headers::json ->> 'NServiceBus.MessageId', 12))::bit(48)::bigint, count(*) FROM {} GROUP BY 1
 """
@@ -86,14 +86,14 @@ def outcomes(url: str, folder: Path, disturbances: Sequence[Disturbance]) -> lis
         numbers = sql.SQL(_NUMBERS).format(sql.Identifier(BILLING))
         billed = {int(n): int(count) for n, count in connection.execute(numbers)}
     logs = {name: log_of(folder / name / "checkpoint", disturbances) for name in (*DRAINING, *FORWARDING)}
-    found = [_drained(folder, known[ORDERS], logs)]
-    found += [_forwarded(queue, known[queue], logs[queue], billed) for queue in FORWARDING]
+    found = [drained(folder, known[ORDERS], logs)]
+    found += [forwarded(queue, known[queue], logs[queue], billed) for queue in FORWARDING]
     strange = set(billed) - known[ATOMIC].sent - known[OPTIMISTIC].sent
     found[-1].failures.extend(_failures(BILLING, {"from nobody": strange}))
     return found
 
 
-def _forwarded(queue: str, known: Known, log: Log, billed: Mapping[int, int]) -> Outcome:
+def forwarded(queue: str, known: Known, log: Log, billed: Mapping[int, int]) -> Outcome:
     there, taken = known.sent & billed.keys(), known.sent & known.handled.keys()
     both, at_risk = there & taken, log.rows_at_risk()
     failures = _lost_or_left(queue, known, there | taken) + _failures(
@@ -107,12 +107,12 @@ def _forwarded(queue: str, known: Known, log: Log, billed: Mapping[int, int]) ->
         },
     )
     ended = Counter(
-        {f"in {BILLING}": len(there - both), "with a receiver": len(taken - both), _TWICE: len(both)}
+        {f"in {BILLING}": len(there - both), "with a receiver": len(taken - both), TWICE: len(both)}
     )
     return Outcome(queue, len(known.sent), +ended, failures, len(log.offsets), len(log.disturbed))
 
 
-def _drained(folder: Path, known: Known, logs: Mapping[str, Log]) -> Outcome:
+def drained(folder: Path, known: Known, logs: Mapping[str, Log]) -> Outcome:
     places: dict[int, list[str]] = defaultdict(list)
     excused: set[int] = set()
     for name in DRAINING:
@@ -133,7 +133,7 @@ def _drained(folder: Path, known: Known, logs: Mapping[str, Log]) -> Outcome:
             "in two places, and nothing befell their batches": twice - excused,
         },
     )
-    ended = Counter(_TWICE if n in twice else places[n][0] for n in known.sent & places.keys())
+    ended = Counter(TWICE if n in twice else places[n][0] for n in known.sent & places.keys())
     batches = [len(logs[name].offsets) for name in DRAINING]
     disturbed = [len(logs[name].disturbed) for name in DRAINING]
     return Outcome(ORDERS, len(known.sent), ended, failures, sum(batches), sum(disturbed))

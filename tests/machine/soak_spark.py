@@ -37,6 +37,7 @@ _TO_VANISH = 60
 _SAMPLED_EVERY = 5
 _BETWEEN_FAULTS = (3, 15)
 _SHORT, _LONG = (5, 40), (150, 300)
+_PATIENCE = 3
 #: An error that ends a query is noted so late.
 _NOTED_WITHIN = 10
 
@@ -98,12 +99,14 @@ class _Soak:
         #: When this driver is killed, and whether anybody dies before.
         self._calm = False
         self._life = 0.0
+        self._ended_by_itself = 0
 
     # -- while faults are injected -----------------------------------------------------------------
 
     def live(self, seconds: float) -> None:
         self.traffic.begin()
-        self._start()
+        self._start(calm=True)
+        self._life = self._random.uniform(*_SHORT)
         self._wait_until_up()
         self._began, next_ = time.monotonic(), 0.0
         until = self._began + seconds
@@ -130,7 +133,12 @@ class _Soak:
         if self.driver.was_killed:
             self._disturbances.append(Disturbance(time.time() - 1, time.time()))
         else:
-            self.proof.failures.append(f"The driver has ended by itself; it said: {self.driver.tail()}")
+            self.proof.failures.append(f"The program has ended by itself; it said: {self.driver.tail()}")
+            self._ended_by_itself += 1
+            if self._ended_by_itself == _PATIENCE:
+                raise RuntimeError(
+                    f"The program has ended by itself {_PATIENCE} times; it said: {self.driver.tail()}"
+                )
         self._start(calm=calm)
 
     def _befall(self) -> None:
