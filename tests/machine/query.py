@@ -204,8 +204,15 @@ class Query:
     # -- what befalls it ---------------------------------------------------------------------------
 
     def lose_locks(self) -> None:
-        """An injected death or cut: what was read and is not settled may be taken by others, and then comes twice."""
-        self.world.excused |= self.at_risk
+        """An injected death or cut: what it holds, and what was read and is not settled, may be taken by others, and then
+        comes twice. What is held counts too: a process that lives on reads it, and learns of the cut when it settles."""
+        self.world.excused |= self.at_risk | self._held()
+
+    def _held(self) -> set[int]:
+        """The messages whose rows the process holds."""
+        pids = [wire.pid for wire in self.world.network.of(self.process) if wire.busy]
+        sources = SOURCES[: self.setup.sources] if pids else ()
+        return {n for source in sources for n in self.world.held_by(source, pids)}
 
     def crash(self, *, noticed: bool = True) -> None:
         """The process dies: its sockets are cut and it forgets all but the logs."""
@@ -370,10 +377,8 @@ class Query:
             case "cut that nobody notices":
                 self.cut(noticed=False)
             case "cut before the next commit is heard":
-                self.lose_locks()
                 self.world.network.cut_at_next_commit(self.process, delivered=False)
             case "cut before the next commit is answered":
-                self.lose_locks()
                 self.world.network.cut_at_next_commit(self.process, delivered=True)
             case "the replica is as far":
                 self.world.take_snapshot()
@@ -421,6 +426,7 @@ class Query:
             self.begin_new_checkpoint()
         self._processes += 1
         self.world.network.process = self.process
+        self.world.network.before_cut = self.lose_locks
         self.at_risk = set()
         self._ahead_for = {}
         self._destinations, self._last_runs = {}, {}
@@ -603,11 +609,8 @@ class Query:
         """What is claimed ahead is delivered within two batches."""
         if not self.options.ahead or self.options.mode == NO_TRANSACTION:
             return
-        pids = [wire.pid for wire in self.world.network.of(self.process) if wire.busy]
-        held = set[int]()
-        if len(pids) > 1:
-            for source in SOURCES[: self.setup.sources]:
-                held |= self.world.held_by(source, pids)
+        busy = sum(wire.busy for wire in self.world.network.of(self.process))
+        held = self._held() if busy > 1 else set()
         self._ahead_for = {n: self._ahead_for.get(n, 0) + 1 for n in held - set(present)}
         starved = {n for n, batches in self._ahead_for.items() if batches > 2}
         if starved:

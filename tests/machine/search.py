@@ -18,6 +18,7 @@ from tests.machine.invariants import ended
 from tests.machine.query import Broken, protocol
 from tests.machine.scenario import Scenario, run
 from tests.machine.shards import SHARDS
+from tests.machine.shrinking import shortened
 from tests.machine.world import World, opened_world
 
 _TIDY = 150
@@ -73,6 +74,7 @@ def search(
     :param until: the second of ``time.monotonic`` at which to stop, unless something was found.
     """
     done = Searched()
+    found: list[Scenario] = []
     began = time.monotonic()
 
     def play(scenario: Scenario) -> None:
@@ -90,17 +92,17 @@ def search(
             if done.found_after is None:
                 done.found_after, done.found_seconds = done.examples, time.monotonic() - began
             done.story, done.scenario = str(error), str(scenario)
+            found.append(scenario)
             raise
         finally:
             done.faults += world.faults
 
-    phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
     played = settings(
         max_examples=examples,
         deadline=None,
         derandomize=seed_ is None,
         database=None,
-        phases=phases,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
         verbosity=Verbosity.quiet,
@@ -111,6 +113,10 @@ def search(
     # A story that goes another way when it is played again is told as it went first.
     with protocol(), contextlib.suppress(_Enough, Broken, Flaky):
         played()
+    if found and shrink:
+        with protocol():
+            shortest, done.story = shortened(world, found[0], done.story)
+        done.scenario = str(shortest)
     done.seconds = time.monotonic() - began
     return done
 

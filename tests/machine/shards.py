@@ -92,13 +92,39 @@ _BUNDLES: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
 }
 
 
+_COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
+#: Steps that mean something in this order, of the bundle in whose stories they are told now and then.
+_PHRASES: dict[str, tuple[tuple[st.SearchStrategy[Any], ...], ...]] = {
+    "late commits": (
+        (
+            *[st.builds(r.SendLate, st.integers(1, 2), st.just(0))] * 2,
+            st.builds(r.Send, st.integers(3, 5), st.just(0)),
+            *[_PLAIN, st.just(r.EndLate())] * 2,
+            _PLAIN,
+        ),
+    ),
+    "fail-over": ((st.just(r.Replicate()), _PLAIN, _PLAIN, st.just(r.FailOver())),),
+    "restored rows": ((st.just(r.SaveRows()), _PLAIN, _PLAIN, st.just(r.PutBackRows())),),
+    "dumps": ((_PLAIN, st.just(r.Dump()), _PLAIN, _COMMITS, st.just(r.EndDump())),),
+    "changed_half_way": (
+        (
+            st.builds(r.Send, _COUNT, st.just(0)),
+            _faulty((faults.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS),
+            st.builds(r.Restart, st.sampled_from([(("queue", to),) for to in ("shipping", "billing")])),
+        ),
+    ),
+}
+
+
 def _scenarios(
-    setup: st.SearchStrategy[Setup], steps: Sequence[str], **own: st.SearchStrategy[r.Step]
+    setup: st.SearchStrategy[Setup], steps: Sequence[str], **own: tuple[st.SearchStrategy[r.Step], ...]
 ) -> st.SearchStrategy[Scenario]:
-    """:param steps: the named steps that such a stream passes."""
+    """:param steps: the named steps that such a stream passes.
+    :param own: bundles of this family.
+    """
     bundles = {
         **_BUNDLES,
-        **{name: (step,) for name, step in own.items()},
+        **own,
         "crashes": (*_BUNDLES["crashes"], _faulty(steps, *_DEATHS)),
         "cuts": (*_BUNDLES["cuts"], _faulty(steps, *_CUTS)),
         "lost commits": (_faulty(steps, *_LOST_COMMITS),),
@@ -109,18 +135,20 @@ def _scenarios(
         ),
     }
     sends = st.builds(r.Send, _COUNT, _SOURCE)
-    taken = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
+    taken = _COMMITS
 
-    def story(chosen: list[str]) -> st.SearchStrategy[list[r.Step]]:
+    def story(chosen: list[str]) -> st.SearchStrategy[tuple[r.Step, ...]]:
         befalls = [step for name in chosen for step in bundles[name]]
         often = max(1, len(befalls) // 2)
-        step = st.one_of(st.just(r.Nothing()), sends, *([_PLAIN] * often), taken, *befalls)
-        return st.lists(step, min_size=6, max_size=18)
+        one = st.one_of(st.just(r.Nothing()), sends, *([_PLAIN] * often), taken, *befalls).map(lambda step: (step,))
+        phrases = [st.tuples(*phrase) for name in chosen for phrase in _PHRASES.get(name, ())]
+        parts = st.lists(st.one_of(*([one] * 5), *phrases), min_size=5, max_size=16)
+        return parts.map(lambda found: tuple(step for part in found for step in part))
 
     # Those whose steps must meet are drawn oftener.
-    names = sorted(bundles) + ["fail-over", "dumps", "late commits", "restored rows", "restarts", "crashes"]
+    names = [*sorted(bundles), "fail-over", "dumps", "late commits", "restored rows", "crashes", *own, *own]
     chosen = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)
-    return st.builds(Scenario, setup, chosen.flatmap(story).map(tuple))
+    return st.builds(Scenario, setup, chosen.flatmap(story))
 
 
 _LIMIT = st.integers(1, 4)
@@ -135,7 +163,7 @@ def storing() -> st.SearchStrategy[Scenario]:
         sources=st.integers(1, 2),
     )
     return _scenarios(
-        setup, _RECEIVING, oddities=_odd(), restarts=_restarts(limit=(1, 3, 10), ahead=(True, False))
+        setup, _RECEIVING, oddities=(_odd(),), restarts=(_restarts(limit=(1, 3, 10), ahead=(True, False)),)
     )
 
 
@@ -159,7 +187,7 @@ def atomic() -> st.SearchStrategy[Scenario]:
     restart = _restarts(
         mode=(ATOMIC, RECEIVE_ONLY), stream=("A", "B"), limit=(1, 3, 10), queue=("billing", "shipping")
     )
-    return _scenarios(setup, (*_RECEIVING, *_STAGING), oddities=_odd(others=True), restarts=restart)
+    return _scenarios(setup, (*_RECEIVING, *_STAGING), oddities=(_odd(others=True),), restarts=(restart,))
 
 
 def sending() -> st.SearchStrategy[Scenario]:
@@ -183,7 +211,10 @@ def sending() -> st.SearchStrategy[Scenario]:
         limit=(1, 3, 10),
         ahead=(True, False),
     )
-    return _scenarios(setup, (*_RECEIVING, *_SENDING), oddities=_odd(), restarts=restart)
+    changed = (_faulty(_SENDING, *_DEATHS), _restarts(queue=("shipping", "billing")))
+    return _scenarios(
+        setup, (*_RECEIVING, *_SENDING), oddities=(_odd(),), restarts=(restart,), changed_half_way=changed
+    )
 
 
 def taking() -> st.SearchStrategy[Scenario]:
@@ -194,7 +225,7 @@ def taking() -> st.SearchStrategy[Scenario]:
         follows=st.booleans(),
     )
     restart = _restarts(mode=(NO_TRANSACTION, RECEIVE_ONLY), limit=(1, 3, 10))
-    return _scenarios(setup, _TAKING, oddities=_odd(), restarts=restart)
+    return _scenarios(setup, _TAKING, oddities=(_odd(),), restarts=(restart,))
 
 
 SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking)}

@@ -7,7 +7,7 @@ only later: until then its locks stay, held by nobody who lives.
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -38,6 +38,8 @@ class Network:
         self._free: list[psycopg.Connection] = []
         self._readers: list[Any] = []
         self._cut_at_commit: tuple[str, bool] | None = None
+        #: Called before a connection is cut at a commit.
+        self.before_cut: Callable[[], object] = lambda: None
 
     def connect(self, conninfo: str, **_: object) -> "Wire":
         raw = self._free.pop() if self._free else self._connected(conninfo)
@@ -152,6 +154,7 @@ class Wire:
         if heard is None:
             raw.commit()
             return
+        self._network.before_cut()
         if heard:
             raw.commit()
         self.cut()
