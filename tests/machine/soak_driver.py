@@ -23,7 +23,7 @@ _STEPS = (
     faults.STAGE_SEALED, death.of(ATOMIC, SENT), death.of(OPTIMISTIC, SENT),
 )  # fmt: skip
 #: So often a step is passed before somebody dies at it, at most.
-_NTH = 40
+_NTH = 15
 _READER = "python_streaming_source_runner"
 
 

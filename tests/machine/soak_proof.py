@@ -50,6 +50,8 @@ class Disturbance:
 
     began: float
     ended: float
+    #: Of this one; of any, if none is named.
+    pipeline: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,12 @@ def outcomes(url: str, folder: Path, disturbances: Sequence[Disturbance]) -> lis
         known = {queue: _known(connection, queue) for queue in (ORDERS, *FORWARDING)}
         numbers = sql.SQL(_NUMBERS).format(sql.Identifier(BILLING))
         billed = {int(n): int(count) for n, count in connection.execute(numbers)}
-    logs = {name: log_of(folder / name / "checkpoint", disturbances) for name in (*DRAINING, *FORWARDING)}
+    logs = {
+        name: log_of(
+            folder / name / "checkpoint", [each for each in disturbances if each.pipeline in ("", name)]
+        )
+        for name in (*DRAINING, *FORWARDING)
+    }
     found = [drained(folder, known[ORDERS], logs)]
     found += [forwarded(queue, known[queue], logs[queue], billed) for queue in FORWARDING]
     strange = set(billed) - known[ATOMIC].sent - known[OPTIMISTIC].sent

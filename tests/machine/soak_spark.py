@@ -35,8 +35,8 @@ _STANDS_STILL = 180
 _TO_STOP = 90
 _TO_VANISH = 60
 _SAMPLED_EVERY = 5
-_BETWEEN_FAULTS = (3, 15)
-_SHORT, _LONG = (5, 40), (150, 300)
+_BETWEEN_FAULTS = (2, 30)
+_SHORT, _LONG = (5, 60), (150, 300)
 _PATIENCE = 3
 #: An error that ends a query is noted so late.
 _NOTED_WITHIN = 10
@@ -250,7 +250,7 @@ class _Soak:
     def prove(self) -> None:
         proof = self.proof
         for at, pipeline, error in self.driver.errors():
-            self._disturbances.append(Disturbance(at - _NOTED_WITHIN, at))
+            self._disturbances.append(Disturbance(at - _NOTED_WITHIN, at, pipeline))
             proof.errors[f"{pipeline}: {_short(error)}"] += 1
         held = self._engine.fetch(
             "SELECT application_name, state FROM pg_stat_activity WHERE xact_start IS NOT NULL AND pid <> pg_backend_pid() "

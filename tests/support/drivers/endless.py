@@ -26,7 +26,7 @@ DRAINING = ("one", "two")
 FORWARDING = ATOMIC, OPTIMISTIC = ("atomic", "optimistic")
 #: What this program adds to the steps of the package.
 SENT = "batch sent"
-_LIMIT = 1000
+_LIMIT = 500
 
 
 def main(url: str, folder: Path) -> None:
