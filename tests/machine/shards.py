@@ -92,6 +92,7 @@ _BUNDLES: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
 }
 
 
+_SENDS = st.builds(r.Send, _COUNT, _SOURCE)
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
 #: Steps that mean something in this order, of the bundle in whose stories they are told now and then.
 _PHRASES: dict[str, tuple[tuple[st.SearchStrategy[Any], ...], ...]] = {
@@ -103,12 +104,12 @@ _PHRASES: dict[str, tuple[tuple[st.SearchStrategy[Any], ...], ...]] = {
             _PLAIN,
         ),
     ),
-    "fail-over": ((st.just(r.Replicate()), _PLAIN, _PLAIN, st.just(r.FailOver())),),
-    "restored rows": ((st.just(r.SaveRows()), _PLAIN, _PLAIN, st.just(r.PutBackRows())),),
-    "dumps": ((_PLAIN, st.just(r.Dump()), _PLAIN, _COMMITS, st.just(r.EndDump())),),
+    "fail-over": ((_SENDS, st.just(r.Replicate()), _PLAIN, _PLAIN, st.just(r.FailOver())),),
+    "restored rows": ((_SENDS, st.just(r.SaveRows()), _PLAIN, _PLAIN, st.just(r.PutBackRows()), _PLAIN),),
+    "dumps": ((_SENDS, _PLAIN, st.just(r.Dump()), _PLAIN, _COMMITS, st.just(r.EndDump())),),
     "changed_half_way": (
         (
-            st.builds(r.Send, _COUNT, st.just(0)),
+            _SENDS,
             _faulty((faults.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS),
             st.builds(r.Restart, st.sampled_from([(("queue", to),) for to in ("shipping", "billing")])),
         ),
@@ -134,21 +135,28 @@ def _scenarios(
             _faulty([each for each in steps if each in _TURNS], "the replica is as far"),
         ),
     }
-    sends = st.builds(r.Send, _COUNT, _SOURCE)
-    taken = _COMMITS
+    turn = _faulty([each for each in steps if each in _TURNS], "the replica is as far")
+    phrases = {name: found for name, found in _PHRASES.items() if name in bundles}
+    phrases["fail-over"] = (*phrases["fail-over"], (_SENDS, turn, st.just(r.FailOver()), _PLAIN))
 
-    def story(chosen: list[str]) -> st.SearchStrategy[tuple[r.Step, ...]]:
+    def story(chosen: list[str], *, often: int, fewest: int, most: int) -> st.SearchStrategy[tuple[r.Step, ...]]:
+        """:param often: how often a single step is told where each phrase is told once."""
         befalls = [step for name in chosen for step in bundles[name]]
-        often = max(1, len(befalls) // 2)
-        one = st.one_of(st.just(r.Nothing()), sends, *([_PLAIN] * often), taken, *befalls).map(lambda step: (step,))
-        phrases = [st.tuples(*phrase) for name in chosen for phrase in _PHRASES.get(name, ())]
-        parts = st.lists(st.one_of(*([one] * 5), *phrases), min_size=5, max_size=16)
+        plain = [_PLAIN] * max(1, len(befalls) // 2)
+        one = st.one_of(st.just(r.Nothing()), _SENDS, *plain, _COMMITS, *befalls).map(lambda step: (step,))
+        told = [st.tuples(*phrase) for name in chosen for phrase in phrases.get(name, ())]
+        parts = st.lists(st.one_of(*([one] * often), *told), min_size=fewest, max_size=most)
         return parts.map(lambda found: tuple(step for part in found for step in part))
 
-    # Those whose steps must meet are drawn oftener.
-    names = [*sorted(bundles), "fail-over", "dumps", "late commits", "restored rows", "crashes", *own, *own]
-    chosen = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)
-    return st.builds(Scenario, setup, chosen.flatmap(story))
+    # Half of the stories are about anything, half about things that must happen in an order.
+    names = [*sorted(bundles), *own]
+    anything = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True).flatmap(
+        lambda chosen: story(chosen, often=5, fewest=5, most=16)
+    )
+    phrased = st.tuples(st.sampled_from(sorted(phrases)), st.sampled_from(names)).flatmap(
+        lambda chosen: story(sorted(set(chosen)), often=2, fewest=2, most=6)
+    )
+    return st.builds(Scenario, setup, st.one_of(anything, phrased))
 
 
 _LIMIT = st.integers(1, 4)

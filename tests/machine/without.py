@@ -88,13 +88,7 @@ def patient_settling() -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_source_a_stage() -> Iterator[None]:
-    """Two sources of one stream stage into each other's batches, and what is not theirs is not looked for."""
-    move = Stage.move
-
-    def move_what_is_there(self: Stage, claim: str) -> int | None:
-        moved = move(self, claim)
-        return moved if self.mark() is None else moved or 0
-
+    """Two sources of one stream stage into each other's batches."""
     def enter(self: Stage, batch: Batch, _: Run | None) -> Run:
         return Run(name=self._opened(self.mark()).run, batch=batch, source_seen=True)
 
@@ -102,7 +96,6 @@ def one_source_a_stage() -> Iterator[None]:
         mock.patch.object(Stage, "hold", lambda _: None),
         mock.patch.object(Stage, "holders", lambda _: []),
         mock.patch.object(Stage, "enter", enter),
-        mock.patch.object(Stage, "move", move_what_is_there),
     ):
         yield
 
