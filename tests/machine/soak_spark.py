@@ -35,7 +35,7 @@ _STANDS_STILL = 180
 _TO_STOP = 90
 _TO_VANISH = 60
 _SAMPLED_EVERY = 5
-_BETWEEN_FAULTS = (2, 30)
+_BETWEEN_FAULTS = (2, 20)
 _SHORT, _LONG = (5, 60), (150, 300)
 _PATIENCE = 3
 #: An error that ends a query is noted so late.
