@@ -68,6 +68,11 @@ bench-drain: java $(VENV)/.dev ## measure draining against Spark's JDBC source, 
 bench-send: java $(VENV)/.dev ## measure sending against Spark's JDBC append, a raw COPY and one-row senders (URL=… on a server)
 	$(BIN)/python benchmarks/send.py
 
+.PHONY: soak
+soak: java $(VENV)/.dev ## search for lost and doubled messages for MINUTES=30; SCENARIOS=10000, MACHINE_ONLY=1, SPARK_ONLY=1, SEED=…
+	$(BIN)/python -m tests.machine.soak --minutes $(or $(MINUTES),30) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) \
+		$(if $(MACHINE_ONLY),--only machine) $(if $(SPARK_ONLY),--only spark) $(if $(SEED),--seed $(SEED))
+
 .PHONY: constraints
 constraints: $(VENV)/.dev ## write constraints.txt anew from the newest versions that fit together
 	rm -rf $(VENV)/fresh && $(BIN)/python -m venv $(VENV)/fresh

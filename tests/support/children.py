@@ -72,6 +72,22 @@ class Forward:
 def _run(
     program: str, arguments: Sequence[str], folder: Path, orders: Mapping[str, str], within: timedelta
 ) -> int:
+    child, said = started(program, arguments, folder, orders)
+    try:
+        code = child.wait(within.total_seconds())
+        eventually(lambda: not processes_of(child.pid))
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"It has not ended within {within}; it said: {_tail(said)}")
+    finally:
+        _end(child)
+    assert code in (0, -signal.SIGKILL), _tail(said)
+    return code
+
+
+def started(
+    program: str, arguments: Sequence[str], folder: Path, orders: Mapping[str, str] = NONE
+) -> tuple[subprocess.Popen[bytes], Path]:
+    """A program that has just been started, and the file of what it says."""
     said = folder / f"said-{len(list(folder.glob('said-*.txt')))}.txt"
     with said.open("wb") as out:
         child = subprocess.Popen(
@@ -83,15 +99,7 @@ def _run(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        try:
-            code = child.wait(within.total_seconds())
-            eventually(lambda: not processes_of(child.pid))
-        except subprocess.TimeoutExpired:
-            pytest.fail(f"It has not ended within {within}; it said: {_tail(said)}")
-        finally:
-            _end(child)
-    assert code in (0, -signal.SIGKILL), _tail(said)
-    return code
+    return child, said
 
 
 def _logged(checkpoint: Path, log: str) -> list[int]:

@@ -25,3 +25,24 @@ def column(table: Path, name: str) -> list[Any]:
                 del paths[action["remove"]["path"]]
     files = (table / unquote(path) for path in paths)
     return [value for file in files for value in pq.read_table(file, columns=[name])[name].to_pylist()]
+
+
+def by_batch(table: Path, name: str) -> dict[int, list[Any]]:
+    """The values of a column, by the number of the batch with which one streaming query wrote them.
+
+    A query that writes a batch adds the number to its commit, as the version of a transaction of its own.
+    """
+    found: dict[int, list[Any]] = {}
+    queries = set()
+    for version in sorted((table / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in version.read_text().splitlines()]
+        assert not any("remove" in action for action in actions), "nothing was removed from the table"
+        for transaction in (action["txn"] for action in actions if "txn" in action):
+            queries.add(transaction["appId"])
+            assert transaction["version"] not in found, f"batch {transaction['version']} was written twice"
+            files = (table / unquote(action["add"]["path"]) for action in actions if "add" in action)
+            found[transaction["version"]] = [
+                value for file in files for value in pq.read_table(file, columns=[name])[name].to_pylist()
+            ]
+    assert len(queries) <= 1, f"these queries wrote to the table: {queries}"
+    return found

@@ -64,3 +64,8 @@ def row_ids(numbers: Iterable[int]) -> list[UUID]:
 
 def message_ids(numbers: Iterable[int]) -> list[str]:
     return [message_id(number) for number in numbers]
+
+
+def number_of(id: UUID | str) -> int:
+    """Of which message this is the Id column."""
+    return int(str(id)[-12:], 16)

@@ -1,0 +1,108 @@
+"""What must hold when everybody else has come to an end and the stream has had time to finish."""
+
+from collections import Counter
+
+from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
+from tests.machine.query import Query, Way
+from tests.machine.world import SOURCES, World, listed
+
+#: So often may a trigger find nothing while rows are free, and so often may it fail, once nothing is in its way.
+_IDLE = 3
+_FAILURES = 8
+
+
+def drain(world: World, query: Query) -> None:
+    """Trigger until nothing is left. Bounded: while rows are there, each trigger moves some."""
+    idle = failures = 0
+    most = 40 + 2 * len(world.ledger.sent) + 2 * len(query.checkpoint.offsets)
+    for _ in range(most):
+        said = query.trigger(Way())
+        world.tell(f"(at last) Spark triggers: {said}")
+        if query.refused is not None:
+            failures += 1
+            if failures >= _FAILURES:
+                raise query.broken("the query fails again and again")
+            query.follow_remedy()
+            continue
+        if said != "nothing new":
+            idle = 0
+            continue
+        idle += 1
+        left = sum(len(world.in_table(source)) for source in SOURCES)
+        if not left:
+            return
+        if idle > _IDLE:
+            raise query.broken(f"the stream stands still while {left} rows wait, which nobody else holds")
+    raise query.broken(f"{most} triggers were not enough")
+
+
+def check(world: World, query: Query) -> None:
+    """Each message is in exactly one place."""
+    (check_stored if query.setup.stores else check_sent_on)(world, query)
+
+
+def ended(world: World, query: Query) -> Counter[str]:
+    """How many of the messages that were sent ended where; those of which no trace may be left stand last."""
+    ledger = world.ledger
+    stored = {n for rows in query.stored.values() for n in rows}
+    there = {n for n, _ in query.in_destinations()}
+    found = Counter[str]()
+    for n in ledger.sent:
+        if n in stored:
+            found["in the sink"] += 1
+        elif n in there:
+            found["in a destination"] += 1
+        elif ledger.taken[n]:
+            found["taken by neighbours"] += 1
+        elif n in ledger.stillborn or n in ledger.perished:
+            found["expired"] += 1
+        else:
+            found["destroyed, or lost as mode none may"] += 1
+    return found
+
+
+def check_stored(world: World, query: Query) -> None:
+    ledger = world.ledger
+    found = Counter(n for rows in query.stored.values() for n in rows)
+    _say(query, "lost", _lost(world, lambda n: found[n] or ledger.taken[n]))
+    doubled = {n for n in ledger.sent if found[n] + ledger.taken[n] > 1} - ledger.may_double
+    _say(query, "delivered twice", doubled)
+
+
+def check_sent_on(world: World, query: Query) -> None:
+    ledger = world.ledger
+    there = query.in_destinations()
+    by_id = Counter[tuple[str, str]]()
+    for (n, to), count in there.items():
+        by_id[ledger.ids[n], to] += count
+    due = {pair for pairs in query.due.values() for pair in pairs}
+    done = {n for n, _ in due}
+    elsewhere = {n for key in query.due for n in query.others.get(key, [])}
+    missing = {n for n, to in due if not by_id[ledger.ids[n], to]} & (
+        ledger.sent | elsewhere
+    ) - ledger.may_be_lost - ledger.perished
+    missing -= {n for n in missing if ledger.taken[n] and n in ledger.may_double}
+    _say(query, "lost on the way to a destination", missing)
+    _say(query, "lost", _lost(world, lambda n: n in done or ledger.taken[n]))
+    sent = ledger.sent | elsewhere
+    _say(
+        query,
+        "sent twice",
+        {n for (n, _), count in there.items() if count > 1 and n in sent} - ledger.may_double,
+    )
+    both = {n for n, _ in there if ledger.taken[n] and n in sent} - ledger.may_double
+    _say(query, "sent on though another consumer has it", both)
+    if not query.modes & {ATOMIC, NO_TRANSACTION} and "none" not in query.outboxes:
+        twice = {pair for pair, count in by_id.items() if count > 1}
+        _say(query, "sent twice under one id", {n for n in sent if any(ledger.ids[n] == i for i, _ in twice)})
+
+
+def _lost(world: World, is_somewhere) -> set[int]:  # type: ignore[no-untyped-def] # a predicate
+    ledger = world.ledger
+    excused = ledger.may_be_lost | ledger.perished | ledger.stillborn
+    return {n for n in ledger.sent - excused if not is_somewhere(n)}
+
+
+def _say(query: Query, what: str, numbers: set[int]) -> None:
+    if numbers:
+        raise query.broken(f"{listed(numbers)} {what}")

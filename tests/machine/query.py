@@ -1,0 +1,709 @@
+"""Spark's side: a query with its checkpoint, its sink and its process, which calls the core as Spark may and dies as it pleases.
+
+What Spark does: it logs an offset before it plans a batch, reads every slice in a worker, writes the batch, logs it as
+done, and asks for more only then. It may ask twice, plan twice, run a task twice, call ``commit`` late, twice or never.
+A new process goes by the logs: a batch that was logged but is not done is planned again, without another word before.
+"""
+
+import contextlib
+import json
+import pickle
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from unittest import mock
+
+import pyarrow as pa
+import stamina
+
+from sqlqueue_spark.connections import Target
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.marks import Batch
+from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions
+from sqlqueue_spark.receive import Follower, Receiver, Slice, SliceReader, Taker, TakingSlice, ahead, slices
+from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
+from sqlqueue_spark.stage import Run
+from tests.machine.world import DESTINATIONS, ENDPOINT, SOURCES, World, listed
+from tests.support.sending import composed
+
+OFFSET_NOT_LOGGED = "offset not logged"
+BATCH_WRITTEN = "batch written but not logged"
+BATCH_LOGGED = "batch logged"
+
+#: Addresses of a message: ``None`` is left to the option ``queue``.
+Route = tuple[str | None, ...]
+
+
+class Crash(BaseException):
+    """The process is gone: nobody handles this, nothing is given back in good order."""
+
+
+class Broken(AssertionError):
+    """A promise is broken; the text is the story."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a restart may change; the same for source and sink."""
+
+    mode: str = RECEIVE_ONLY
+    stream: str = "A"
+    queue: str = "billing"
+    outbox: str = "optimistic"
+    limit: int = 2
+    ahead: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.mode}, stream {self.stream}, queue {self.queue}, outbox {self.outbox}, limit {self.limit}, claimAhead {str(self.ahead).lower()}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a scenario's query is, once and for all."""
+
+    options: Options = field(default_factory=Options)
+    #: The sink stores rows and knows batches by their number, as Delta does; else it sends them on.
+    stores: bool = True
+    #: Spark before 4.2.
+    follows: bool = False
+    sources: int = 1
+    #: Whether the second source is atomic too at first, which is refused.
+    both_atomic: bool = False
+    sinks: int = 1
+    routes: tuple[Route, ...] = ((None,),)
+
+    @property
+    def kind(self) -> str:
+        """The mode in which it begins, and what it does with its messages."""
+        if self.stores:
+            return f"{self.options.mode}, stored"
+        outbox = "" if self.options.mode == ATOMIC else f", outbox {self.options.outbox}"
+        return f"{self.options.mode}, sent on{outbox}"
+
+    def __str__(self) -> str:
+        sink = (
+            "a sink that knows batches by number"
+            if self.stores
+            else f"{self.sinks} sink(s) that send, by turns, to {self.routes}"
+        )
+        return (
+            f"{self.options}; {self.sources} source(s), {sink}{', Spark before 4.2' if self.follows else ''}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How Spark runs one trigger, and what befalls it at a named step."""
+
+    asks: int = 1
+    plans: int = 1
+    reads: int = 1
+    commit: str = "late"
+    #: So many rows of another source of the query, or of its state, make a batch even without news here; -1: none does.
+    others: int = -1
+    at: str | None = None
+    what: str = "crash"
+
+    def __str__(self) -> str:
+        said = [f"asks {self.asks} times"] if self.asks > 1 else []
+        said += [f"plans {self.plans} times"] if self.plans > 1 else []
+        said += [f"reads {self.reads} times"] if self.reads > 1 else []
+        said += [f"calls commit {self.commit}"] if self.commit != "late" else []
+        said += [f"a batch of {self.others} rows from elsewhere, too"] if self.others >= 0 else []
+        said += [f"{self.what} at '{self.at}'"] if self.at else []
+        return f" ({'; '.join(said)})" if said else ""
+
+
+@dataclass
+class Checkpoint:
+    """Spark's logs: the offsets of each batch, a text a source, and how many batches are done."""
+
+    query: int = 0
+    offsets: list[list[str]] = field(default_factory=list)
+    done: int = 0
+    #: The options under which each batch began, for who follows a remedy.
+    begun: list[Options] = field(default_factory=list)
+
+    def copy(self) -> "Checkpoint":
+        return Checkpoint(self.query, [list(each) for each in self.offsets], self.done, list(self.begun))
+
+
+class _Reader:
+    """One source in one process, asked as this Spark asks."""
+
+    def __init__(self, world: World, options: SourceOptions, *, follows: bool, first: bool) -> None:
+        kind: Any = Taker if options.transaction_mode == NO_TRANSACTION else Receiver
+        self._core = kind(options, clock=world.clock, sleep=world.sleep)
+        self._most = options.max_messages_per_trigger
+        self._follower = Follower(self._core, self._most) if follows else None
+        if self._follower is not None and first:
+            self._follower.initial()
+
+    def latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        if self._follower is not None:
+            return self._follower.latest()
+        found: dict[str, Any] = self._core.latest(start, self._most)
+        return found
+
+    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
+        planned = (self._follower or self._core).plan(start, end)
+        return [pickle.loads(pickle.dumps(each)) for each in planned]  # noqa: S301 -- as Spark sends them
+
+    def settle(self, end: dict[str, Any]) -> None:
+        (self._follower or self._core).settle(end)
+
+    def close(self) -> None:
+        (self._follower or self._core).close()
+
+
+class Query:
+    """A streaming query, its checkpoint, its sink, and its process."""
+
+    def __init__(self, world: World, setup: Setup) -> None:
+        self.world = world
+        self.setup = setup
+        self.options = setup.options
+        self.checkpoint = Checkpoint()
+        self.saved: Checkpoint | None = None
+        #: What the sink that knows batches by number has: rows by query and batch, and the newest number of each query.
+        self.stored: dict[tuple[int, int], list[int]] = {}
+        self.newest: dict[int, int] = {}
+        #: Of a sink that sends: where each message of a batch is due, by query and batch; and of those that are done.
+        self.attempted: dict[tuple[int, int], set[tuple[int, str]]] = {}
+        self.due: dict[tuple[int, int], set[tuple[int, str]]] = {}
+        self.others: dict[tuple[int, int], list[int]] = {}
+        self.modes = {self.options.mode}
+        self.outboxes = {self.options.outbox}
+        #: Messages that were read and whose batch is not settled.
+        self.at_risk: set[int] = set()
+        #: Beside a source that is atomic another one of the same stream can only receive.
+        self.second_receives_only = not setup.both_atomic
+        self._queries = 1
+        #: How often the checkpoint has gone back: a batch is known by this and its number.
+        self._past = 0
+        self._processes = 0
+        self._readers: list[_Reader] = []
+        self._ahead_for: dict[int, int] = {}
+        #: What each sink of the process has found of its destinations.
+        self._destinations: dict[int, Destinations] = {}
+        #: And for what each has staged its last batch.
+        self._last_runs: dict[int, Run] = {}
+
+    @property
+    def process(self) -> str:
+        return f"process {self._processes} of scenario {self.world.scenarios}"
+
+    @property
+    def runs(self) -> bool:
+        return bool(self._readers)
+
+    # -- what befalls it ---------------------------------------------------------------------------
+
+    def lose_locks(self) -> None:
+        """An injected death or cut: what it holds, and what was read and is not settled, may be taken by others, and then
+        comes twice. What is held counts too: a process that lives on reads it, and learns of the cut when it settles."""
+        self.world.excused |= self.at_risk | self._held()
+
+    def _held(self) -> set[int]:
+        """The messages whose rows the process holds."""
+        pids = [wire.pid for wire in self.world.network.of(self.process) if wire.busy]
+        sources = SOURCES[: self.setup.sources] if pids else ()
+        return {n for source in sources for n in self.world.held_by(source, pids)}
+
+    def crash(self, *, noticed: bool = True) -> None:
+        """The process dies: its sockets are cut and it forgets all but the logs."""
+        self.lose_locks()
+        self._may_lose_what_is_taken()
+        self._readers = []
+        _Timer.waiting.clear()
+        self.world.network.cut(self.process, noticed=noticed)
+
+    def cut(self, *, noticed: bool = True) -> int:
+        """Its connections break; it lives on."""
+        self.lose_locks()
+        return self.world.network.cut(self.process, noticed=noticed)
+
+    def stop(self) -> None:
+        """The process ends in good order: Spark stops its sources, and tells them nothing of the last batch."""
+        self.lose_locks()
+        self._may_lose_what_is_taken()
+        self._end()
+
+    def idle(self) -> int:
+        """No trigger comes for longer than any timer of the source lasts; how many end."""
+        waiting = list(_Timer.waiting)
+        for each in waiting:
+            each.end()
+        self.world.now += 60.0
+        return len(waiting)
+
+    def vanish(self) -> None:
+        """The scenario is over."""
+        _Timer.waiting.clear()
+        self._readers = []
+        self.world.network.cut(self.process)
+
+    def _end(self) -> None:
+        readers, self._readers = self._readers, []
+        for each in readers:
+            each.close()
+        left = self.world.network.of(self.process)
+        if left:
+            raise self.broken(
+                f"{len(left)} connection(s) of a process that has ended in good order are still open"
+            )
+
+    def restart(self, options: Options) -> None:
+        """In good order, with other options."""
+        if self.runs:
+            self.stop()
+        self.options = options
+        self.modes.add(options.mode)
+        self.outboxes.add(options.outbox)
+
+    def begin_new_checkpoint(self) -> None:
+        """A new query: what the sink has of rows that are still in the queue comes again."""
+        if self.runs:
+            self.stop()
+        self._allow_again()
+        self.checkpoint = Checkpoint(query=self._queries)
+        self._queries += 1
+        self._past += 1
+
+    def _allow_again(self) -> None:
+        for source in SOURCES:
+            self.world.ledger.may_double |= set(self.world.in_table(source)) & self.seen()
+
+    def seen(self) -> set[int]:
+        """Every message that ever was in the sink."""
+        stored = {n for rows in self.stored.values() for n in rows}
+        return stored | {n for pairs in self.attempted.values() for n, _ in pairs}
+
+    def go_back_to(self, saved: Checkpoint) -> None:
+        """Batches of these numbers come again, with other rows; the sink remembers what it had."""
+        before, self._past = self._past, self._past + 1
+        self.checkpoint = saved.copy()
+        for batch in range(len(saved.offsets)):
+            self.others[self._past, batch] = self.others.get((before, batch), [])
+        self.world.ledger.may_double |= {n for numbers in self.others.values() for n in numbers}
+        again = self.seen() if self.setup.stores or NO_OUTBOX in self.outboxes else set()
+        for (
+            source
+        ) in SOURCES:  # what was settled meanwhile is gone; what was not comes again under another number
+            self.world.ledger.may_double |= set(self.world.in_table(source)) & again
+
+    def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:
+        """After one: what came back was handled before, and what was sent, but not with the claim, may be gone."""
+        back = {n for source in SOURCES for n in self.world.in_table(source)}
+        ledger = self.world.ledger
+        ledger.may_double |= {n for n in back if ledger.taken[n]}
+        if self.setup.stores:
+            ledger.may_double |= back & self.seen()
+            return
+        after = self.in_destinations()
+        gone = {n for n, _ in before - after}
+        if self.modes != {ATOMIC}:
+            ledger.may_be_lost |= gone
+        # Of what comes from elsewhere no claim tells that it is not on the stage any more.
+        gone |= {n for pairs in self.attempted.values() for n, to in pairs if not after[n, to]}
+        ledger.may_be_lost |= gone & {n for numbers in self.others.values() for n in numbers}
+        if self.second_receives_only:  # settled when it was logged, whatever became of the stage
+            ledger.may_be_lost |= gone & {n for (at, _), n in ledger.numbers.items() if at == SOURCES[1]}
+
+    def in_destinations(self) -> Counter[tuple[int, str]]:
+        """How often each message stands in each destination."""
+        if self.setup.stores:
+            return Counter()
+        return Counter(
+            {(n, to): count for to in DESTINATIONS for n, count in self.world.in_table(to).items()}
+        )
+
+    def follow_remedy(self) -> None:
+        """Do what the error that ended the query says, as far as it says something."""
+        said = str(self.refused)
+        point = self.checkpoint
+        if not isinstance(self.refused, ConfigurationError):
+            return
+        if "folder commits" in said and point.done:
+            point.done -= 1
+            self.due.pop((self._past, point.done), None)
+            self.world.tell("  the newest file of the folder commits is removed, as the error says")
+        elif "Two sources use the stage" in said and self.setup.sources > 1 and not self.second_receives_only:
+            self.second_receives_only = True
+            self.world.tell("  the second source receives only: there is one stage a stream, as the error says")
+        elif point.done < len(point.offsets) and self.options != point.begun[point.done]:
+            self.options = point.begun[point.done]
+            self.world.tell(f"  the batch is finished as it was begun ({self.options}), as the error says")
+
+    # -- a micro-batch -----------------------------------------------------------------------------
+
+    def trigger(self, way: Way) -> str:
+        """Run one; says what came of it, in words."""
+        network = self.world.network
+        try:
+            with _watching(way.at, lambda: self._befalls(way.what)):
+                return self._trigger(way)
+        except Crash:
+            return "the process is dead"
+        except SqlQueueError as error:
+            self._may_lose_what_is_taken()
+            self._end()
+            self.refused = error
+            said = f"{type(error).__name__}: {error}"
+            before, self._said = self._said, said
+            return "the query fails as before" if said == before else f"the query fails: {said}"
+        finally:
+            network.forget_faults()
+
+    #: The error that ended the query at the last trigger.
+    refused: SqlQueueError | None = None
+    _said = ""
+
+    def _befalls(self, what: str) -> None:
+        self.world.faults[what] += 1
+        match what:
+            case "crash":
+                self.crash()
+                raise Crash
+            case "crash that nobody notices":
+                self.crash(noticed=False)
+                raise Crash
+            case "cut":
+                self.cut()
+            case "cut that nobody notices":
+                self.cut(noticed=False)
+            case "cut before the next commit is heard":
+                self.world.network.cut_at_next_commit(self.process, delivered=False)
+            case "cut before the next commit is answered":
+                self.world.network.cut_at_next_commit(self.process, delivered=True)
+            case "the replica is as far":
+                self.world.take_snapshot()
+            case _:
+                raise NotImplementedError(what)
+
+    def _trigger(self, way: Way) -> str:
+        self.refused = None
+        self.world.now += 1.0  # a batch takes longer than a look
+        self._start()
+        made = self._construct(way)
+        if made is None:
+            return "nothing new"
+        batch, ends = made
+        found = self._plan_and_read(batch, ends, way)
+        numbers = [int(message["Body"]) for message in found]
+        self._write(batch, found)
+        _reached(BATCH_WRITTEN)
+        self.checkpoint.done = batch + 1
+        if not self.setup.stores:
+            self.due[self._past, batch] = self.attempted[self._past, batch]
+        _reached(BATCH_LOGGED)
+        if way.commit == "at once":
+            self._settle_at_once(ends)
+        self._look_ahead(numbers)
+        return f"batch {batch}: {listed(numbers)}"
+
+    def _settle_at_once(self, ends: list[dict[str, Any]]) -> None:
+        """As the thread does it that watches ``doneFile``; the next trigger meets the error too."""
+        for reader, end in zip(self._readers, ends, strict=True):
+            try:
+                reader.settle(end)
+            except SqlQueueError as error:
+                self.world.tell(f"  not settled yet: {error}")
+        self.at_risk = set()
+
+    def _start(self) -> None:
+        if self._readers:
+            return
+        if (
+            self.setup.stores
+            and self.newest.get(self.checkpoint.query, -1) > len(self.checkpoint.offsets) - 1
+        ):
+            self.world.tell("  refused: the sink knows a newer batch than the checkpoint; a new query begins")
+            self.begin_new_checkpoint()
+        self._processes += 1
+        self.world.network.process = self.process
+        self.world.network.before_cut = self.lose_locks
+        self.at_risk = set()
+        self._ahead_for = {}
+        self._destinations, self._last_runs = {}, {}
+        first = self.checkpoint.done == 0
+        self._readers = [
+            _Reader(self.world, self._source_options(i), follows=self.setup.follows, first=first)
+            for i in range(self.setup.sources)
+        ]
+
+    def _construct(self, way: Way) -> tuple[int, list[dict[str, Any]]] | None:
+        point = self.checkpoint
+        if point.done < len(point.offsets):
+            return point.done, [json.loads(each) for each in point.offsets[point.done]]
+        starts = self._offsets(point.done)
+        ends = starts
+        for _ in range(way.asks):
+            ends = [reader.latest(start) for reader, start in zip(self._readers, starts, strict=True)]
+            self.at_risk = set()
+        _reached(OFFSET_NOT_LOGGED)
+        if ends == starts:
+            self._holds_nothing()
+            if way.others < 0:
+                return None
+        point.offsets.append([json.dumps(each) for each in ends])
+        point.begun.append(self.options)
+        if way.others >= 0:
+            self.others[self._past, point.done] = self.world.from_elsewhere(way.others)
+        if point.done > 0 and way.commit != "never":
+            for _ in range(2 if way.commit == "twice" else 1):
+                for reader, start in zip(self._readers, starts, strict=True):
+                    reader.settle(start)
+        return point.done, [json.loads(json.dumps(each)) for each in ends]
+
+    def _plan_and_read(self, batch: int, ends: list[dict[str, Any]], way: Way) -> list[dict[str, Any]]:
+        starts = self._offsets(batch)
+        parts: list[Slice] = []
+        for _ in range(way.plans):
+            parts = [
+                part
+                for reader, start, end in zip(self._readers, starts, ends, strict=True)
+                if end != start or batch == 0
+                for part in reader.plan(start, end)
+            ]
+        self._planned = {n for part in parts for n in self._numbers_of(part)}
+        found = self._read(parts)
+        self.at_risk |= {int(message["Body"]) for message in found}
+        for _ in range(way.reads - 1):
+            if not any(isinstance(part, TakingSlice) for part in parts) and self._read(parts) != found:
+                raise self.broken("a task that runs twice reads two different things")
+        wrong = {int(message["Body"]) for message in found} & self.world.ledger.stillborn
+        if wrong:
+            raise self.broken(f"{listed(wrong)} had expired before anybody claimed them, and were delivered")
+        elsewhere = self.others.get((self._past, batch), [])
+        return [
+            *found,
+            *({"Body": str(n), "Headers": f'{{"NServiceBus.MessageId":"m{n}"}}'} for n in elsewhere),
+        ]
+
+    _planned: set[int] = set()
+
+    def _numbers_of(self, part: Slice) -> list[int]:
+        source = part.queue.partition("@")[0]
+        return [self.world.ledger.numbers.get((source, seq), 0) for seq in part.rows.rows()]
+
+    def _read(self, parts: list[Slice]) -> list[dict[str, Any]]:
+        reader = SliceReader(Target.of(self._source_options(0)))
+        read = (reader.take(each) if isinstance(each, TakingSlice) else reader.read(each) for each in parts)
+        return [message for part in read for batch in part for message in batch.to_pylist()]
+
+    def _may_lose_what_is_taken(self) -> None:
+        """In mode none what a batch has taken is lost when it is not written."""
+        if self.options.mode == NO_TRANSACTION:
+            self.world.ledger.may_be_lost |= self._planned
+
+    def _offsets(self, batch: int) -> list[dict[str, Any]]:
+        """Where a batch begins."""
+        if batch == 0:
+            return [dict(INITIAL) for _ in range(self.setup.sources)]
+        return [json.loads(each) for each in self.checkpoint.offsets[batch - 1]]
+
+    # -- the sink ----------------------------------------------------------------------------------
+
+    def _write(self, batch: int, messages: list[dict[str, Any]]) -> None:
+        key = (self.checkpoint.query, batch)
+        if self.setup.stores:
+            if batch > self.newest.get(key[0], -1):
+                self.stored[key] = [int(message["Body"]) for message in messages]
+                self.newest[key[0]] = batch
+            return
+        key = (self._past, batch)
+        rows = [(message, to) for message in messages for to in self._route(int(message["Body"]))]
+        if self.options.outbox == NO_OUTBOX and self.options.mode != ATOMIC and key in self.attempted:
+            self.world.ledger.may_double |= {n for n, _ in self.attempted[key]}
+        due = {(int(message["Body"]), to or self.options.queue) for message, to in rows}
+        self.attempted[key] = due
+        share = -(-len(rows) // self.setup.sinks)
+        for i in range(self.setup.sinks):
+            self._send(i, rows[i * share : (i + 1) * share])
+
+    def _route(self, n: int) -> Route:
+        return self.setup.routes[n % len(self.setup.routes)]
+
+    def _send(self, sink: int, rows: list[tuple[dict[str, Any], str | None]]) -> None:
+        """As the sink does it for ``foreachBatch``, in two tasks."""
+        given = self._sink_options()
+        found = self._destinations.setdefault(sink, Destinations(given))
+        addresses = dict.fromkeys(to or self.options.queue for _, to in rows)
+        batch = Batch(
+            query=f"query {self.checkpoint.query}", number=self.checkpoint.done, attempt=self.process
+        )
+        last = self._last_runs.get(sink)
+        run = self._last_runs[sink] = prepare(
+            given, found, addresses, again=last is not None, batch=batch, last=last
+        )
+        table = pa.table(
+            {
+                "Headers": pa.array([message["Headers"] for message, _ in rows], pa.string()),
+                "Body": pa.array(
+                    [
+                        bytes(message["Body"])
+                        if isinstance(message["Body"], bytes)
+                        else message["Body"].encode()
+                        for message, _ in rows
+                    ],
+                    pa.binary(),
+                ),
+                "Destination": pa.array([to for _, to in rows], pa.string()),
+            }
+        )
+        tasks = table.to_batches(max_chunksize=max(1, -(-len(rows) // 2)))
+        if given.transaction_mode == ATOMIC:
+            seal(given, [stage(given, found, composed(given, task)) for task in tasks], run)
+        else:
+            for task in tasks:
+                with Sender(given, found) as sender:
+                    sender.send(composed(given, task))
+
+    # -- options -----------------------------------------------------------------------------------
+
+    def _common(self) -> dict[str, str]:
+        return {
+            "url": self.world.url,
+            "transactionMode": self.options.mode,
+            "stream": self.options.stream,
+            "lockTimeout": "20ms",
+        }
+
+    def _source_options(self, source: int) -> SourceOptions:
+        mode = RECEIVE_ONLY if source and self.second_receives_only else self.options.mode
+        return _parsed(
+            SourceOptions,
+            **self._common() | {"transactionMode": mode},
+            queue=SOURCES[source],
+            maxMessagesPerTrigger=str(self.options.limit),
+            minMessagesPerPartition="2",
+            claimAhead=str(self.options.ahead).lower(),
+            pollInterval="20ms",
+        )
+
+    def _sink_options(self) -> SinkOptions:
+        return _parsed(
+            SinkOptions,
+            **self._common(),
+            queue=self.options.queue,
+            outbox=self.options.outbox,
+            endpoint=ENDPOINT,
+        )
+
+    # -- what must hold at every step --------------------------------------------------------------
+
+    def _holds_nothing(self) -> None:
+        """Where the core says that there is nothing, it has no transaction open: others could not take what it holds."""
+        busy = [wire for wire in self.world.network.of(self.process) if wire.busy]
+        if busy:
+            raise self.broken(
+                "the stream says that there is nothing new, and has a transaction open that holds rows"
+            )
+
+    def _look_ahead(self, present: list[int]) -> None:
+        """What is claimed ahead is delivered within two batches."""
+        if not self.options.ahead or self.options.mode == NO_TRANSACTION:
+            return
+        busy = sum(wire.busy for wire in self.world.network.of(self.process))
+        held = self._held() if busy > 1 else set()
+        self._ahead_for = {n: self._ahead_for.get(n, 0) + 1 for n in held - set(present)}
+        starved = {n for n, batches in self._ahead_for.items() if batches > 2}
+        if starved:
+            raise self.broken(
+                f"{listed(starved)} were claimed ahead, and two batches have gone by without them"
+            )
+
+    def broken(self, what: str) -> Broken:
+        return Broken("\n".join(["", *self.world.story, f"BROKEN: {what}"]))
+
+
+_parsed_before: dict[object, Any] = {}
+
+
+def _parsed(kind: Any, **given: str) -> Any:
+    """Options, parsed once: that costs more than a query."""
+    key = (kind, tuple(sorted(given.items())))
+    if key not in _parsed_before:
+        _parsed_before[key] = kind.parse(given)
+    return _parsed_before[key]
+
+
+_watch: tuple[str, Callable[[], None]] | None = None
+
+
+def reached(step: str) -> None:
+    """What ``SQLQUEUE_AT_STEP`` names while the machine runs."""
+    global _watch
+    if _watch is not None and _watch[0] == step:
+        (_, befalls), _watch = _watch, None
+        befalls()
+
+
+_reached = reached
+
+
+@contextlib.contextmanager
+def _watching(step: str | None, befalls: Callable[[], None]) -> Iterator[None]:
+    global _watch  # noqa: PLW0603
+    _watch = None if step is None else (step, befalls)
+    try:
+        yield
+    finally:
+        _watch = None
+
+
+class _Inline(threading.Thread):
+    """A thread whose work is done when it is started: what happens at once happens in one order."""
+
+    def start(self) -> None:
+        self.run()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Done already."""
+
+
+class _NoTimer:
+    """A timer that never ends: what it watches takes no time here."""
+
+    name, daemon = "", False
+
+    def __init__(self, *_: object) -> None: ...
+    def start(self) -> None: ...
+    def cancel(self) -> None: ...
+
+
+class _Timer(_NoTimer):
+    """A timer that ends when a scenario says that time goes by."""
+
+    waiting: ClassVar[list["_Timer"]] = []
+
+    def __init__(self, seconds: float, done: Callable[[], object]) -> None:
+        self._done = done
+
+    def start(self) -> None:
+        _Timer.waiting.append(self)
+
+    def cancel(self) -> None:
+        if self in _Timer.waiting:
+            _Timer.waiting.remove(self)
+
+    def end(self) -> None:
+        self.cancel()
+        self._done()
+
+
+@contextlib.contextmanager
+def protocol() -> Iterator[None]:
+    """Within the block steps are told, claims ahead are made at once, and a database that gives way is tried twice."""
+    with (
+        mock.patch.dict("os.environ", SQLQUEUE_AT_STEP=f"{__name__}:{reached.__name__}"),
+        mock.patch.object(ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)),
+        mock.patch.object(slices, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
+        stamina.set_testing(True, attempts=2),
+    ):
+        yield

@@ -1,0 +1,273 @@
+"""What may happen, one step a line of the story. A step that makes no sense where it stands does nothing."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+from tests.machine.query import Options, Query, Way
+from tests.machine.world import SOURCES, World, listed
+
+
+class Step(ABC):
+    @abstractmethod
+    def happen(self, world: World, query: Query) -> str | None:
+        """Do it and tell it; None: it makes no sense now, and nothing was done."""
+
+
+@dataclass(frozen=True)
+class Nothing(Step):
+    def happen(self, world: World, query: Query) -> str | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Send(Step):
+    count: int = 1
+    source: int = 0
+    kind: str = "plain"
+
+    def happen(self, world: World, query: Query) -> str | None:
+        lasts = {"expired": "-1 second", "perishable": "1 hour"}.get(self.kind)
+        source = _source(self.source, query)
+        numbers = world.send(source, self.count, lasts=lasts, same_id=self.kind == "of one id")
+        kind = "" if self.kind == "plain" else f" ({self.kind})"
+        return f"{listed(numbers)} are sent to {source}{kind}"
+
+
+@dataclass(frozen=True)
+class SendLate(Step):
+    count: int = 1
+    source: int = 0
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if len(world.late) > 1:
+            return None
+        source = _source(self.source, query)
+        return f"{listed(world.begin_late(source, self.count))} are sent to {source} and not committed yet"
+
+
+@dataclass(frozen=True)
+class EndLate(Step):
+    commit: bool = True
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not world.late:
+            return None
+        numbers = world.end_late(commit=self.commit)
+        return f"their sender {'commits' if self.commit else 'rolls back'} {listed(numbers)}"
+
+
+@dataclass(frozen=True)
+class TimePasses(Step):
+    def happen(self, world: World, query: Query) -> str | None:
+        aged = world.age()
+        return f"the time of {listed(aged)} runs out" if aged else None
+
+
+@dataclass(frozen=True)
+class Take(Step):
+    """A neighbour takes rows; his transaction stays open, unless he commits at once."""
+
+    count: int = 1
+    source: int = 0
+    then: str = "commits"
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if len(world.takers) > 1:
+            return None
+        source = _source(self.source, query)
+        numbers = world.take(source, self.count)
+        if not numbers or self.then == "commits":
+            world.takers.insert(0, world.takers.pop())
+            world.end_take(commit=bool(numbers))
+        if not numbers:
+            return None
+        return f"a neighbour takes {listed(numbers)} from {source} and {self.then if self.then == 'commits' else 'holds them'}"
+
+
+@dataclass(frozen=True)
+class EndTake(Step):
+    commit: bool = True
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not world.takers:
+            return None
+        numbers = world.end_take(commit=self.commit)
+        return f"the neighbour {'commits' if self.commit else 'gives back'} {listed(numbers)}"
+
+
+@dataclass(frozen=True)
+class Trigger(Step):
+    way: Way = Way()
+
+    def happen(self, world: World, query: Query) -> str | None:
+        return f"Spark triggers{self.way}: {query.trigger(self.way)}"
+
+
+@dataclass(frozen=True)
+class Restart(Step):
+    """Stopped in good order, if it runs, and started with these options changed."""
+
+    changes: tuple[tuple[str, object], ...] = ()
+
+    def happen(self, world: World, query: Query) -> str | None:
+        changed: Options = replace(query.options, **dict(self.changes))  # type: ignore[arg-type]
+        if not query.runs and changed == query.options:
+            return None
+        said = ", ".join(f"{name} {value}" for name, value in self.changes) or "the same options"
+        query.restart(changed)
+        world.faults["restart"] += 1
+        return f"the query is stopped, to go on with {said}"
+
+
+@dataclass(frozen=True)
+class Crash(Step):
+    noticed: bool = True
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not query.runs:
+            return None
+        query.crash(noticed=self.noticed)
+        world.faults["crash"] += 1
+        return f"the process dies{'' if self.noticed else '; the server does not notice'}"
+
+
+@dataclass(frozen=True)
+class Cut(Step):
+    noticed: bool = True
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not query.runs or not world.network.of(query.process):
+            return None
+        query.cut(noticed=self.noticed)
+        world.faults["cut"] += 1
+        return f"its connections break{'' if self.noticed else '; the server does not notice'}"
+
+
+@dataclass(frozen=True)
+class Notice(Step):
+    def happen(self, world: World, query: Query) -> str | None:
+        count = world.network.notice()
+        return "the server notices what is gone" if count else None
+
+
+@dataclass(frozen=True)
+class Idle(Step):
+    """The next trigger is long in coming."""
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not query.runs:
+            return None
+        return "no trigger comes for a long time" if query.idle() else None
+
+
+@dataclass(frozen=True)
+class Replicate(Step):
+    def happen(self, world: World, query: Query) -> str | None:
+        world.take_snapshot()
+        return "the replica is as far"
+
+
+@dataclass(frozen=True)
+class FailOver(Step):
+    numbers_again: bool = False
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if world.snapshot is None:
+            return None
+        before = query.in_destinations()
+        query.cut()
+        world.fail_over(numbers_again=self.numbers_again)
+        query.allow_for_fail_over(before)
+        world.faults["fail-over"] += 1
+        again = " and numbers come again" if self.numbers_again else ""
+        return f"the replica takes over: what was committed since is gone{again}"
+
+
+@dataclass(frozen=True)
+class SaveCheckpoint(Step):
+    def happen(self, world: World, query: Query) -> str | None:
+        query.saved = query.checkpoint.copy()
+        return f"the checkpoint is copied, with {query.saved.done} batches done"
+
+
+@dataclass(frozen=True)
+class RestoreCheckpoint(Step):
+    def happen(self, world: World, query: Query) -> str | None:
+        if query.saved is None or query.saved.query != query.checkpoint.query:
+            return None
+        if query.runs:
+            query.stop()
+        query.go_back_to(query.saved)
+        world.faults["checkpoint back"] += 1
+        return f"the query is stopped and its checkpoint restored, with {query.checkpoint.done} batches done"
+
+
+@dataclass(frozen=True)
+class Dump(Step):
+    def happen(self, world: World, query: Query) -> str | None:
+        if world.dump is not None:
+            return None
+        world.begin_dump()
+        world.faults["dump"] += 1
+        return "a dump begins to read all tables"
+
+
+@dataclass(frozen=True)
+class EndDump(Step):
+    def happen(self, world: World, query: Query) -> str | None:
+        if world.dump is None:
+            return None
+        world.end_dump()
+        return "the dump ends"
+
+
+@dataclass(frozen=True)
+class Alter(Step):
+    source: int = 0
+
+    def happen(self, world: World, query: Query) -> str | None:
+        source = _source(self.source, query)
+        world.faults["DDL"] += 1
+        return (
+            f"an operator changes the table {source}"
+            if world.alter(source)
+            else f"an operator wants to change the table {source} and gives up"
+        )
+
+
+@dataclass(frozen=True)
+class Truncate(Step):
+    source: int = 0
+
+    def happen(self, world: World, query: Query) -> str | None:
+        source = _source(self.source, query)
+        lost = world.truncate(source)
+        if lost is None:
+            return None
+        world.faults["truncate"] += 1
+        return f"an operator truncates {source}, with {listed(lost)}"
+
+
+@dataclass(frozen=True)
+class SaveRows(Step):
+    source: int = 0
+
+    def happen(self, world: World, query: Query) -> str | None:
+        source = _source(self.source, query)
+        return f"an operator copies {listed(world.save_rows(source))} of {source} away"
+
+
+@dataclass(frozen=True)
+class PutBackRows(Step):
+    def happen(self, world: World, query: Query) -> str | None:
+        if world.backup is None:
+            return None
+        back = world.put_back_rows()
+        if not back:
+            return None
+        world.faults["restore"] += 1
+        return f"the operator puts {listed(back)} back under their numbers"
+
+
+def _source(number: int, query: Query) -> str:
+    return SOURCES[number % query.setup.sources]

@@ -1,0 +1,52 @@
+"""One scenario: what the query is, and the steps of its story; run against the real core and the real server."""
+
+from dataclasses import dataclass
+
+from sqlqueue_spark.errors import SqlQueueError
+from tests.machine.invariants import check, drain
+from tests.machine.query import Broken, Query, Setup, protocol
+from tests.machine.rules import Nothing, Step
+from tests.machine.world import World
+
+
+@dataclass(frozen=True)
+class Scenario:
+    setup: Setup
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        steps = "".join(f"    {step!r},\n" for step in self.steps if not isinstance(step, Nothing))
+        return f"Scenario(\n  {self.setup!r},\n  (\n{steps}  ),\n)"
+
+
+def run(world: World, scenario: Scenario) -> Query:
+    """Play it, heal and drain, and look.
+
+    :raises Broken: a promise is broken; the text is the story.
+    """
+    world.reset()
+    world.tell(str(scenario.setup))
+    query = Query(world, scenario.setup)
+    try:
+        for step in scenario.steps:
+            said = step.happen(world, query)
+            if said is not None:
+                world.tell(said)
+        world.heal()
+        drain(world, query)
+        if query.runs:
+            query.stop()
+        check(world, query)
+    except Broken:
+        raise
+    except SqlQueueError as error:
+        raise query.broken(f"an error where none may be: {type(error).__name__}: {error}") from error
+    except Exception as error:
+        raise query.broken(f"{type(error).__name__}: {error}") from error
+    finally:
+        query.vanish()
+        world.heal()
+    return query
+
+
+__all__ = ["Scenario", "protocol", "run"]

@@ -1,0 +1,171 @@
+"""Searches a family of scenarios for one that breaks a promise, and shrinks it."""
+
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis.errors import Flaky
+
+from sqlqueue_spark.embedded import EmbeddedServer
+from tests.machine.invariants import ended
+from tests.machine.query import Broken, protocol
+from tests.machine.scenario import Scenario, run
+from tests.machine.shards import SHARDS
+from tests.machine.shrinking import shortened
+from tests.machine.world import World, opened_world
+
+_TIDY = 150
+_ROUND = 1_000
+
+
+@dataclass
+class Searched:
+    """What a search did, and the shortest story of a broken promise, if it found one."""
+
+    examples: int = 0
+    seconds: float = 0.0
+    found_after: int | None = None
+    found_seconds: float | None = None
+    #: Of each kind, so many.
+    kinds: Counter[str] = field(default_factory=Counter)
+    story: str = ""
+    scenario: str = ""
+    faults: Counter[str] = field(default_factory=Counter)
+    sent: int = 0
+    ended: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Played:
+    """What was played, without anything being found."""
+
+    scenarios: int = 0
+    #: How often what befell the streams.
+    faults: Counter[str] = field(default_factory=Counter)
+    #: How many messages were sent.
+    sent: int = 0
+    #: Where they ended.
+    ended: Counter[str] = field(default_factory=Counter)
+
+
+class _Enough(BaseException):
+    """The time is over."""
+
+
+def search(
+    world: World,
+    shard: str,
+    examples: int,
+    *,
+    seed_: int | None = None,
+    until: float | None = None,
+    shrink: bool = True,
+) -> Searched:
+    """Play so many scenarios of a family.
+
+    :param seed_: None: the same ones each time.
+    :param until: the second of ``time.monotonic`` at which to stop, unless something was found.
+    """
+    done = Searched()
+    found: list[Scenario] = []
+    began = time.monotonic()
+
+    def play(scenario: Scenario) -> None:
+        if until is not None and done.found_after is None and time.monotonic() > until:
+            raise _Enough
+        done.examples += 1
+        done.kinds[scenario.setup.kind] += 1
+        if done.examples % _TIDY == 0:
+            world.tidy()
+        try:
+            query = run(world, scenario)
+            done.sent += len(world.ledger.sent)
+            done.ended += ended(world, query)
+        except Broken as error:
+            if done.found_after is None:
+                done.found_after, done.found_seconds = done.examples, time.monotonic() - began
+            done.story, done.scenario = str(error), str(scenario)
+            found.append(scenario)
+            raise
+        finally:
+            done.faults += world.faults
+
+    played = settings(
+        max_examples=examples,
+        deadline=None,
+        derandomize=seed_ is None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        verbosity=Verbosity.quiet,
+        print_blob=False,
+    )(given(SHARDS[shard]())(play))
+    if seed_ is not None:
+        played = seed(seed_)(played)
+    # A story that goes another way when it is played again is told as it went first.
+    with protocol(), contextlib.suppress(_Enough, Broken, Flaky):
+        played()
+    if found and shrink:
+        with protocol():
+            shortest, done.story = shortened(world, found[0], done.story)
+        done.scenario = str(shortest)
+    done.seconds = time.monotonic() - began
+    return done
+
+
+def play_for(world: World, shard: str, *, seconds: float, seed_: int) -> Played:
+    """Play scenarios of a family for a time, others with each seed.
+
+    :param shard: a name of ``SHARDS``.
+    :raises Broken: a promise is broken; the text is the shortest story that was found, and how to play it again.
+    """
+    played = Played()
+    until = time.monotonic() + seconds
+    round_ = 0
+    while time.monotonic() < until:  # hypothesis remembers what it has played, so not all in one search
+        done = search(world, shard, _ROUND, seed_=seed_ * 1_000 + round_, until=until)
+        if done.found_after is not None:
+            raise Broken(f"{done.story}\n\nTo play it again:\n{done.scenario}")
+        played.scenarios += done.examples
+        played.faults += done.faults
+        played.sent += done.sent
+        played.ended += done.ended
+        round_ += 1
+    return played
+
+
+@contextlib.contextmanager
+def own_world() -> Iterator[World]:
+    """A world on a server of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="sqlqueue-machine-"))
+    try:
+        with EmbeddedServer(folder / "data", settings=SERVER) as server, opened_world(server.url()) as world:
+            yield world
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+SERVER = {"fsync": "off", "max_connections": "100", "autovacuum": "off", "timezone": "Asia/Kolkata"}
+
+if __name__ == "__main__":
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    with own_world() as world_:
+        found = search(
+            world_, sys.argv[1], int(sys.argv[2]), seed_=int(sys.argv[3]) if len(sys.argv) > 3 else None
+        )
+    rate = found.examples / found.seconds
+    print(
+        f"{found.examples} examples in {found.seconds:.1f} s ({rate:.1f}/s), found after {found.found_after} in {found.found_seconds}"
+    )
+    print(found.story)  # noqa: T201
+    print(found.scenario)  # noqa: T201

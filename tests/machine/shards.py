@@ -1,0 +1,239 @@
+"""The families of scenarios: which queries, and what befalls them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from sqlqueue_spark import faults
+from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY
+from tests.machine import query as q
+from tests.machine import rules as r
+from tests.machine.query import Options, Setup, Way
+from tests.machine.scenario import Scenario
+
+_COUNT = st.integers(1, 5)
+_SOURCE = st.integers(0, 1)
+_DEATHS = ("crash", "crash that nobody notices")
+_CUTS = ("cut", "cut that nobody notices")
+_LOST_COMMITS = ("cut before the next commit is answered", "cut before the next commit is heard")
+_RECEIVING = (
+    faults.ROWS_LOCKED,
+    q.OFFSET_NOT_LOGGED,
+    faults.OFFSET_LOGGED,
+    faults.HALF_READ,
+    q.BATCH_WRITTEN,
+    q.BATCH_LOGGED,
+    faults.COMMIT_LOGGED,
+    faults.DELETED,
+    faults.COMMITTED,
+)
+_STAGING = (faults.ROWS_STAGED, faults.STAGE_SEALED)
+_SENDING = (faults.IDS_CHECKED, faults.ROWS_INSERTED, faults.IDS_INSERTED, faults.CHUNK_SENT)
+#: Where a commit has just changed what a replica has.
+_TURNS = (
+    faults.HALF_READ,
+    faults.ROWS_STAGED,
+    faults.STAGE_SEALED,
+    q.BATCH_LOGGED,
+    faults.CHUNK_SENT,
+    faults.ROWS_TAKEN,
+)
+_TAKING = (faults.OFFSET_LOGGED, faults.ROWS_TAKEN, q.BATCH_WRITTEN, q.OFFSET_NOT_LOGGED)
+
+
+_PLAIN = st.just(r.Trigger())
+
+
+def _faulty(steps: Sequence[str], *whats: str) -> st.SearchStrategy[r.Step]:
+    """Triggers that something befalls at a named step."""
+    ways = st.builds(Way, at=st.sampled_from(steps), what=st.sampled_from(whats))
+    return st.builds(r.Trigger, ways)
+
+
+def _odd(*, others: bool = False) -> st.SearchStrategy[r.Step]:
+    ways = st.builds(
+        Way,
+        asks=st.integers(1, 2),
+        plans=st.integers(1, 2),
+        reads=st.integers(1, 2),
+        commit=st.sampled_from(("late", "twice", "never", "at once", "at once")),
+        others=st.integers(-1, 2) if others else st.just(-1),
+    )
+    return st.builds(r.Trigger, ways)
+
+
+def _restarts(**options: Sequence[object]) -> st.SearchStrategy[r.Step]:
+    changes = [st.sampled_from([((name, value),) for value in values]) for name, values in options.items()]
+    return st.builds(r.Restart, st.one_of(st.just(()), *changes))
+
+
+#: What befalls a stream, in bundles that make sense together. A scenario has some of them, so that it tells a story of
+#: few things and not a little of everything.
+_BUNDLES: dict[str, tuple[st.SearchStrategy[Any], ...]] = {
+    "neighbours": (
+        st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("holds")),
+        st.builds(r.EndTake, st.booleans()),
+    ),
+    "late commits": (st.builds(r.SendLate, _COUNT, _SOURCE), st.builds(r.EndLate, st.booleans())),
+    "expiry": (
+        st.just(r.TimePasses()),
+        st.builds(r.Send, _COUNT, _SOURCE, st.sampled_from(("expired", "perishable"))),
+    ),
+    "equal ids": (st.builds(r.Send, _COUNT, _SOURCE, st.just("of one id")),),
+    "crashes": (st.builds(r.Crash, st.booleans()), st.just(r.Notice())),
+    "cuts": (st.builds(r.Cut, st.booleans()), st.just(r.Notice())),
+    "fail-over": (st.just(r.Replicate()), st.builds(r.FailOver, st.booleans())),
+    "old checkpoints": (st.just(r.SaveCheckpoint()), st.just(r.RestoreCheckpoint())),
+    "dumps": (st.just(r.Dump()), st.just(r.EndDump())),
+    "pauses": (st.just(r.Idle()), st.just(r.Trigger(Way(commit="at once")))),
+    "restored rows": (st.builds(r.SaveRows, _SOURCE), st.just(r.PutBackRows())),
+    "operators": (st.builds(r.Alter, _SOURCE), st.builds(r.Truncate, _SOURCE)),
+}
+
+
+_SENDS = st.builds(r.Send, _COUNT, _SOURCE)
+_COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
+#: Steps that mean something in this order, of the bundle in whose stories they are told now and then.
+_PHRASES: dict[str, tuple[tuple[st.SearchStrategy[Any], ...], ...]] = {
+    "late commits": (
+        (
+            *[st.builds(r.SendLate, st.integers(1, 2), st.just(0))] * 2,
+            st.builds(r.Send, st.integers(3, 5), st.just(0)),
+            *[_PLAIN, st.just(r.EndLate())] * 2,
+            _PLAIN,
+        ),
+    ),
+    "fail-over": ((_SENDS, st.just(r.Replicate()), _PLAIN, _PLAIN, st.just(r.FailOver())),),
+    "restored rows": ((_SENDS, st.just(r.SaveRows()), _PLAIN, _PLAIN, st.just(r.PutBackRows()), _PLAIN),),
+    "dumps": ((_SENDS, _PLAIN, st.just(r.Dump()), _PLAIN, _COMMITS, st.just(r.EndDump())),),
+    "changed_half_way": (
+        (
+            _SENDS,
+            _faulty((faults.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS),
+            st.builds(r.Restart, st.sampled_from([(("queue", to),) for to in ("shipping", "billing")])),
+        ),
+    ),
+}
+
+
+def _scenarios(
+    setup: st.SearchStrategy[Setup], steps: Sequence[str], **own: tuple[st.SearchStrategy[r.Step], ...]
+) -> st.SearchStrategy[Scenario]:
+    """:param steps: the named steps that such a stream passes.
+    :param own: bundles of this family.
+    """
+    bundles = {
+        **_BUNDLES,
+        **own,
+        "crashes": (*_BUNDLES["crashes"], _faulty(steps, *_DEATHS)),
+        "cuts": (*_BUNDLES["cuts"], _faulty(steps, *_CUTS)),
+        "lost commits": (_faulty(steps, *_LOST_COMMITS),),
+        "fail-over": (
+            *_BUNDLES["fail-over"],
+            st.builds(r.FailOver, st.booleans()),
+            _faulty([each for each in steps if each in _TURNS], "the replica is as far"),
+        ),
+    }
+    turn = _faulty([each for each in steps if each in _TURNS], "the replica is as far")
+    phrases = {name: found for name, found in _PHRASES.items() if name in bundles}
+    phrases["fail-over"] = (*phrases["fail-over"], (_SENDS, turn, st.just(r.FailOver()), _PLAIN))
+
+    def story(chosen: list[str], *, often: int, fewest: int, most: int) -> st.SearchStrategy[tuple[r.Step, ...]]:
+        """:param often: how often a single step is told where each phrase is told once."""
+        befalls = [step for name in chosen for step in bundles[name]]
+        plain = [_PLAIN] * max(1, len(befalls) // 2)
+        one = st.one_of(st.just(r.Nothing()), _SENDS, *plain, _COMMITS, *befalls).map(lambda step: (step,))
+        told = [st.tuples(*phrase) for name in chosen for phrase in phrases.get(name, ())]
+        parts = st.lists(st.one_of(*([one] * often), *told), min_size=fewest, max_size=most)
+        return parts.map(lambda found: tuple(step for part in found for step in part))
+
+    # Half of the stories are about anything, half about things that must happen in an order.
+    names = [*sorted(bundles), *own]
+    anything = st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True).flatmap(
+        lambda chosen: story(chosen, often=5, fewest=5, most=16)
+    )
+    phrased = st.tuples(st.sampled_from(sorted(phrases)), st.sampled_from(names)).flatmap(
+        lambda chosen: story(sorted(set(chosen)), often=2, fewest=2, most=6)
+    )
+    return st.builds(Scenario, setup, st.one_of(anything, phrased))
+
+
+_LIMIT = st.integers(1, 4)
+
+
+def storing() -> st.SearchStrategy[Scenario]:
+    """receiveOnly into a sink that knows batches by their number."""
+    setup = st.builds(
+        Setup,
+        options=st.builds(Options, limit=_LIMIT, ahead=st.booleans()),
+        follows=st.booleans(),
+        sources=st.integers(1, 2),
+    )
+    return _scenarios(
+        setup, _RECEIVING, oddities=(_odd(),), restarts=(_restarts(limit=(1, 3, 10), ahead=(True, False)),)
+    )
+
+
+_ROUTES = st.sampled_from(
+    (((None,),), (("billing",), ("shipping",)), (("billing", "shipping"),), ((None,), ("shipping",)))
+)
+
+
+def atomic() -> st.SearchStrategy[Scenario]:
+    """sendsAtomicWithReceive into two destinations, now and then in other modes."""
+    setup = st.builds(
+        Setup,
+        options=st.builds(Options, mode=st.just(ATOMIC), limit=_LIMIT, ahead=st.booleans()),
+        stores=st.just(False),
+        follows=st.booleans(),
+        sources=st.sampled_from((1, 1, 1, 2)),
+        both_atomic=st.booleans(),
+        sinks=st.integers(1, 2),
+        routes=_ROUTES,
+    )
+    restart = _restarts(
+        mode=(ATOMIC, RECEIVE_ONLY), stream=("A", "B"), limit=(1, 3, 10), queue=("billing", "shipping")
+    )
+    return _scenarios(setup, (*_RECEIVING, *_STAGING), oddities=(_odd(others=True),), restarts=(restart,))
+
+
+def sending() -> st.SearchStrategy[Scenario]:
+    """receiveOnly into destinations, under each kind of outbox."""
+    setup = st.builds(
+        Setup,
+        options=st.builds(
+            Options,
+            outbox=st.sampled_from(("optimistic", "pessimistic", "none")),
+            limit=_LIMIT,
+            ahead=st.booleans(),
+        ),
+        stores=st.just(False),
+        follows=st.booleans(),
+        sinks=st.integers(1, 2),
+        routes=_ROUTES,
+    )
+    restart = _restarts(
+        queue=("shipping", "billing"),
+        outbox=("optimistic", "pessimistic"),
+        limit=(1, 3, 10),
+        ahead=(True, False),
+    )
+    changed = (_faulty(_SENDING, *_DEATHS), _restarts(queue=("shipping", "billing")))
+    return _scenarios(
+        setup, (*_RECEIVING, *_SENDING), oddities=(_odd(),), restarts=(restart,), changed_half_way=changed
+    )
+
+
+def taking() -> st.SearchStrategy[Scenario]:
+    """Mode none, now and then receiveOnly."""
+    setup = st.builds(
+        Setup,
+        options=st.builds(Options, mode=st.just(NO_TRANSACTION), limit=_LIMIT, ahead=st.booleans()),
+        follows=st.booleans(),
+    )
+    restart = _restarts(mode=(NO_TRANSACTION, RECEIVE_ONLY), limit=(1, 3, 10))
+    return _scenarios(setup, _TAKING, oddities=(_odd(),), restarts=(restart,))
+
+
+SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking)}

@@ -1,0 +1,220 @@
+"""The Spark program of a soak: started, killed in several ways, started again, and what it costs meanwhile."""
+
+import contextlib
+import json
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from sqlqueue_spark import faults
+from tests.support.children import started
+from tests.support.drivers import death
+from tests.support.drivers.endless import ATOMIC, OPTIMISTIC, SENT
+
+_STEPS = (
+    *faults.STEPS, faults.IDS_CHECKED, faults.ROWS_INSERTED, faults.IDS_INSERTED, faults.CHUNK_SENT, faults.ROWS_STAGED,
+    faults.STAGE_SEALED, death.of(ATOMIC, SENT), death.of(OPTIMISTIC, SENT),
+)  # fmt: skip
+#: So often a step is passed before somebody dies at it, at most.
+_NTH = 15
+_READER = "python_streaming_source_runner"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Megabytes and processor time of all processes of the program; of a driver that lives for ``age`` seconds."""
+
+    at: float
+    age: float
+    jvm: float
+    readers: float
+    largest_reader: float
+    workers: float
+    #: That the streams have moved since the sample before, and milliseconds of a processor for each.
+    messages: int
+    cost: float | None
+
+
+class Driver:
+    """One program at a time; each start is another process group, and another file of what it said."""
+
+    def __init__(self, folder: Path, url: str, random_: random.Random) -> None:
+        self.folder = folder
+        self.starts = 0
+        self.cpu_seconds = 0.0
+        self._url = url
+        self._random = random_
+        self._sessions: list[int] = []
+        self._child: subprocess.Popen[bytes] | None = None
+        self._said = folder
+        self._born = 0.0
+        self._up: float | None = None
+        self._dies_at = ""
+        self._steps = folder
+        self._passes = ("", 0)
+        self._cpu: dict[tuple[int, float], float] = {}
+
+    # -- life and death ----------------------------------------------------------------------------
+
+    def start(self, *, dies: bool) -> None:
+        """:param dies: everything of it, the driver alone, or one process is to die at a named step, some time or other."""
+        orders: Mapping[str, str] = {}
+        self._dies_at = ""
+        if dies:
+            step, nth = self._random.choice(_STEPS), self._random.randint(1, _NTH)
+            # The program itself passes the last two only.
+            who: death.Who = self._random.choice(("everything", "driver" if SENT in step else "this process"))
+            self._steps = self.folder / f"steps-{self.starts}"
+            orders = death.orders(self._steps, step, nth, who)
+            self._dies_at = f"kill -9 of {who} at '{step}'"
+            self._passes = (step, nth)
+        given = ["--url", self._url, "--folder", str(self.folder)]
+        self._child, self._said = started("endless", given, self.folder, orders)
+        self._sessions.append(self._child.pid)
+        self._born, self._up = time.monotonic(), None
+        self.starts += 1
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self._born
+
+    @property
+    def is_up(self) -> bool:
+        """All its queries have been started."""
+        return self.up_for > 0
+
+    @property
+    def up_for(self) -> float:
+        """So many seconds."""
+        if self._up is None and (self.folder / f"up-{self._pid}").exists():
+            self._up = time.monotonic()
+        return 0.0 if self._up is None else time.monotonic() - self._up
+
+    @property
+    def was_killed(self) -> bool:
+        """By us, now that it lives no more."""
+        assert self._child is not None
+        return self._child.returncode == -signal.SIGKILL
+
+    @property
+    def lives(self) -> bool:
+        return self._child is not None and self._child.poll() is None
+
+    def died_at_step(self) -> str | None:
+        """What died at a named step as it was ordered to, if anything did; told once."""
+        if not self._dies_at or not self._steps.exists():
+            return None
+        step, nth = self._passes
+        if self._steps.read_text().splitlines().count(step) < nth:
+            return None
+        what, self._dies_at = self._dies_at, ""
+        return what
+
+    def kill_everything(self) -> None:
+        self._kill(lambda _: True)
+
+    def kill_driver(self) -> None:
+        """Spark's Python processes are left behind."""
+        self._kill(lambda process: process.pid == self._pid or process.name() == "java")
+
+    def kill_one(self) -> bool:
+        """A reader of a stream or a worker; whether there was one."""
+        found = [each for each in self.processes() if _kind(each) in ("readers", "workers")]
+        if not found:
+            return False
+        _kill(self._random.choice(found))
+        return True
+
+    def stop(self, within: float) -> int | None:
+        """In good order; its exit code, or None if it does not end."""
+        assert self._child is not None
+        (self.folder / "stop").touch()
+        try:
+            return self._child.wait(within)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def left_behind(self) -> list[str]:
+        """Processes of all starts that still live."""
+        return [each.name() for session in self._sessions for each in death.processes_of(session)]
+
+    def end(self) -> None:
+        """Whatever is left of all starts."""
+        for session in self._sessions:
+            for process in death.processes_of(session):
+                _kill(process)
+        if self._child is not None:
+            self._child.wait()
+
+    def tail(self) -> str:
+        return self._said.read_text(errors="replace")[-3000:]
+
+    def errors(self) -> list[tuple[float, str, str]]:
+        """When a query ended with an error, which, and what the error was."""
+        file = self.folder / "errors.jsonl"
+        lines = file.read_text().splitlines() if file.exists() else []
+        found = []
+        for line in lines:
+            try:
+                each = json.loads(line)
+            except json.JSONDecodeError:  # it died while it wrote
+                continue
+            found.append((float(each["at"]), str(each["pipeline"]), str(each["error"])))
+        return found
+
+    # -- what it costs -----------------------------------------------------------------------------
+
+    def processes(self) -> list[psutil.Process]:
+        return death.processes_of(self._pid)
+
+    def memory(self) -> tuple[Counter[str], float]:
+        """Megabytes by kind of process, and of the largest reader; counts processor time on the way."""
+        found, largest = Counter[str](), 0.0
+        for process in self.processes():
+            try:
+                kind, size = _kind(process), process.memory_info().rss / 2**20
+                times, key = process.cpu_times(), (process.pid, process.create_time())
+            except psutil.NoSuchProcess:
+                continue
+            found[kind] += round(size)
+            largest = max(largest, size if kind == "readers" else 0.0)
+            spent = times.user + times.system
+            self.cpu_seconds += spent - self._cpu.get(key, 0.0)
+            self._cpu[key] = spent
+        return found, largest
+
+    @property
+    def _pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
+    def _kill(self, is_one: Callable[[psutil.Process], bool]) -> None:
+        """The program first: it is not to notice that its JVM dies."""
+        for process in sorted(self.processes(), key=lambda process: process.pid != self._pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if is_one(process):
+                    process.kill()
+
+
+def _kill(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()
+
+
+def _kind(process: psutil.Process) -> str:
+    try:
+        if process.name() == "java":
+            return "JVM"
+        command = " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return "gone"
+    if _READER in command:
+        return "readers"
+    return "workers" if "pyspark" in command else "program"

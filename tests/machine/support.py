@@ -1,0 +1,16 @@
+"""What the machine's tests say."""
+
+import pytest
+
+from tests.machine.search import search
+from tests.machine.world import World
+
+#: So many scenarios of each family are played: two minutes of a processor in all.
+EXAMPLES = {"storing": 700, "atomic": 450, "sending": 600, "taking": 500}
+
+
+def holds(world: World, shard: str) -> None:
+    """Play scenarios of a family, the same each time; fail with the shortest story that breaks a promise."""
+    done = search(world, shard, EXAMPLES[shard])
+    if done.found_after is not None:
+        pytest.fail(f"{done.story}\n\nTo play it again:\n{done.scenario}", pytrace=False)

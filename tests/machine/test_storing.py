@@ -1,0 +1,8 @@
+import pytest
+
+from tests.machine.support import holds
+
+
+@pytest.mark.timeout(600)
+def test_whatever_befalls_the_stream_a_sink_that_knows_batches_by_number_has_each_message_once(world):
+    holds(world, "storing")

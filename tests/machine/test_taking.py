@@ -1,0 +1,8 @@
+import pytest
+
+from tests.machine.support import holds
+
+
+@pytest.mark.timeout(600)
+def test_whatever_befalls_the_stream_mode_none_delivers_nothing_twice(world):
+    holds(world, "taking")

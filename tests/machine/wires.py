@@ -1,0 +1,241 @@
+"""The network between the code under test and the server: connections that are lent, and cut when a scenario says so.
+
+To connect takes a server milliseconds, and a reader of Arrow 45 of them, so real connections are kept and lent. A
+connection that is cut answers as one whose socket broke; the server notices that at once (and rolls back), or
+only later: until then its locks stay, held by nobody who lives.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import adbc_driver_postgresql.dbapi as adbc
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from sqlqueue_spark.connections import postgresql
+
+#: By what a session is known behind a pooler: another number each time.
+_MARK = re.compile(rb"\d{12,}")
+_LOST = "server closed the connection unexpectedly"
+
+
+class Network:
+    """Lends connections to the processes of one scenario after another."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        #: Who connects from now on.
+        self.process = ""
+        self.wires: list[Wire] = []
+        #: What the server still holds of connections that are cut.
+        self.unnoticed: list[psycopg.Connection] = []
+        #: What the connections that are kept have been told of their session.
+        self.sessions: dict[int, bytes] = {}
+        self._free: list[psycopg.Connection] = []
+        self._readers: list[Any] = []
+        self._cut_at_commit: tuple[str, bool] | None = None
+        #: Called before a connection is cut at a commit.
+        self.before_cut: Callable[[], object] = lambda: None
+
+    def connect(self, conninfo: str, **_: object) -> "Wire":
+        raw = self._free.pop() if self._free else self._connected(conninfo)
+        wire = Wire(self, raw, self.process)
+        self.wires.append(wire)
+        return wire
+
+    @staticmethod
+    def _connected(conninfo: str) -> psycopg.Connection:
+        return psycopg.connect(conninfo, prepare_threshold=0, cursor_factory=_Cursor)
+
+    def connect_reader(self, conninfo: str, **named: bool) -> "ReaderWire":
+        raw = self._readers.pop() if self._readers else adbc.connect(conninfo, **named)
+        return ReaderWire(self, raw)
+
+    def cut(self, process: str, *, noticed: bool = True) -> int:
+        """Cut the connections of a process; how many of them had a transaction open."""
+        theirs = [wire for wire in self.wires if wire.process == process]
+        busy = sum(wire.busy for wire in theirs)
+        for wire in theirs:
+            wire.cut(noticed=noticed)
+        return busy
+
+    def notice(self) -> int:
+        """The server notices what was cut; how many transactions it rolls back."""
+        noticed, self.unnoticed = self.unnoticed, []
+        for raw in noticed:
+            self.keep(raw)
+        return len(noticed)
+
+    def cut_at_next_commit(self, process: str, *, delivered: bool) -> None:
+        """Cut the connection on which this process next commits something, before or after the server hears it."""
+        self._cut_at_commit = (process, delivered)
+
+    def commit_of(self, process: str) -> bool | None:
+        """Whether the commit that is to be made now is to be heard before the connection breaks; None: it just works."""
+        if self._cut_at_commit is None or self._cut_at_commit[0] != process:
+            return None
+        _, delivered = self._cut_at_commit
+        self._cut_at_commit = None
+        return delivered
+
+    def forget_faults(self) -> None:
+        self._cut_at_commit = None
+
+    def of(self, process: str) -> "list[Wire]":
+        return [wire for wire in self.wires if wire.process == process]
+
+    def keep(self, raw: psycopg.Connection) -> None:
+        """Take a connection back, whatever it was doing."""
+        if raw.info.transaction_status != TransactionStatus.IDLE:
+            raw.rollback()
+        if holds(raw):
+            raw.execute("SELECT pg_advisory_unlock_all()")
+            raw.commit()
+            vars(raw).pop("holds")
+        self._free.append(raw)
+
+    def keep_reader(self, raw: Any) -> None:
+        self._readers.append(raw)
+
+    def close(self) -> None:
+        self.notice()
+        for each in (*self._free, *self._readers):
+            each.close()
+        self._free.clear()
+        self._readers.clear()
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Within the block the package connects by way of this network."""
+        with (
+            mock.patch.object(postgresql, "psycopg", _Module(psycopg, self.connect)),
+            mock.patch.object(postgresql, "adbc", _Module(adbc, self.connect_reader)),
+        ):
+            yield
+
+
+class Wire:
+    """A lent connection, as psycopg's."""
+
+    def __init__(self, network: Network, raw: psycopg.Connection, process: str) -> None:
+        self.process = process
+        self._network = network
+        self._raw: psycopg.Connection | None = raw
+
+    @property
+    def busy(self) -> bool:
+        """Whether a transaction is open."""
+        return self._raw is not None and self._raw.info.transaction_status != TransactionStatus.IDLE
+
+    @property
+    def pid(self) -> int:
+        return self._alive().info.backend_pid
+
+    def cursor(self, **named: Any) -> Any:
+        raw = self._alive()
+        return raw.cursor(**named)
+
+    def execute(self, statement: Any, **named: Any) -> Any:
+        """The settings of the session; one that is lent again has them already."""
+        raw = self._alive()
+        said = _MARK.sub(b"", statement)
+        if self._network.sessions.get(id(raw)) == said:
+            return SimpleNamespace(fetchone=lambda: (raw.info.backend_pid,))
+        self._network.sessions[id(raw)] = said
+        return raw.execute(statement, **named)
+
+    def commit(self) -> None:
+        raw = self._alive()
+        heard = self._network.commit_of(self.process) if self.busy else None
+        if heard is None:
+            raw.commit()
+            return
+        self._network.before_cut()
+        if heard:
+            raw.commit()
+        self.cut()
+        raise psycopg.OperationalError(_LOST)
+
+    def rollback(self) -> None:
+        self._alive().rollback()
+
+    def close(self) -> None:
+        self.cut()
+
+    def cut(self, *, noticed: bool = True) -> None:
+        if self._raw is None:
+            return
+        raw, self._raw = self._raw, None
+        self._network.wires.remove(self)
+        if noticed or (raw.info.transaction_status == TransactionStatus.IDLE and not holds(raw)):
+            self._network.keep(raw)
+        else:
+            self._network.unnoticed.append(raw)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._alive(), name)
+
+    def _alive(self) -> psycopg.Connection:
+        if self._raw is None:
+            raise psycopg.OperationalError(_LOST)
+        return self._raw
+
+
+class _Cursor(psycopg.Cursor[Any]):
+    """Notices that a lock of the session is taken, which outlives a transaction."""
+
+    def execute(self, query: Any, *given: Any, **named: Any) -> Any:
+        if "pg_advisory_lock(" in str(query):
+            vars(self.connection)["holds"] = True
+        return super().execute(query, *given, **named)
+
+
+def holds(raw: psycopg.Connection) -> bool:
+    """Whether the session may hold more than its transaction."""
+    return "holds" in vars(raw)
+
+
+class ReaderWire:
+    """A lent connection of a worker, as ADBC's."""
+
+    def __init__(self, network: Network, raw: Any) -> None:
+        self._network = network
+        self._raw = raw
+        self._autocommit = True
+        self.adbc_connection = SimpleNamespace(set_autocommit=self._set_autocommit)
+
+    def cursor(self) -> Any:
+        return self._raw.cursor()
+
+    def close(self) -> None:
+        if self._raw is None:
+            return
+        raw, self._raw = self._raw, None
+        if not self._autocommit:
+            raw.adbc_connection.rollback()
+            raw.adbc_connection.set_autocommit(True)
+        self._network.keep_reader(raw)
+
+    def _set_autocommit(self, on: bool) -> None:
+        heard = self._network.commit_of("worker") if on else None
+        if heard is False:
+            self._raw.adbc_connection.rollback()
+        self._raw.adbc_connection.set_autocommit(on)
+        self._autocommit = on
+        if heard is not None:
+            raise OSError(_LOST)
+
+
+class _Module:
+    """A driver's module, but for the way to connect."""
+
+    def __init__(self, module: Any, connect: Any) -> None:
+        self._module = module
+        self.connect = connect
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)

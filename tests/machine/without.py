@@ -1,0 +1,147 @@
+"""The code as it would be without one of its fixes: what the machine must find then."""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+from unittest import mock
+
+from sqlqueue_spark.addresses import Table
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.marks import Batch, Mark
+from sqlqueue_spark.offsets import Offset
+from sqlqueue_spark.queues import Queue
+from sqlqueue_spark.receive import held, taking
+from sqlqueue_spark.receive.held import Held
+from sqlqueue_spark.receive.relocking import delete
+from sqlqueue_spark.receive.seeking import Seeker
+from sqlqueue_spark.receive.staging import Staging
+from sqlqueue_spark.send.composing import Composed
+from sqlqueue_spark.send.sending import Sender
+from sqlqueue_spark.stage import Run, Stage
+
+
+@contextlib.contextmanager
+def serials() -> Iterator[None]:
+    """Two batches of the same rows have the same offset."""
+
+    def same(_: object) -> int:
+        return 0
+
+    with mock.patch.object(held, "next_serial", same), mock.patch.object(taking, "next_serial", same):
+        yield
+
+
+@contextlib.contextmanager
+def seals() -> Iterator[None]:
+    """What stands on the stage goes out, whether a sink has sealed it or not, and whether it is all there or not."""
+
+    def send(self: Stage, mark: Mark) -> int:
+        moved = sum(
+            self._move(to, list(mark.tasks), mark.after, settling=True) for to in sorted(mark.destinations)
+        )
+        self._write(mark.done())
+        return moved
+
+    with mock.patch.object(Stage, "_send", send):
+        yield
+
+
+@contextlib.contextmanager
+def batches_without_rows() -> Iterator[None]:
+    """A sink stages nothing where no claim has opened the stage."""
+    enter = Stage.enter
+
+    def refuse(self: Stage, batch: Batch, last: Run | None) -> Run:
+        mark = self.mark() if self.exists() else None
+        if mark is None or not mark.claim:
+            raise ConfigurationError(f"The stage {self._table} belongs to no batch.")
+        return enter(self, batch, last)
+
+    with mock.patch.object(Stage, "enter", refuse):
+        yield
+
+
+@contextlib.contextmanager
+def patient_settling() -> Iterator[None]:
+    """Settling empties the stage, for which it wants the table for itself, and gives the rows back at the first error."""
+    send = Staging.send
+
+    def settle(self: Held, send: Callable[[], None]) -> None:
+        try:
+            if not self.deleted:
+                delete(self.queue, self.rows)
+            send()
+            self.queue.connection.commit()
+        except Exception:
+            self.release()
+            raise
+
+    def send_and_empty(self: Staging, queue: Queue, offset: Offset, end: Any, *, deleting: int) -> None:
+        send(self, queue, offset, end, deleting=deleting)
+        if self._sent is not None:
+            Stage(queue.connection, Table.from_text(offset.stage)).clear()
+
+    with mock.patch.object(Held, "settle", settle), mock.patch.object(Staging, "send", send_and_empty):
+        yield
+
+
+@contextlib.contextmanager
+def one_source_a_stage() -> Iterator[None]:
+    """Two sources of one stream stage into each other's batches."""
+    def enter(self: Stage, batch: Batch, _: Run | None) -> Run:
+        return Run(name=self._opened(self.mark()).run, batch=batch, source_seen=True)
+
+    with (
+        mock.patch.object(Stage, "hold", lambda _: None),
+        mock.patch.object(Stage, "holders", lambda _: []),
+        mock.patch.object(Stage, "enter", enter),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def keys_of_final_addresses() -> Iterator[None]:
+    """The outbox knows what goes to the option ``queue`` by its id alone, and what goes elsewhere by id and table."""
+    placed, own = Sender._placed, [""]
+
+    def remember(self: Sender, chunk: Composed) -> Any:
+        own[0] = self._options.queue or ""
+        return placed(self, chunk)
+
+    def keys(self: Composed, address: str, positions: Sequence[int]) -> list[str]:
+        ids = [self.ids[at] for at in positions]
+        if address.partition("@")[0] == own[0]:
+            return ids
+        copy = hashlib.sha256(address.encode()).hexdigest()[:16]
+        return [f"{each}>{copy}" for each in ids]
+
+    with mock.patch.object(Sender, "_placed", remember), mock.patch.object(Composed, "keys", keys):
+        yield
+
+
+@contextlib.contextmanager
+def turns_of_claims_ahead() -> Iterator[None]:
+    """Late rows always go before what is claimed ahead."""
+
+    def never(_: Seeker[Any]) -> bool:
+        return False
+
+    def forget(_: Seeker[Any], __: bool) -> None: ...
+
+    with mock.patch.object(Seeker, "_ahead_waited", property(never, forget), create=True):
+        yield
+
+
+#: Each fix: in which family its absence shows.
+FIXES = {
+    serials: "storing",
+    turns_of_claims_ahead: "storing",
+    seals: "atomic",
+    batches_without_rows: "atomic",
+    patient_settling: "atomic",
+    one_source_a_stage: "atomic",
+    keys_of_final_addresses: "sending",
+}
+
+__all__ = ["FIXES"]

@@ -1,0 +1,423 @@
+"""All there is outside the stream: the tables of one database, who sends, who takes, who dumps, and what is known of each message.
+
+A message is known by its number, which is its body. The ledger says of each what became of it as far as those know who
+did it: which the source must still have or have had, which others took for good, which an operator destroyed, and what
+may therefore come twice or not at all.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from sqlqueue_spark.connections import Target
+from sqlqueue_spark.connections.postgresql import PostgresConnection
+from sqlqueue_spark.outbox import OutboxTable
+from tests.machine.wires import Network
+
+SOURCES = ("orders", "returns")
+DESTINATIONS = ("billing", "shipping")
+ENDPOINT = "Machine"
+#: Operators give up after so long (milliseconds).
+_ADMIN_WAITS = 10
+_CREATE = "CREATE TABLE {} (id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE)"
+_INSERT = """
+INSERT INTO {} (id, expires, headers, body)
+SELECT ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() AT TIME ZONE 'UTC' + lasts,
+       '{{"NServiceBus.MessageId":"' || m || '"}}', convert_to(n::text, 'UTF8')
+FROM unnest(%s::int[], %s::text[], %s::interval[]) WITH ORDINALITY AS given (n, m, lasts, i) ORDER BY i
+RETURNING convert_from(body, 'UTF8')::int, seq
+"""
+_TAKE = """
+DELETE FROM {0} WHERE seq = ANY (ARRAY(
+    SELECT seq FROM {0} WHERE expires IS NULL OR expires > now() AT TIME ZONE 'UTC'
+    ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED))
+RETURNING convert_from(body, 'UTF8')::int
+"""
+_AGE = """
+UPDATE {0} SET expires = now() AT TIME ZONE 'UTC' - interval '1 second' WHERE seq = ANY (ARRAY(
+    SELECT seq FROM {0} WHERE expires > now() AT TIME ZONE 'UTC' FOR UPDATE SKIP LOCKED))
+RETURNING convert_from(body, 'UTF8')::int
+"""
+_HELD = """
+SELECT convert_from(q.body, 'UTF8')::int FROM {} AS q
+JOIN pg_locks AS l ON l.locktype = 'transactionid' AND l.transactionid = q.xmax AND l.granted
+WHERE l.pid = ANY (%s)
+"""
+_PAST = """SELECT setval('{0}_seq_seq', greatest(max(q.seq), max(s.last_value))) FROM {0}_seq_seq AS s LEFT JOIN {0} AS q ON true"""
+_OURS = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY tablename"
+
+
+@dataclass
+class Ledger:
+    """What is known of each message; sets of numbers."""
+
+    #: Committed to a source, and not lost again with a commit that a fail-over lost.
+    sent: set[int] = field(default_factory=set)
+    ids: dict[int, str] = field(default_factory=dict)
+    #: Taken by others and committed, each time.
+    taken: Counter[int] = field(default_factory=Counter)
+    #: Their time ran out: they come or they do not.
+    perished: set[int] = field(default_factory=set)
+    #: Sent after their time had run out: they never come.
+    stillborn: set[int] = field(default_factory=set)
+    #: An operator destroyed them, or a promise does not cover them, so that they may be nowhere.
+    may_be_lost: set[int] = field(default_factory=set)
+    #: They may come more than once, anywhere: others took them when a death had freed them, or an operator put them back.
+    may_double: set[int] = field(default_factory=set)
+    #: Which message a source's number means.
+    numbers: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def copy(self) -> "Ledger":
+        return Ledger(
+            set(self.sent),
+            dict(self.ids),
+            Counter(self.taken),
+            set(self.perished),
+            set(self.stillborn),
+            set(self.may_be_lost),
+            set(self.may_double),
+            dict(self.numbers),
+        )
+
+
+@dataclass
+class Snapshot:
+    """The database as of one commit, and what was known then."""
+
+    rows: dict[str, bytes]
+    sequences: dict[str, int]
+    sent: set[int]
+
+
+@dataclass
+class Open:
+    """A transaction that somebody else has open."""
+
+    connection: psycopg.Connection
+    source: str
+    numbers: list[int]
+    seqs: dict[int, int] = field(default_factory=dict)
+
+
+class World:
+    """One database that many scenarios use one after the other."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._tables: list[str] = []
+        self._stages = 2
+        self.scenarios = 0
+        self.network = Network(url)
+        self.admin = psycopg.connect(
+            url, autocommit=True, prepare_threshold=0, options=f"-c lock_timeout={_ADMIN_WAITS}"
+        )
+        self._others: list[psycopg.Connection] = []
+        for name in (*SOURCES, *DESTINATIONS):
+            self.admin.execute(sql.SQL(_CREATE).format(sql.Identifier(name)))
+        with PostgresConnection(Target(url=url)) as connection, connection.transaction():
+            OutboxTable(connection, ENDPOINT).create()
+        self.now = 0.0
+        self.reset()
+
+    # -- between scenarios -------------------------------------------------------------------------
+
+    def reset(self) -> None:
+        """As on the first day."""
+        self.scenarios += 1
+        self.story: list[str] = []
+        self.ledger = Ledger()
+        self.now = 0.0
+        self.takers: list[Open] = []
+        self.late: list[Open] = []
+        self.dump: psycopg.Connection | None = None
+        self.snapshot: Snapshot | None = None
+        self.backup: list[tuple[Any, ...]] | None = None
+        self._next = itertools.count(1)
+        #: Messages that a stream has read and whose locks an injected death has freed.
+        self.excused: set[int] = set()
+        self.faults: Counter[str] = Counter()
+        statements = [f'DELETE FROM "{name}"' for name in self.tables()]
+        self.admin.execute(
+            "; ".join([*statements, *(f"SELECT setval('{s}_seq_seq', 1, false)" for s in self._queues)]),
+            prepare=False,
+        )  # type: ignore[arg-type]
+
+    _queues = (*SOURCES, *DESTINATIONS)
+
+    def tables(self) -> list[str]:
+        """All tables, with the stages that streams have made."""
+        if sum(name.endswith(".Outgoing") for name in self._tables) < self._stages:
+            self._tables = [name for (name,) in self.admin.execute(_OURS).fetchall()]
+        return self._tables
+
+    def tidy(self) -> None:
+        """Now and then: deleted rows leave their space behind."""
+        names = ", ".join(f'"{name}"' for name in self.tables())
+        self.admin.execute(f"TRUNCATE {names}")  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self.heal()
+        self.network.close()
+        for each in (*self._others, self.admin):
+            each.close()
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def clock(self) -> float:
+        self.now += 1e-4
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def tell(self, line: str) -> None:
+        self.story.append(line)
+
+    # -- senders -----------------------------------------------------------------------------------
+
+    def send(self, source: str, count: int, *, lasts: str | None = None, same_id: bool = False) -> list[int]:
+        """Messages that others send and commit."""
+        numbers = self._insert(self.admin, source, count, lasts, same_id)[0]
+        self.ledger.sent.update(numbers)
+        if lasts == "-1 second":
+            self.ledger.stillborn.update(numbers)
+        return numbers
+
+    def begin_late(self, source: str, count: int) -> list[int]:
+        """Messages whose numbers are given now, and which are committed later."""
+        connection = self._other()
+        numbers, seqs = self._insert(connection, source, count, None, same_id=False)
+        self.late.append(Open(connection, source, numbers, seqs))
+        return numbers
+
+    def from_elsewhere(self, count: int) -> list[int]:
+        """Messages of which no source knows: of another source of the query, or of its state."""
+        numbers = [next(self._next) for _ in range(count)]
+        self.ledger.ids.update({n: f"m{n}" for n in numbers})
+        return numbers
+
+    def end_late(self, *, commit: bool) -> list[int]:
+        late = self.late.pop(0)
+        self._end(late.connection, commit=commit)
+        if commit:
+            self.ledger.sent.update(late.numbers)
+        return late.numbers
+
+    def age(self) -> list[int]:
+        """The time of messages that have one runs out, but for those that somebody holds."""
+        aged = [n for source in SOURCES for (n,) in self._run(self.admin, _AGE, source)]
+        self.ledger.perished.update(aged)
+        return aged
+
+    def _insert(
+        self, connection: psycopg.Connection, source: str, count: int, lasts: str | None, same_id: bool
+    ) -> tuple[list[int], dict[int, int]]:
+        numbers = [next(self._next) for _ in range(count)]
+        ids = [f"m{numbers[0] if same_id else n}" for n in numbers]
+        done = self._run(connection, _INSERT, source, numbers, ids, [lasts] * count)
+        self.ledger.ids.update(zip(numbers, ids, strict=True))
+        self.ledger.numbers.update({(source, seq): n for n, seq in done})
+        return numbers, {n: seq for n, seq in done}
+
+    # -- neighbours --------------------------------------------------------------------------------
+
+    def take(self, source: str, count: int) -> list[int]:
+        """A neighbour takes the next free rows; his transaction stays open."""
+        connection = self._other()
+        numbers = [n for (n,) in self._run(connection, _TAKE, source, count)]
+        self.takers.append(Open(connection, source, numbers))
+        return numbers
+
+    def end_take(self, *, commit: bool) -> list[int]:
+        taker = self.takers.pop(0)
+        self._end(taker.connection, commit=commit)
+        if commit:
+            self.ledger.taken.update(taker.numbers)
+            self.ledger.may_double |= self.excused.intersection(taker.numbers)
+        return taker.numbers
+
+    def held_by(self, source: str, pids: list[int]) -> set[int]:
+        """The messages whose rows these sessions hold."""
+        return {n for (n,) in self._run(self.admin, _HELD, source, pids)}
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    def begin_dump(self) -> None:
+        """A dump reads all tables; it is in nobody's way who does not want a table for himself."""
+        assert self.dump is None
+        self.dump = self._other()
+        names = ", ".join(f'"{name}"' for name in self.tables())
+        self.dump.execute(f"LOCK TABLE {names} IN ACCESS SHARE MODE")  # type: ignore[arg-type]
+
+    def end_dump(self) -> None:
+        if self.dump is not None:
+            self._end(self.dump, commit=True)
+            self.dump = None
+
+    def truncate(self, source: str) -> list[int] | None:
+        """An operator empties a queue, and its numbers begin again; None when somebody works on the table."""
+        lost = self.in_table(source)
+        if not self._alone(f'TRUNCATE "{source}" RESTART IDENTITY'):
+            return None
+        self.ledger.may_be_lost.update(lost)
+        return list(lost)
+
+    def alter(self, source: str) -> bool:
+        """An operator changes a queue's table, unless somebody works on it."""
+        return self._alone(f'ALTER TABLE "{source}" SET (fillfactor = 90)')
+
+    def save_rows(self, source: str) -> list[int]:
+        """An operator copies the rows of a queue away."""
+        self.backup = self.admin.execute(f'SELECT id, expires, headers, body, seq FROM "{source}"').fetchall()  # type: ignore[arg-type]
+        self.backup_of = source
+        return sorted(int(row[3]) for row in self.backup)
+
+    def put_back_rows(self) -> list[int]:
+        """And puts back, under their old numbers and ids, those that are there no more."""
+        assert self.backup is not None
+        back = []
+        put = sql.SQL(
+            "INSERT INTO {} (id, expires, headers, body, seq) VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+        ).format(sql.Identifier(self.backup_of))
+        for row in self.backup:
+            try:
+                done = self.admin.execute(put, row)
+            except (
+                psycopg.errors.LockNotAvailable
+            ):  # it is there, and a stream has deleted it in an open transaction
+                continue
+            if done.rowcount:
+                back.append(int(row[3]))
+                self.ledger.numbers[self.backup_of, row[4]] = int(row[3])
+        self.ledger.may_double.update(back)
+        self.admin.execute(_PAST.format(self.backup_of))  # type: ignore[arg-type]
+        return back
+
+    def _alone(self, statement: str) -> bool:
+        try:
+            self.admin.execute(statement)  # type: ignore[arg-type]
+        except psycopg.errors.LockNotAvailable:
+            return False
+        return True
+
+    # -- the server --------------------------------------------------------------------------------
+
+    def take_snapshot(self) -> None:
+        """This is how far an asynchronous replica is."""
+        rows = {}
+        reader = self._other()
+        reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        for name in self.tables():
+            with reader.cursor() as cursor, cursor.copy(f'COPY "{name}" TO STDOUT (FORMAT binary)') as copy:  # type: ignore[arg-type]
+                rows[name] = b"".join(map(bytes, copy))
+        sequences = {
+            name: int(value or 0)
+            for name, value in reader.execute(
+                "SELECT sequencename, last_value FROM pg_sequences WHERE schemaname = 'public'"
+            )
+        }
+        self._end(reader, commit=True)
+        self.snapshot = Snapshot(rows, sequences, set(self.ledger.sent))
+
+    def fail_over(self, *, numbers_again: bool) -> None:
+        """The replica takes over: every connection breaks, and what was committed since the snapshot is gone.
+
+        :param numbers_again: sequences go back too, as they do when more numbers were given than a server logs at once.
+        """
+        assert self.snapshot is not None
+        self._cut_others()
+        snapshot = self.snapshot
+        tables = self.tables()
+        with self.admin.transaction(), self.admin.cursor() as cursor:
+            for name in tables:
+                cursor.execute(f'DELETE FROM "{name}"')  # type: ignore[arg-type]
+                if name in snapshot.rows:
+                    with cursor.copy(f'COPY "{name}" FROM STDIN (FORMAT binary)') as copy:  # type: ignore[arg-type]
+                        copy.write(snapshot.rows[name])
+            if numbers_again:
+                for name, value in snapshot.sequences.items():
+                    cursor.execute(
+                        "SELECT setval(%s, greatest(%s, 1), %s)", [f'public."{name}"', value, value > 0]
+                    )
+        self.ledger.sent &= snapshot.sent
+        for source in SOURCES:
+            for seq, n in self._run(
+                self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", source
+            ):
+                self.ledger.numbers[source, seq] = n
+
+    def heal(self) -> None:
+        """Everybody else comes to an end, and the server notices who is gone."""
+        while self.takers:
+            self.end_take(commit=True)
+        while self.late:
+            self.end_late(commit=True)
+        self.end_dump()
+        self.network.notice()
+        self.network.forget_faults()
+
+    def _cut_others(self) -> None:
+        for each in (*self.takers, *self.late):
+            self._end(each.connection, commit=False)
+        self.takers, self.late = [], []
+        self.end_dump()
+        self.network.notice()
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def in_table(self, name: str) -> Counter[int]:
+        """How often each message stands in a table."""
+        return Counter(
+            n for (n,) in self._run(self.admin, "SELECT convert_from(body, 'UTF8')::int FROM {}", name)
+        )
+
+    def free(self, source: str) -> int:
+        """How many rows nobody holds that a stream could claim."""
+        statement = "SELECT count(*) FROM (SELECT seq FROM {} FOR UPDATE SKIP LOCKED) AS free"
+        return int(self._run(self.admin, statement, source)[0][0])
+
+    def sender_of(self, source: str, seq: int) -> int | None:
+        return self.ledger.numbers.get((source, seq))
+
+    # -- connections of others ---------------------------------------------------------------------
+
+    def _run(
+        self, connection: psycopg.Connection, statement: str, table: str, *values: object
+    ) -> list[tuple[Any, ...]]:
+        return connection.execute(sql.SQL(statement).format(sql.Identifier(table)), values or None).fetchall()  # type: ignore[arg-type]
+
+    def _other(self) -> psycopg.Connection:
+        return self._others.pop() if self._others else psycopg.connect(self.url, prepare_threshold=0)
+
+    def _end(self, connection: psycopg.Connection, *, commit: bool) -> None:
+        if commit:
+            connection.commit()
+        else:
+            connection.rollback()
+        self._others.append(connection)
+
+
+@contextmanager
+def opened_world(url: str) -> Iterator[World]:
+    world = World(url)
+    try:
+        with world.network.installed():
+            yield world
+    finally:
+        world.close()
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Numbers as people write them: ``1-3, 7``."""
+    ordered = sorted(set(numbers))
+    parts = []
+    for _, group in itertools.groupby(enumerate(ordered), lambda pair: pair[1] - pair[0]):
+        run = [n for _, n in group]
+        parts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
+    return ", ".join(parts) or "none"
