@@ -197,7 +197,8 @@ class Stage:
         known = not same_run and (mark.batch == NO_BATCH or mark.batch.query == batch.query)
         if mark.mode or not (seen or (known and not mark.claim)):
             raise ConfigurationError(
-                f"No atomic source that runs holds the stage {self._table}: {_NOBODY_SENDS}"
+                f"No atomic source that runs holds the stage {self._table}: {_NOBODY_SENDS} Where its connection was just "
+                "lost, start again, and the batch runs again."
             )
         return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
 

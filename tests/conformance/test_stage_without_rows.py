@@ -236,6 +236,7 @@ def test_an_atomic_sink_behind_a_source_that_is_not_is_refused_whatever_an_earli
             stream.trigger()
         assert str(caught.value) == (
             f"No atomic source that runs holds the stage Forward.Outgoing@[{engine.default_schema}]: nobody would send what is "
-            "put there; give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive."
+            "put there; give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive. Where its "
+            "connection was just lost, start again, and the batch runs again."
         )
     assert (queue.count(), billing.count()) == (5, 0)
