@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -149,18 +148,3 @@ def own_world() -> Iterator[World]:
 
 
 SERVER = {"fsync": "off", "max_connections": "100", "autovacuum": "off", "timezone": "Asia/Kolkata"}
-
-if __name__ == "__main__":
-    import logging
-
-    logging.disable(logging.CRITICAL)
-    with own_world() as world_:
-        found = search(
-            world_, sys.argv[1], int(sys.argv[2]), seed_=int(sys.argv[3]) if len(sys.argv) > 3 else None
-        )
-    rate = found.examples / found.seconds
-    print(
-        f"{found.examples} examples in {found.seconds:.1f} s ({rate:.1f}/s), found after {found.found_after} in {found.found_seconds}"
-    )
-    print(found.story)  # noqa: T201
-    print(found.scenario)  # noqa: T201

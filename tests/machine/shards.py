@@ -139,7 +139,9 @@ def _scenarios(
     phrases = {name: found for name, found in _PHRASES.items() if name in bundles}
     phrases["fail-over"] = (*phrases["fail-over"], (_SENDS, turn, st.just(r.FailOver()), _PLAIN))
 
-    def story(chosen: list[str], *, often: int, fewest: int, most: int) -> st.SearchStrategy[tuple[r.Step, ...]]:
+    def story(
+        chosen: list[str], *, often: int, fewest: int, most: int
+    ) -> st.SearchStrategy[tuple[r.Step, ...]]:
         """:param often: how often a single step is told where each phrase is told once."""
         befalls = [step for name in chosen for step in bundles[name]]
         plain = [_PLAIN] * max(1, len(befalls) // 2)
