@@ -8,13 +8,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from random import Random
 
 from sqlqueue_spark.embedded import EmbeddedServer
 from tests.machine.invariants import ended
 from tests.machine.query import Broken, protocol
-from tests.machine.scenario import Scenario, run
+from tests.machine.scenario import run
 from tests.machine.shards import SHARDS
 from tests.machine.shrinking import shortened
 from tests.machine.world import World, opened_world
@@ -51,10 +50,6 @@ class Played:
     ended: Counter[str] = field(default_factory=Counter)
 
 
-class _Enough(BaseException):
-    """The time is over."""
-
-
 def search(
     world: World,
     shard: str,
@@ -69,48 +64,25 @@ def search(
     :param seed_: None: the same ones each time.
     :param until: the second of ``time.monotonic`` at which to stop, unless something was found.
     """
-    done = Searched()
-    found: list[Scenario] = []
-    began = time.monotonic()
-
-    def play(scenario: Scenario) -> None:
-        if until is not None and done.found_after is None and time.monotonic() > until:
-            raise _Enough
-        done.examples += 1
-        if done.examples % _TIDY == 0:
-            world.tidy()
-        try:
-            query = run(world, scenario)
+    done, chance, began = Searched(), SHARDS[shard](), time.monotonic()
+    with protocol():
+        while done.examples < examples and (until is None or time.monotonic() < until):
+            scenario = chance.throw(Random(f"{shard} {seed_} {done.examples}"))  # noqa: S311 -- dice, no secret
+            done.examples += 1
+            if done.examples % _TIDY == 0:
+                world.tidy()
+            try:
+                query = run(world, scenario)
+            except Broken as error:
+                done.found_after, done.found_seconds = done.examples, time.monotonic() - began
+                shortest, done.story = scenario, str(error)
+                if shrink:
+                    shortest, done.story = shortened(world, scenario, str(error))
+                done.scenario = str(shortest)
+                break
+            done.faults += world.faults
             done.sent += len(world.ledger.sent)
             done.ended += ended(world, query)
-        except Broken as error:
-            if done.found_after is None:
-                done.found_after, done.found_seconds = done.examples, time.monotonic() - began
-            done.story, done.scenario = str(error), str(scenario)
-            found.append(scenario)
-            raise
-        finally:
-            done.faults += world.faults
-
-    played = settings(
-        max_examples=examples,
-        deadline=None,
-        derandomize=seed_ is None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-        report_multiple_bugs=False,
-        verbosity=Verbosity.quiet,
-        print_blob=False,
-    )(given(SHARDS[shard]())(play))
-    if seed_ is not None:
-        played = seed(seed_)(played)
-    with protocol(), contextlib.suppress(_Enough, Broken):
-        played()
-    if found and shrink:
-        with protocol():
-            shortest, done.story = shortened(world, found[0], done.story)
-        done.scenario = str(shortest)
     done.seconds = time.monotonic() - began
     return done
 
@@ -124,7 +96,7 @@ def play_for(world: World, shard: str, *, seconds: float, seed_: int) -> Played:
     played = Played()
     until = time.monotonic() + seconds
     round_ = 0
-    while time.monotonic() < until:  # hypothesis remembers what it has played, so not all in one search
+    while time.monotonic() < until:
         done = search(world, shard, _ROUND, seed_=seed_ * 1_000 + round_, until=until)
         if done.found_after is not None:
             raise Broken(f"{done.story}\n\nTo play it again:\n{done.scenario}")
