@@ -299,6 +299,9 @@ class Query:
         if self.setup.stores:
             ledger.may_double |= back & self.seen()
             return
+        ledger.came_back |= back & self.seen()
+        if NO_OUTBOX in self.outboxes:
+            ledger.may_double |= back & self.seen()
         after = self.in_destinations()
         gone = {n for n, _ in before - after}
         if self.modes != {ATOMIC}:
@@ -306,8 +309,14 @@ class Query:
         # Of what comes from elsewhere no claim tells that it is not on the stage any more.
         gone |= {n for pairs in self.attempted.values() for n, to in pairs if not after[n, to]}
         ledger.may_be_lost |= gone & {n for numbers in self.others.values() for n in numbers}
+        if (
+            self.setup.sinks > 1
+        ):  # the replica stood between two seals: the first one's part goes out, and looks whole
+            ledger.may_be_lost |= gone
         if self.second_receives_only:  # settled when it was logged, whatever became of the stage
-            ledger.may_be_lost |= gone & {n for (at, _), n in ledger.numbers.items() if at == SOURCES[1]}
+            its = {n for (at, _), n in ledger.numbers.items() if at == SOURCES[1]}
+            ledger.may_be_lost |= gone & its
+            ledger.may_double |= back & self.seen() & its
 
     def in_destinations(self) -> Counter[tuple[int, str]]:
         """How often each message stands in each destination."""

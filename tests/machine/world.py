@@ -70,6 +70,8 @@ class Ledger:
     may_be_lost: set[int] = field(default_factory=set)
     #: They may come more than once, anywhere: others took them when a death had freed them, or an operator put them back.
     may_double: set[int] = field(default_factory=set)
+    #: A fail-over took their settling back: they are in their source again, as if nobody had received them.
+    came_back: set[int] = field(default_factory=set)
     #: Which message a source's number means.
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -82,6 +84,7 @@ class Ledger:
             set(self.stillborn),
             set(self.may_be_lost),
             set(self.may_double),
+            set(self.came_back),
             dict(self.numbers),
         )
 
