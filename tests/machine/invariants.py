@@ -81,7 +81,7 @@ def check_sent_on(world: World, query: Query) -> None:
     missing = {n for n, to in due if not by_id[ledger.ids[n], to]} & (
         ledger.sent | elsewhere
     ) - ledger.may_be_lost - ledger.perished
-    missing -= {n for n in missing if ledger.taken[n] and n in ledger.may_double}
+    missing -= {n for n in ledger.may_double | ledger.came_back if ledger.taken[n]}
     _say(query, "lost on the way to a destination", missing)
     _say(query, "lost", _lost(world, lambda n: n in done or ledger.taken[n]))
     sent = ledger.sent | elsewhere
@@ -91,6 +91,10 @@ def check_sent_on(world: World, query: Query) -> None:
         {n for (n, _), count in there.items() if count > 1 and n in sent} - ledger.may_double,
     )
     both = {n for n, _ in there if ledger.taken[n] and n in sent} - ledger.may_double
+    if query.modes != {
+        ATOMIC
+    }:  # what was sent and what was settled were two commits, and the replica stood between
+        both -= ledger.came_back
     _say(query, "sent on though another consumer has it", both)
     if not query.modes & {ATOMIC, NO_TRANSACTION} and "none" not in query.outboxes:
         twice = {pair for pair, count in by_id.items() if count > 1}

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from unittest import mock
 
 import pyarrow as pa
@@ -188,6 +188,8 @@ class Query:
         self._processes = 0
         self._readers: list[_Reader] = []
         self._ahead_for: dict[int, int] = {}
+        #: The messages of the batch that was planned last.
+        self._planned = set[int]()
         #: What each sink of the process has found of its destinations.
         self._destinations: dict[int, Destinations] = {}
         #: And for what each has staged its last batch.
@@ -205,7 +207,8 @@ class Query:
 
     def lose_locks(self) -> None:
         """An injected death or cut: what it holds, and what was read and is not settled, may be taken by others, and then
-        comes twice. What is held counts too: a process that lives on reads it, and learns of the cut when it settles."""
+        comes twice. What is held counts too: a process that lives on reads it, and learns of the cut when it settles.
+        """
         self.world.excused |= self.at_risk | self._held()
 
     def _held(self) -> set[int]:
@@ -304,6 +307,9 @@ class Query:
         if self.setup.stores:
             ledger.may_double |= back & self.seen()
             return
+        ledger.came_back |= back & self.seen()
+        if NO_OUTBOX in self.outboxes:
+            ledger.may_double |= back & self.seen()
         after = self.in_destinations()
         gone = {n for n, _ in before - after}
         if self.modes != {ATOMIC}:
@@ -311,8 +317,14 @@ class Query:
         # Of what comes from elsewhere no claim tells that it is not on the stage any more.
         gone |= {n for pairs in self.attempted.values() for n, to in pairs if not after[n, to]}
         ledger.may_be_lost |= gone & {n for numbers in self.others.values() for n in numbers}
+        if (
+            self.setup.sinks > 1
+        ):  # the replica stood between two seals: the first one's part goes out, and looks whole
+            ledger.may_be_lost |= gone
         if self.second_receives_only:  # settled when it was logged, whatever became of the stage
-            ledger.may_be_lost |= gone & {n for (at, _), n in ledger.numbers.items() if at == SOURCES[1]}
+            its = {n for (at, _), n in ledger.numbers.items() if at == SOURCES[1]}
+            ledger.may_be_lost |= gone & its
+            ledger.may_double |= back & self.seen() & its
 
     def in_destinations(self) -> Counter[tuple[int, str]]:
         """How often each message stands in each destination."""
@@ -334,7 +346,9 @@ class Query:
             self.world.tell("  the newest file of the folder commits is removed, as the error says")
         elif "Two sources use the stage" in said and self.setup.sources > 1 and not self.second_receives_only:
             self.second_receives_only = True
-            self.world.tell("  the second source receives only: there is one stage a stream, as the error says")
+            self.world.tell(
+                "  the second source receives only: there is one stage a stream, as the error says"
+            )
         elif point.done < len(point.offsets) and self.options != point.begun[point.done]:
             self.options = point.begun[point.done]
             self.world.tell(f"  the batch is finished as it was begun ({self.options}), as the error says")
@@ -485,8 +499,6 @@ class Query:
             *({"Body": str(n), "Headers": f'{{"NServiceBus.MessageId":"m{n}"}}'} for n in elsewhere),
         ]
 
-    _planned: set[int] = set()
-
     def _numbers_of(self, part: Slice) -> list[int]:
         source = part.queue.partition("@")[0]
         return [self.world.ledger.numbers.get((source, seq), 0) for seq in part.rows.rows()]
@@ -622,15 +634,18 @@ class Query:
         return Broken("\n".join(["", *self.world.story, f"BROKEN: {what}"]))
 
 
+_O = TypeVar("_O", SourceOptions, SinkOptions)
+
 _parsed_before: dict[object, Any] = {}
 
 
-def _parsed(kind: Any, **given: str) -> Any:
+def _parsed(kind: type[_O], **given: str) -> _O:
     """Options, parsed once: that costs more than a query."""
     key = (kind, tuple(sorted(given.items())))
     if key not in _parsed_before:
         _parsed_before[key] = kind.parse(given)
-    return _parsed_before[key]
+    found: _O = _parsed_before[key]
+    return found
 
 
 _watch: tuple[str, Callable[[], None]] | None = None
@@ -682,7 +697,7 @@ class _Timer(_NoTimer):
 
     waiting: ClassVar[list["_Timer"]] = []
 
-    def __init__(self, seconds: float, done: Callable[[], object]) -> None:
+    def __init__(self, _: float, done: Callable[[], object]) -> None:
         self._done = done
 
     def start(self) -> None:
@@ -702,7 +717,9 @@ def protocol() -> Iterator[None]:
     """Within the block steps are told, claims ahead are made at once, and a database that gives way is tried twice."""
     with (
         mock.patch.dict("os.environ", SQLQUEUE_AT_STEP=f"{__name__}:{reached.__name__}"),
-        mock.patch.object(ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)),
+        mock.patch.object(
+            ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
+        ),
         mock.patch.object(slices, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
         stamina.set_testing(True, attempts=2),
     ):

@@ -1,7 +1,7 @@
 """What may happen, one step a line of the story. A step that makes no sense where it stands does nothing."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tests.machine.query import Options, Query, Way
 from tests.machine.world import SOURCES, World, listed
@@ -97,7 +97,7 @@ class EndTake(Step):
 
 @dataclass(frozen=True)
 class Trigger(Step):
-    way: Way = Way()
+    way: Way = field(default_factory=Way)
 
     def happen(self, world: World, query: Query) -> str | None:
         return f"Spark triggers{self.way}: {query.trigger(self.way)}"

@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -12,11 +11,12 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis.errors import Flaky
+from hypothesis.strategies import randoms
 
 from sqlqueue_spark.embedded import EmbeddedServer
 from tests.machine.invariants import ended
 from tests.machine.query import Broken, protocol
-from tests.machine.scenario import Scenario, run
+from tests.machine.scenario import run
 from tests.machine.shards import SHARDS
 from tests.machine.shrinking import shortened
 from tests.machine.world import World, opened_world
@@ -53,10 +53,6 @@ class Played:
     sent: int = 0
     #: Where they ended.
     ended: Counter[str] = field(default_factory=Counter)
-
-
-class _Enough(BaseException):
-    """The time is over."""
 
 
 def search(
@@ -107,7 +103,7 @@ def search(
         report_multiple_bugs=False,
         verbosity=Verbosity.quiet,
         print_blob=False,
-    )(given(SHARDS[shard]())(play))
+    )(given(randoms(use_true_random=True).map(SHARDS[shard]().throw))(play))
     if seed_ is not None:
         played = seed(seed_)(played)
     # A story that goes another way when it is played again is told as it went first.
@@ -130,7 +126,7 @@ def play_for(world: World, shard: str, *, seconds: float, seed_: int) -> Played:
     played = Played()
     until = time.monotonic() + seconds
     round_ = 0
-    while time.monotonic() < until:  # hypothesis remembers what it has played, so not all in one search
+    while time.monotonic() < until:
         done = search(world, shard, _ROUND, seed_=seed_ * 1_000 + round_, until=until)
         if done.found_after is not None:
             raise Broken(f"{done.story}\n\nTo play it again:\n{done.scenario}")
@@ -154,18 +150,3 @@ def own_world() -> Iterator[World]:
 
 
 SERVER = {"fsync": "off", "max_connections": "100", "autovacuum": "off", "timezone": "Asia/Kolkata"}
-
-if __name__ == "__main__":
-    import logging
-
-    logging.disable(logging.CRITICAL)
-    with own_world() as world_:
-        found = search(
-            world_, sys.argv[1], int(sys.argv[2]), seed_=int(sys.argv[3]) if len(sys.argv) > 3 else None
-        )
-    rate = found.examples / found.seconds
-    print(
-        f"{found.examples} examples in {found.seconds:.1f} s ({rate:.1f}/s), found after {found.found_after} in {found.found_seconds}"
-    )
-    print(found.story)  # noqa: T201
-    print(found.scenario)  # noqa: T201

@@ -1,4 +1,4 @@
-"""Makes the story of a broken promise as short as it can be told: hypothesis does it too, in some hundred times the time."""
+"""Makes the story of a broken promise as short as it can be told."""
 
 from collections.abc import Iterator
 from dataclasses import fields, replace

@@ -6,7 +6,7 @@ from tests.machine.search import search
 from tests.machine.world import World
 
 #: So many scenarios of each family are played: two minutes of a processor in all.
-EXAMPLES = {"storing": 700, "atomic": 450, "sending": 600, "taking": 500}
+EXAMPLES = {"storing": 800, "atomic": 400, "sending": 600, "taking": 800}
 
 
 def holds(world: World, shard: str) -> None:

@@ -1,8 +1,10 @@
 import pytest
 
 from tests.machine.support import holds
+from tests.machine.world import World
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_whatever_befalls_the_stream_an_outbox_sends_each_message_once(world):
+def test_whatever_befalls_the_stream_an_outbox_sends_each_message_once(world: World) -> None:
     holds(world, "sending")

@@ -1,8 +1,10 @@
 import pytest
 
 from tests.machine.support import holds
+from tests.machine.world import World
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_whatever_befalls_the_stream_mode_none_delivers_nothing_twice(world):
+def test_whatever_befalls_the_stream_mode_none_delivers_nothing_twice(world: World) -> None:
     holds(world, "taking")

@@ -4,12 +4,14 @@ import pytest
 
 from tests.machine.search import search
 from tests.machine.support import EXAMPLES
-from tests.machine.without import FIXES
+from tests.machine.without import FIXES, Fix
+from tests.machine.world import World
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("fix", FIXES, ids=lambda fix: fix.__name__)
-def test_without_a_fix_a_broken_promise_is_found(world, fix):
+@pytest.mark.parametrize("fix", FIXES, ids=[fix.__name__ for fix in FIXES])
+def test_without_a_fix_a_broken_promise_is_found(world: World, fix: Fix) -> None:
     shard = FIXES[fix]
     with fix():
         done = search(world, shard, EXAMPLES[shard], shrink=False)

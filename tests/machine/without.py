@@ -89,12 +89,13 @@ def patient_settling() -> Iterator[None]:
 @contextlib.contextmanager
 def one_source_a_stage() -> Iterator[None]:
     """Two sources of one stream stage into each other's batches."""
+
     def enter(self: Stage, batch: Batch, _: Run | None) -> Run:
         return Run(name=self._opened(self.mark()).run, batch=batch, source_seen=True)
 
     with (
-        mock.patch.object(Stage, "hold", lambda _: None),
-        mock.patch.object(Stage, "holders", lambda _: []),
+        mock.patch.object(Stage, "hold", return_value=None),
+        mock.patch.object(Stage, "holders", return_value=[]),
         mock.patch.object(Stage, "enter", enter),
     ):
         yield
@@ -133,8 +134,11 @@ def turns_of_claims_ahead() -> Iterator[None]:
         yield
 
 
+#: Takes a fix out within a block.
+Fix = Callable[[], contextlib.AbstractContextManager[None]]
+
 #: Each fix: in which family its absence shows.
-FIXES = {
+FIXES: dict[Fix, str] = {
     serials: "storing",
     turns_of_claims_ahead: "storing",
     seals: "atomic",
@@ -143,5 +147,3 @@ FIXES = {
     one_source_a_stage: "atomic",
     keys_of_final_addresses: "sending",
 }
-
-__all__ = ["FIXES"]

@@ -70,6 +70,8 @@ class Ledger:
     may_be_lost: set[int] = field(default_factory=set)
     #: They may come more than once, anywhere: others took them when a death had freed them, or an operator put them back.
     may_double: set[int] = field(default_factory=set)
+    #: A fail-over took their settling back: they are in their source again, as if nobody had received them.
+    came_back: set[int] = field(default_factory=set)
     #: Which message a source's number means.
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -82,6 +84,7 @@ class Ledger:
             set(self.stillborn),
             set(self.may_be_lost),
             set(self.may_double),
+            set(self.came_back),
             dict(self.numbers),
         )
 
@@ -146,7 +149,7 @@ class World:
         self.admin.execute(
             "; ".join([*statements, *(f"SELECT setval('{s}_seq_seq', 1, false)" for s in self._queues)]),
             prepare=False,
-        )  # type: ignore[arg-type]
+        )
 
     _queues = (*SOURCES, *DESTINATIONS)
 
@@ -159,7 +162,7 @@ class World:
     def tidy(self) -> None:
         """Now and then: deleted rows leave their space behind."""
         names = ", ".join(f'"{name}"' for name in self.tables())
-        self.admin.execute(f"TRUNCATE {names}")  # type: ignore[arg-type]
+        self.admin.execute(f"TRUNCATE {names}")
 
     def close(self) -> None:
         self.heal()
@@ -223,7 +226,7 @@ class World:
         done = self._run(connection, _INSERT, source, numbers, ids, [lasts] * count)
         self.ledger.ids.update(zip(numbers, ids, strict=True))
         self.ledger.numbers.update({(source, seq): n for n, seq in done})
-        return numbers, {n: seq for n, seq in done}
+        return numbers, dict(done)
 
     # -- neighbours --------------------------------------------------------------------------------
 
@@ -253,7 +256,7 @@ class World:
         assert self.dump is None
         self.dump = self._other()
         names = ", ".join(f'"{name}"' for name in self.tables())
-        self.dump.execute(f"LOCK TABLE {names} IN ACCESS SHARE MODE")  # type: ignore[arg-type]
+        self.dump.execute(f"LOCK TABLE {names} IN ACCESS SHARE MODE")
 
     def end_dump(self) -> None:
         if self.dump is not None:
@@ -274,7 +277,7 @@ class World:
 
     def save_rows(self, source: str) -> list[int]:
         """An operator copies the rows of a queue away."""
-        self.backup = self.admin.execute(f'SELECT id, expires, headers, body, seq FROM "{source}"').fetchall()  # type: ignore[arg-type]
+        self.backup = self.admin.execute(f'SELECT id, expires, headers, body, seq FROM "{source}"').fetchall()
         self.backup_of = source
         return sorted(int(row[3]) for row in self.backup)
 
@@ -296,12 +299,12 @@ class World:
                 back.append(int(row[3]))
                 self.ledger.numbers[self.backup_of, row[4]] = int(row[3])
         self.ledger.may_double.update(back)
-        self.admin.execute(_PAST.format(self.backup_of))  # type: ignore[arg-type]
+        self.admin.execute(_PAST.format(self.backup_of))
         return back
 
     def _alone(self, statement: str) -> bool:
         try:
-            self.admin.execute(statement)  # type: ignore[arg-type]
+            self.admin.execute(statement)
         except psycopg.errors.LockNotAvailable:
             return False
         return True
@@ -309,12 +312,12 @@ class World:
     # -- the server --------------------------------------------------------------------------------
 
     def take_snapshot(self) -> None:
-        """This is how far an asynchronous replica is."""
+        """So far an asynchronous replica is."""
         rows = {}
         reader = self._other()
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         for name in self.tables():
-            with reader.cursor() as cursor, cursor.copy(f'COPY "{name}" TO STDOUT (FORMAT binary)') as copy:  # type: ignore[arg-type]
+            with reader.cursor() as cursor, cursor.copy(f'COPY "{name}" TO STDOUT (FORMAT binary)') as copy:
                 rows[name] = b"".join(map(bytes, copy))
         sequences = {
             name: int(value or 0)
@@ -336,9 +339,9 @@ class World:
         tables = self.tables()
         with self.admin.transaction(), self.admin.cursor() as cursor:
             for name in tables:
-                cursor.execute(f'DELETE FROM "{name}"')  # type: ignore[arg-type]
+                cursor.execute(f'DELETE FROM "{name}"')
                 if name in snapshot.rows:
-                    with cursor.copy(f'COPY "{name}" FROM STDIN (FORMAT binary)') as copy:  # type: ignore[arg-type]
+                    with cursor.copy(f'COPY "{name}" FROM STDIN (FORMAT binary)') as copy:
                         copy.write(snapshot.rows[name])
             if numbers_again:
                 for name, value in snapshot.sequences.items():
@@ -390,7 +393,7 @@ class World:
     def _run(
         self, connection: psycopg.Connection, statement: str, table: str, *values: object
     ) -> list[tuple[Any, ...]]:
-        return connection.execute(sql.SQL(statement).format(sql.Identifier(table)), values or None).fetchall()  # type: ignore[arg-type]
+        return connection.execute(sql.SQL(statement).format(sql.Identifier(table)), values or None).fetchall()
 
     def _other(self) -> psycopg.Connection:
         return self._others.pop() if self._others else psycopg.connect(self.url, prepare_threshold=0)
