@@ -16,13 +16,17 @@ from hypothesis.strategies import randoms
 from sqlqueue_spark.embedded import EmbeddedServer
 from tests.machine.invariants import ended
 from tests.machine.query import Broken, protocol
-from tests.machine.scenario import run
+from tests.machine.scenario import Scenario, run
 from tests.machine.shards import SHARDS
 from tests.machine.shrinking import shortened
 from tests.machine.world import World, opened_world
 
 _TIDY = 150
 _ROUND = 1_000
+
+
+class _Enough(Exception):
+    """Time is up."""
 
 
 @dataclass
