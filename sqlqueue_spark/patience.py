@@ -26,14 +26,14 @@ class Patience:
     """Runs steps against one database again when it gives way, with pauses that grow and vary, within a limit."""
 
     def __init__(
-        self, what: str, clock: Callable[[], float] = time.monotonic, *, seconds: float = RETRY_SECONDS
+        self, what: str, clock: Callable[[], float] = time.monotonic, *, seconds: float | None = None
     ) -> None:
         """:param what: the steps are for, for the log.
         :param seconds: how long a step is run again.
         """
         self._what = what
         self._clock = clock
-        self._seconds = seconds
+        self._seconds = RETRY_SECONDS if seconds is None else seconds
         self._failing_since: float | None = None
         self._told = False
 

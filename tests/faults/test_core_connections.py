@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
 
@@ -42,11 +43,13 @@ def test_a_stream_outlives_its_token_for_the_provider_is_asked_before_each_new_c
     queue.execute(f"GRANT SELECT, UPDATE, DELETE ON {{table}} TO {GUARDED_ROLE}")
     queue.insert(60)
     given: list[str] = []
+    one_at_a_time = threading.Lock()
 
     def get():
-        given.append(f"token {len(given)}")
-        postgresql.execute(f"ALTER ROLE {GUARDED_ROLE} PASSWORD '{given[-1]}'")
-        return given[-1]
+        with one_at_a_time:  # a claim ahead asks on a thread of its own
+            given.append(f"token {len(given)}")
+            postgresql.execute(f"ALTER ROLE {GUARDED_ROLE} PASSWORD '{given[-1]}'")
+            return given[-1]
 
     vault = types.ModuleType("vault")
     vault.get = get  # type: ignore[attr-defined] # a module of this test
