@@ -242,6 +242,7 @@ class Query:
         for each in waiting:
             each.end()
         self.world.now += 60.0
+        self._ahead_for = {}  # what was claimed ahead is free again
         return len(waiting)
 
     def vanish(self) -> None:
