@@ -101,7 +101,11 @@ def test_two_streams_on_copies_of_a_checkpoint_cost_no_message(engine, pipelines
     with pipeline as stream:
         stream.trigger()
         stream.stop()
-        copy = type(stream)(engine, queue, **{**LIMIT, "transactionMode": stream.options.transaction_mode, "lockTimeout": "1s"})
+        copy = type(stream)(
+            engine,
+            queue,
+            **{**LIMIT, "transactionMode": stream.options.transaction_mode, "lockTimeout": "1s"},
+        )
         copy.offsets, copy.done = list(stream.offsets), stream.done
         queue.insert(12, start=20)
         with watched_connections(copy.opened):
