@@ -1,4 +1,7 @@
-"""The world of the machine's tests: one server and one database for all scenarios of a process."""
+"""The world of the machine's tests: one server and one database for all scenarios of a file.
+
+While it is there, every connection of this process is the machine's: other tests want their own.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -9,7 +12,7 @@ from tests.machine.search import own_world
 from tests.machine.world import World
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _world() -> Iterator[World]:
     with own_world() as world:
         yield world
