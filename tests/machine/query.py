@@ -174,6 +174,8 @@ class Query:
         self.newest: dict[int, int] = {}
         #: Of a sink that sends: where each message of a batch is due, by query and batch; and of those that are done.
         self.attempted: dict[tuple[int, int], set[tuple[int, str]]] = {}
+        #: Batches of which an attempt was sent without an outbox: no later one knows of it, whatever its options are.
+        self.unremembered: set[tuple[int, int]] = set()
         self.due: dict[tuple[int, int], set[tuple[int, str]]] = {}
         self.others: dict[tuple[int, int], list[int]] = {}
         self.modes = {self.options.mode}
@@ -531,7 +533,9 @@ class Query:
             return
         key = (self._past, batch)
         rows = [(message, to) for message in messages for to in self._route(int(message["Body"]))]
-        if self.options.outbox == NO_OUTBOX and self.options.mode != ATOMIC and key in self.attempted:
+        if self.options.outbox == NO_OUTBOX and self.options.mode != ATOMIC:
+            self.unremembered.add(key)
+        if key in self.unremembered and key in self.attempted:
             self.world.ledger.may_double |= {n for n, _ in self.attempted[key]}
         due = {(int(message["Body"]), to or self.options.queue) for message, to in rows}
         self.attempted[key] = due
