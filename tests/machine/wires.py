@@ -7,6 +7,7 @@ only later: until then its locks stay, held by nobody who lives.
 
 import contextlib
 import re
+import weakref
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,8 @@ class Network:
         self.sessions: dict[int, bytes] = {}
         self._free: list[psycopg.Connection] = []
         self._readers: list[Any] = []
+        #: The readers that are lent, and to whom: a worker that dies gives nothing back.
+        self._lent: list[tuple[weakref.ref[ReaderWire], Any]] = []
         self._cut_at_commit: tuple[str, bool] | None = None
         #: Called before a connection is cut at a commit.
         self.before_cut: Callable[[], object] = lambda: None
@@ -52,8 +55,11 @@ class Network:
         return psycopg.connect(conninfo, prepare_threshold=0, cursor_factory=_Cursor)
 
     def connect_reader(self, conninfo: str, **named: bool) -> "ReaderWire":
+        self._close_readers([raw for wire, raw in self._lent if wire() is None])
         raw = self._readers.pop() if self._readers else adbc.connect(conninfo, **named)
-        return ReaderWire(self, raw)
+        wire = ReaderWire(self, raw)
+        self._lent.append((weakref.ref(wire), raw))
+        return wire
 
     def cut(self, process: str, *, noticed: bool = True) -> int:
         """Cut the connections of a process; how many of them had a transaction open."""
@@ -99,10 +105,17 @@ class Network:
         self._free.append(raw)
 
     def keep_reader(self, raw: Any) -> None:
+        self._lent = [(wire, each) for wire, each in self._lent if each is not raw]
         self._readers.append(raw)
+
+    def _close_readers(self, these: list[Any]) -> None:
+        for raw in these:
+            raw.close()
+        self._lent = [(wire, each) for wire, each in self._lent if all(each is not raw for raw in these)]
 
     def close(self) -> None:
         self.notice()
+        self._close_readers([raw for _, raw in self._lent])
         for each in (*self._free, *self._readers):
             each.close()
         self._free.clear()
