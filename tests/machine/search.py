@@ -1,7 +1,9 @@
 """Searches a family of scenarios for one that breaks a promise, and shrinks it."""
 
 import contextlib
+import logging
 import shutil
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -154,3 +156,19 @@ def own_world() -> Iterator[World]:
 
 
 SERVER = {"fsync": "off", "max_connections": "100", "autovacuum": "off", "timezone": "Asia/Kolkata"}
+
+
+def main(shard: str, examples: str, *seeds: str) -> None:
+    """Play a family's scenarios, those of a seed or the same ones each time, and print what was found."""
+    logging.disable(logging.CRITICAL)
+    with own_world() as world:
+        found = search(world, shard, int(examples), seed_=int(seeds[0]) if seeds else None)
+    after = "nothing" if found.found_after is None else f"scenario {found.found_after}"
+    sys.stdout.write(f"{shard}: {found.examples} played in {found.seconds:.0f} s, found: {after}\n")
+    if found.found_after is not None:
+        sys.stdout.write(f"{found.story}\n\nTo play it again:\n{found.scenario}\n")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
