@@ -198,7 +198,8 @@ class Stage:
         if mark.mode or not (seen or (known and not mark.claim)):
             raise ConfigurationError(
                 f"No atomic source that runs holds the stage {self._table}: {_NOBODY_SENDS} Where its connection was just "
-                "lost, start again, and the batch runs again."
+                "lost, start again, and the batch runs again; where the database has lost what was committed, give a new "
+                "checkpoint folder."
             )
         return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
 

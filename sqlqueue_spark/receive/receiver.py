@@ -70,7 +70,8 @@ class Receiver:
         :param start: the last batch that Spark has logged as done.
         :param max_rows: most rows to claim; None is everything that is there now.
         :param sure: whether Spark has said so. Else what a batch has staged may belong to one that is logged.
-        :returns: ``start`` itself when there is nothing to claim.
+        :returns: ``start`` itself when there is nothing to claim; in an atomic pipeline an offset of no rows where ``start``
+            does not name its stage.
         """
         self._seeker.rest()
         if max_rows is None and not self._told_of_everything:
@@ -143,9 +144,10 @@ class Receiver:
         self._finish(start)
         if sure and self._seeker.due:  # an idle stream looks at its stage as often as at its queue
             self._staging.tidy(start)
+        self._staging.hold()
         self._held = self._seeker.next(start, max_rows)
         if self._held is None:
-            return start
+            return self._staging.named_after(start)
         faults.step(faults.ROWS_LOCKED)
         self._seeker.claim_ahead(self._held)
         return self._held.end
@@ -228,7 +230,7 @@ class Receiver:
         queue, rows = self._lock_left(offset)
         if offset.taken:
             say_not_taken_again(offset)
-        else:
+        elif offset.claimed:
             log.warning("replaying queue=%s rows=%d taken_by_others=%d", queue.table.name, len(rows.live),
                         len(offset.live) - len(rows.live))  # fmt: skip
         self._held = Held(queue, start, end, offset, rows)

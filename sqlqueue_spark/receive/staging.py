@@ -14,10 +14,11 @@ from collections.abc import Iterator
 
 from sqlqueue_spark import tables
 from sqlqueue_spark.addresses import Table
+from sqlqueue_spark.claims import Runs
 from sqlqueue_spark.connections import Connection
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.marks import Batch
-from sqlqueue_spark.offsets import Offset
+from sqlqueue_spark.offsets import Offset, next_serial
 from sqlqueue_spark.options import ATOMIC, SourceOptions
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.held import Json
@@ -68,7 +69,7 @@ class Staging:
                 stage.open(_digest(end))
             self._empty = False
             self._say_sent(self._own, sent)
-        elif offset.stage:
+        elif offset.stage and offset.claimed:
             self._leave_to_the_sink(Table.from_text(offset.stage), end)
         self._opened = end
 
@@ -148,6 +149,33 @@ class Staging:
             if sent is not None or given_up is not None or not self._empty:
                 self._empty = self._cleared(stage)
 
+    def hold(self) -> None:
+        """Hold the own stage before an offset names it: one that another source holds could never be opened for the batch."""
+        if self._own is not None:
+            with self._at_home():
+                pass
+
+    def named_after(self, start: Json) -> Json:
+        """The offset where there is nothing to claim: ``start``, or one of no rows that names the own stage.
+
+        A batch without rows of this queue leaves the offset as it is and may stage messages all the same. They are looked
+        for on the stage that the offset names, also when the stream has another one by then.
+        """
+        own = "" if self._own is None else self._own.to_text()
+        if not own or start.get("stage") == own:
+            return start
+        with self._pool.transaction() as queue:
+            offset = Offset(
+                queue=queue.table.name,
+                identity=queue.identity() or "",
+                live=Runs(),
+                expired=Runs(),
+                mode=ATOMIC,
+                serial=next_serial(start),
+                stage=own,
+            )
+        return offset.to_json()
+
     def forget(self) -> None:
         """The next batch is another attempt, even at the same rows."""
         self._opened = None
@@ -226,7 +254,11 @@ class Staging:
             stage = Stage(queue.connection, table)
             with queue.connection.transaction():
                 if whom := stage.holders():
-                    raise _in_use(table, ", ".join(whom))
+                    raise ConfigurationError(
+                        f"The last batch of {queue.table.name} was begun with the stage {table} and has not ended, and another "
+                        f"source holds that stage: {', '.join(whom)}. End that session if it is a stopped stream's; where it is "
+                        "another source of this query, give a new checkpoint folder."
+                    )
                 sent = stage.move_waiting()
                 stage.open(_digest(end), mode=self._options.transaction_mode)
         self._say_sent(table, sent)
@@ -266,8 +298,8 @@ class Staging:
 
 
 _RUN_AGAIN = (
-    "Remove the newest file of the checkpoint's folder commits: the batch then runs again (where a batch without rows of the "
-    "queue came after it, give a new checkpoint folder)."
+    "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does not help, because Spark "
+    "has begun another batch since, give a new checkpoint folder."
 )
 
 

@@ -1,5 +1,6 @@
 """The stage of an atomic pipeline: what a batch sends goes out with its claim, all or nothing."""
 
+import contextlib
 import dataclasses
 import itertools
 import re
@@ -14,7 +15,8 @@ import pytest
 from sqlqueue_spark import admin, faults, outboxes
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, QueueError
 from sqlqueue_spark.marks import Mark
-from sqlqueue_spark.options import ATOMIC, ConnectionOptions, SourceOptions
+from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions, SourceOptions
 from sqlqueue_spark.outgoing import outgoing, outgoing_rows
 from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.send import Destinations, prepare, seal, stage
@@ -608,6 +610,49 @@ def test_two_sources_of_one_stream_are_refused_before_the_second_one_stages_or_l
     assert (ids_in(billing), queue.count(), invoices.count()) == (message_ids(range(20)), 0, 0)
 
 
+def test_a_source_before_spark_4_2_logs_no_batch_on_a_stage_that_another_source_holds(engine, queue, billing):
+    """It does not know yet which batch was the last one, and looks at nothing that is on the stage."""
+    invoices = engine.create_queue("invoices")
+    invoices.insert(10)
+    with forwarding(engine, queue) as first, forwarding(engine, invoices, lockTimeout="300ms") as second:
+        assert first.trigger()
+        with pytest.raises(ConfigurationError, match=r"^Two sources use the stage "):
+            second.receiver.latest(INITIAL, 10, sure=False)
+        alone = dataclasses.replace(second.options, transaction_mode=RECEIVE_ONLY, stream=None)
+        with contextlib.closing(Receiver(alone)) as another:
+            assert another.latest(INITIAL, None)["rows"] == 10
+    assert (billing.count(), invoices.count()) == (0, 10)
+
+
+def test_a_batch_whose_stage_another_source_holds_goes_on_in_another_mode_only_where_it_has_no_rows(
+    engine, queue, billing
+):
+    """Two sources of one stream that a cut has let hold the stage in turn."""
+    invoices = engine.create_queue("invoices")
+    with (
+        forwarding(engine, queue) as first,
+        forwarding(engine, invoices) as empty,
+        forwarding(engine, invoices) as full,
+    ):
+        empty.construct()
+        invoices.insert(10)
+        full.crash()
+        empty.crash()
+        full.construct()
+        full.crash()
+        assert first.trigger()
+        for second in (empty, full):
+            second.options = dataclasses.replace(second.options, transaction_mode=RECEIVE_ONLY)
+        assert empty.plan() == []
+        said = (
+            rf"^The last batch of invoices@\[{engine.default_schema}\](@\[\w+\])? was begun with the stage Forward.Outgoing@"
+            rf"\[{engine.default_schema}\] and has not ended, and another source holds that stage: session \d+. End that session "
+            r"if it is a stopped stream's; where it is another source of this query, give a new checkpoint folder.$"
+        )
+        with pytest.raises(ConfigurationError, match=said):
+            full.plan()
+
+
 def test_a_stage_that_lost_what_a_batch_has_sent_keeps_the_batch_in_its_queue(engine, queue, billing):
     queue.insert(10)
     with forwarding(engine, queue) as stream:
@@ -617,8 +662,8 @@ def test_a_stage_that_lost_what_a_batch_has_sent_keeps_the_batch_in_its_queue(en
             rf"^What the last batch of {re.escape(queue.address)}@\[.*\] sent is not on the stage "
             rf"Forward.Outgoing@\[{engine.default_schema}\] any more, so its 10 rows stay in the queue: another pipeline of "
             r"the same option stream has emptied the stage. Give each a name of its own. Remove the newest file of the "
-            r"checkpoint's folder commits: the batch then runs again \(where a batch without rows of the queue came after it, "
-            r"give a new checkpoint folder\).$"
+            r"checkpoint's folder commits: the batch then runs again\. Where that does not help, because Spark has begun another batch since, "
+            r"give a new checkpoint folder\.$"
         )
         for _ in range(2):
             with pytest.raises(ConfigurationError, match=said):

@@ -83,7 +83,7 @@ def test_a_batch_without_rows_that_died_is_staged_anew_and_sent_once(engine, que
             queue.insert(5)
             stream.drain()
         else:
-            assert not stream.trigger()
+            assert [stream.trigger(), stream.trigger()] == [True, False]  # its offset learns of the stage
             run_without_rows(stream, 50)
         for _ in range(2):
             if stream.done == len(stream.offsets):
@@ -176,6 +176,39 @@ def test_a_stream_that_goes_on_in_another_mode_sends_what_a_batch_without_rows_h
     )
 
 
+@pytest.mark.parametrize("before", [None, RECEIVE_ONLY, ATOMIC], ids=["never run", "receiveOnly", "atomic"])
+def test_a_stream_that_goes_on_under_another_name_sends_what_a_batch_without_rows_has_left(
+    engine, queue, billing, before
+):
+    """The queue gives the batch no offset of its own; the stage is remembered all the same."""
+    outboxes.create(ConnectionOptions.parse({"url": engine.url}), "Before")
+    with forwarding(engine, queue) as stream:
+        if before is not None:
+            stream.options = dataclasses.replace(stream.options, transaction_mode=before, stream="Before")
+            queue.insert(5)
+            stream.drain()
+            stream.stop()
+            stream.options = dataclasses.replace(stream.options, transaction_mode=ATOMIC, stream=NAME)
+        run_without_rows(stream, 100, 101)
+        stream.stop()
+        stream.options = dataclasses.replace(stream.options, stream="Renamed")
+        stream.drain()
+    early = [] if before is None else range(5)
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids([*early, 100, 101]), 0, 0)
+
+
+def test_an_idle_atomic_stream_makes_one_batch_without_rows_and_no_more(engine, queue, billing):
+    """In which its offset learns of the stage."""
+    with forwarding(engine, queue) as stream:
+        assert [stream.trigger() for _ in range(3)] == [True, False, False]
+        stream.stop()
+        assert [stream.trigger() for _ in range(2)] == [False, False]
+        stream.options = dataclasses.replace(stream.options, stream="Renamed")
+        stream.stop()
+        assert [stream.trigger() for _ in range(2)] == [True, False]
+    assert (billing.count(), staged(engine)) == (0, 0)
+
+
 def test_a_batch_without_rows_that_another_mode_runs_again_is_sent_once(engine, queue, billing):
     outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     with forwarding(engine, queue) as stream:
@@ -237,6 +270,7 @@ def test_an_atomic_sink_behind_a_source_that_is_not_is_refused_whatever_an_earli
         assert str(caught.value) == (
             f"No atomic source that runs holds the stage Forward.Outgoing@[{engine.default_schema}]: nobody would send what is "
             "put there; give the source the sink's stream and database, and transactionMode sendsAtomicWithReceive. Where its "
-            "connection was just lost, start again, and the batch runs again."
+            "connection was just lost, start again, and the batch runs again; where the database has lost what was committed, give a "
+            "new checkpoint folder."
         )
     assert (queue.count(), billing.count()) == (5, 0)

@@ -107,6 +107,7 @@ def test_two_streams_on_copies_of_a_checkpoint_cost_no_message(engine, pipelines
             **{**LIMIT, "transactionMode": stream.options.transaction_mode, "lockTimeout": "1s"},
         )
         copy.offsets, copy.done = list(stream.offsets), stream.done
+        stream.options = copy.options
         queue.insert(12, start=20)
         with watched_connections(copy.opened):
             refused = pytest.raises(ConfigurationError, match=r"^Two sources use the stage ")

@@ -22,7 +22,7 @@ def drain(world: World, query: Query) -> None:
             failures += 1
             if failures >= _FAILURES:
                 raise query.broken("the query fails again and again")
-            query.follow_remedy()
+            query.follow_remedy(again=said == "the query fails as before")
             continue
         if said != "nothing new":
             idle = 0

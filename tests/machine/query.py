@@ -296,11 +296,18 @@ class Query:
         for batch in range(len(saved.offsets)):
             self.others[self._past, batch] = self.others.get((before, batch), [])
         self.world.ledger.may_double |= {n for numbers in self.others.values() for n in numbers}
+        # What else such a batch had comes again from where it came, which is not told here.
+        self.world.ledger.may_be_lost |= {
+            n for (_, batch), numbers in self.others.items() if batch >= saved.done for n in numbers
+        }
         again = self.seen() if self.setup.stores or NO_OUTBOX in self.outboxes else set()
-        for (
-            source
-        ) in SOURCES:  # what was settled meanwhile is gone; what was not comes again under another number
-            self.world.ledger.may_double |= set(self.world.in_table(source)) & again
+        for source in SOURCES:
+            # What was settled meanwhile is gone; what was not comes again under another number. Of a source that only receives
+            # no claim tells the stage that its rows are the same.
+            alone = source == SOURCES[1] and ATOMIC in self.modes and self.second_receives_only
+            self.world.ledger.may_double |= set(self.world.in_table(source)) & (
+                self.seen() if alone else again
+            )
 
     def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:
         """After one: what came back was handled before, and what was sent, but not with the claim, may be gone."""
@@ -337,16 +344,24 @@ class Query:
             {(n, to): count for to in DESTINATIONS for n, count in self.world.in_table(to).items()}
         )
 
-    def follow_remedy(self) -> None:
-        """Do what the error that ended the query says, as far as it says something."""
+    def follow_remedy(self, *, again: bool) -> None:
+        """Do what the error that ended the query says, as far as it says something.
+
+        :param again: whether starting once more has helped nothing.
+        """
         said = str(self.refused)
         point = self.checkpoint
         if not isinstance(self.refused, ConfigurationError):
             return
-        if "folder commits" in said and point.done:
+        lost = "folder commits" in said and point.done > 0
+        if lost and point.done == len(point.offsets) and said != self._removed_for:
+            self._removed_for = said
             point.done -= 1
             self.due.pop((self._past, point.done), None)
             self.world.tell("  the newest file of the folder commits is removed, as the error says")
+        elif lost or ("give a new checkpoint folder" in said and again):
+            self.begin_new_checkpoint()
+            self.world.tell("  the query gets a new checkpoint folder, as the error says")
         elif "Two sources use the stage" in said and self.setup.sources > 1 and not self.second_receives_only:
             self.second_receives_only = True
             self.world.tell(
@@ -379,6 +394,8 @@ class Query:
     #: The error that ended the query at the last trigger.
     refused: SqlQueueError | None = None
     _said = ""
+    #: The error for which the newest file of the folder commits was removed.
+    _removed_for = ""
 
     def _befalls(self, what: str) -> None:
         self.world.faults[what] += 1

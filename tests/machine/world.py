@@ -343,17 +343,21 @@ class World:
                 if name in snapshot.rows:
                     with cursor.copy(f'COPY "{name}" FROM STDIN (FORMAT binary)') as copy:
                         copy.write(snapshot.rows[name])
-            if numbers_again:
-                for name, value in snapshot.sequences.items():
-                    cursor.execute(
-                        "SELECT setval(%s, greatest(%s, 1), %s)", [f'public."{name}"', value, value > 0]
-                    )
+            for name, value in snapshot.sequences.items():
+                to = value if numbers_again else max(value, self._last_number(name))
+                cursor.execute("SELECT setval(%s, greatest(%s, 1), %s)", [f'public."{name}"', to, to > 0])
         self.ledger.sent &= snapshot.sent
         for source in SOURCES:
             for seq, n in self._run(
                 self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", source
             ):
                 self.ledger.numbers[source, seq] = n
+
+    def _last_number(self, sequence: str) -> int:
+        (last,) = self._run(
+            self.admin, "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {}", sequence
+        )[0]
+        return int(last)
 
     def heal(self) -> None:
         """Everybody else comes to an end, and the server notices who is gone."""
