@@ -47,6 +47,10 @@ class Incomplete(ConfigurationError):
     """What a batch has sent is not on the stage whole, so it can neither go out nor count as nothing."""
 
 
+class Unsealed(Incomplete):
+    """No sink has sealed the stage for the batch, or nobody knows of it any more."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """What a sink has found on the stage before its tasks begin."""
@@ -264,10 +268,14 @@ class Stage:
         try:
             return self._send(mark)
         except Incomplete as error:
-            raise Incomplete(
-                f"{error}, so it is not sent: the database has lost what was committed. To go on without these messages, drop "
-                f"the table {self._table} and start the stream."
-            ) from error
+            raise self.refusal(error) from error
+
+    def refusal(self, error: Incomplete) -> Incomplete:
+        """What is said of a batch of which no row is left that could run again."""
+        return Incomplete(
+            f"{error}, so it is not sent: the database has lost what was committed. To go on without these messages, drop "
+            f"the table {self._table} and start the stream."
+        )
 
     def give_up(self) -> Mark | None:
         """From now on no row on the stage counts; whose it was until now, None if nobody's."""
@@ -296,7 +304,7 @@ class Stage:
 
     def _send(self, mark: Mark) -> int:
         if not mark.sealed:
-            raise Incomplete(f"The stage {self._table} was opened for the batch, but never sealed")
+            raise Unsealed(f"The stage {self._table} was opened for the batch, but never sealed")
         self._check_counts(mark)
         tasks = list(mark.tasks)
         moved = sum(

@@ -23,7 +23,7 @@ from sqlqueue_spark.options import ATOMIC, SourceOptions
 from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive.held import Json
 from sqlqueue_spark.receive.pool import Pool
-from sqlqueue_spark.stage import Incomplete, Stage, table_of
+from sqlqueue_spark.stage import Incomplete, Stage, Unsealed, table_of
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ class Staging:
                 stage.open(_digest(end))
             self._empty = False
             self._say_sent(self._own, sent)
-        elif offset.stage and offset.claimed:
-            self._leave_to_the_sink(Table.from_text(offset.stage), end)
+        elif offset.stage:
+            self._leave_to_the_sink(offset, end)
         self._opened = end
 
     def send(self, queue: Queue, offset: Offset, end: Json, *, deleting: int) -> None:
@@ -94,6 +94,8 @@ class Staging:
                     f"{error}, so the {deleting} rows of the last batch of {queue.table.name} stay in the queue: its database "
                     f"has lost what was committed, or the sink does not stage there. {_RUN_AGAIN}"
                 ) from error
+            if not offset.claimed and not isinstance(error, Unsealed):
+                raise stage.refusal(error) from error
             log.warning(
                 "nothing_to_send queue=%s: %s, and no row of the batch is left", queue.table.name, error
             )
@@ -247,13 +249,17 @@ class Staging:
                 f"means the stage {own}; start once with the stream of before, then with the new one."
             )
 
-    def _leave_to_the_sink(self, table: Table, end: Json) -> None:
+    def _leave_to_the_sink(self, offset: Offset, end: Json) -> None:
         """Write on a batch's stage that its sink sends it by itself, so that nobody ever sends from there for it."""
+        table = Table.from_text(offset.stage)
         with self._pool.borrowed() as queue:
             create_if_missing(queue.connection, table)
             stage = Stage(queue.connection, table)
             with queue.connection.transaction():
-                if whom := stage.holders():
+                whom = stage.holders()
+                if whom and not offset.claimed:
+                    return  # another source of this query: the stage is its own
+                if whom:
                     raise ConfigurationError(
                         f"The last batch of {queue.table.name} was begun with the stage {table} and has not ended, and another "
                         f"source holds that stage: {', '.join(whom)}. End that session if it is a stopped stream's; where it is "
