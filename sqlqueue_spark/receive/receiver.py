@@ -215,7 +215,7 @@ class Receiver:
         if self._done_file is not None:
             self._done_file.watch()
         faults.step(faults.OFFSET_LOGGED)
-        self._pool.retried(lambda: self._staging.open(held.offset, end))
+        self._pool.retried(lambda: self._staging.open(start, held.offset, end))
         pieces = self._options.slices(len(held.rows.live))
         dialect = held.queue.connection.dialect
         statement = queues.read_statement(dialect, held.queue.table)

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sqlqueue_spark import tables
 from sqlqueue_spark.addresses import Table
@@ -52,14 +52,20 @@ class Staging:
         self._looked_back = False
         self._sent: tuple[str, Table, int] | None = None
 
-    def open(self, offset: Offset, end: Json) -> None:
+    def open(self, start: Json, offset: Offset, end: Json) -> None:
         """Give the stage to the batch that ends with ``end``, once: Spark may plan a batch again while it runs.
+
+        :param start: the last batch before it that had a claim.
 
         :raises ConfigurationError: the batch was begun in another mode or under another stream, in which alone it can be
             finished; or somebody else uses the stage.
         """
         if self._opened == end:
             return
+        for table in self._named(
+            start
+        ):  # what waits there is no earlier run of this batch, which had this claim
+            self._send_left(table)
         if offset.taken:
             self.take()
         elif self._own is not None:
@@ -273,22 +279,27 @@ class Staging:
         """Send what batches without rows of this queue have left on stages that this stream has used before."""
         if self._looked_back:
             return
-        for table in self._stages_of_before(start):
-            with self._pool.transaction() as queue:
-                stage, sent = Stage(queue.connection, table), None
-                if stage.exists() and not stage.holders():
-                    sent = stage.move_waiting(before=self._last_batch(queue))
-            self._say_sent(table, sent)
-        self._looked_back = True
-
-    def _stages_of_before(self, start: Json) -> set[Table]:
-        offset, found = Offset.from_json(start), set[Table]()
-        if offset is not None and offset.stage:
-            found.add(Table.from_text(offset.stage))
+        found = self._named(start)
         if self._own is None and self._options.stream:
             with contextlib.suppress(ConfigurationError):  # no stage can be called so
                 found.add(table_of(self._options))
-        return {each for each in found if each != self._own}
+        for table in found:
+            self._send_left(table, self._last_batch)
+        self._looked_back = True
+
+    def _named(self, start: Json) -> set[Table]:
+        """The stage that an offset names, unless it is the own one."""
+        offset = Offset.from_json(start)
+        named = set[Table]() if offset is None or not offset.stage else {Table.from_text(offset.stage)}
+        return named - {self._own}
+
+    def _send_left(self, table: Table, before: Callable[[Queue], Batch | None] = lambda _: None) -> None:
+        """Send what a batch without rows of this queue has left on another stage, unless its source lives."""
+        with self._pool.transaction() as queue:
+            stage, sent = Stage(queue.connection, table), None
+            if stage.exists() and not stage.holders():
+                sent = stage.move_waiting(before=before(queue))
+        self._say_sent(table, sent)
 
     def _last_batch(self, queue: Queue) -> Batch | None:
         """The last batch that was staged on the own stage: on another one it is void."""
