@@ -4,7 +4,7 @@ An import error here would break the look-up of every Python data source, so a m
 """
 
 try:
-    from sqlqueue_spark.datasource import SqlQueueDataSource as DefaultSource
+    from sqlqueue_spark.spark.datasource import SqlQueueDataSource as DefaultSource
 except ImportError:
     pass
 else:

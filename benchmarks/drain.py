@@ -23,12 +23,12 @@ from machine import add_url, checkpoint, database, drained, rate_of, run_by, ses
 from pyspark.sql import SparkSession
 from servers import QUEUE, Server
 
-from sqlqueue_spark import queues
-from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, SliceReader
+from sqlqueue_spark.receive.offset import INITIAL
 from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.tables import queues
 
 #: What README recommends for bulk work on two cores.
 BULK = {"maxConcurrency": "2", "maxMessagesPerTrigger": "500000"}

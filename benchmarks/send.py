@@ -22,7 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 from servers import DESTINATION, QUEUE, Server
 
-from sqlqueue_spark import SqlQueueSink, outboxes
+from sqlqueue_spark import SqlQueueSink
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
 
 ENDPOINT = "Bench"
@@ -39,7 +40,7 @@ def main() -> None:
     with database(chosen.url) as server:
         spark = session(server)
         server.create_destination()
-        outboxes.create(ConnectionOptions.parse({"url": server.url}), ENDPOINT)
+        outbox_tables.create(ConnectionOptions.parse({"url": server.url}), ENDPOINT)
         if chosen.only in (None, "compare"):
             compare(server, messages_of(spark, server, chosen.messages), chosen.messages, chosen.rounds)
         if chosen.only in (None, "flat"):
@@ -138,7 +139,7 @@ def flatness(spark: SparkSession, server: Server, count: int) -> None:
     """
     remembered = {f"{ENDPOINT}{ids}": ids for ids in (0, 1_000_000, 10_000_000)}
     for endpoint, ids in remembered.items():
-        outboxes.create(ConnectionOptions.parse({"url": server.url}), endpoint)
+        outbox_tables.create(ConnectionOptions.parse({"url": server.url}), endpoint)
         server.fill_outbox(endpoint, ids)
     batches = [messages_of(spark, server, count) for _ in range(7)]
     server.empty_destination(ENDPOINT)

@@ -44,18 +44,18 @@ connection = {name: value for name, value in given.items() if value}
 
 # COMMAND ----------
 
-from sqlqueue_spark import admin, outboxes
+from sqlqueue_spark.administration import outbox_tables, queue_tables
 from sqlqueue_spark.options import ConnectionOptions
 
 ENDPOINT = "Notebook.Sender"
 options = ConnectionOptions.parse(connection)
-print(*(made.queue for made in admin.create(options, [billing, archive])), sep="\n")
-print(outboxes.create(options, ENDPOINT).outbox)
+print(*(made.queue for made in queue_tables.create(options, [billing, archive])), sep="\n")
+print(outbox_tables.create(options, ENDPOINT).outbox)
 
 
 def length(queue: str) -> int:
     """How many messages are in a queue."""
-    return admin.length(options, queue).rows
+    return queue_tables.length(options, queue).rows
 
 
 # COMMAND ----------

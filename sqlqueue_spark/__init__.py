@@ -5,16 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from sqlqueue_spark.version import __version__
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sqlqueue_spark.outbox import Outbox
-    from sqlqueue_spark.sink import SqlQueueSink
+    from sqlqueue_spark.spark.sink import SqlQueueSink
+    from sqlqueue_spark.tables.outbox import Outbox
 
-__version__ = "0.2.0"
-__all__ = ["Outbox", "SqlQueueSink", "register"]
+__all__ = ["Outbox", "SqlQueueSink", "__version__", "register"]
 
-_HOMES = {"Outbox": "sqlqueue_spark.outbox", "SqlQueueSink": "sqlqueue_spark.sink"}
+_HOMES = {"Outbox": "sqlqueue_spark.tables.outbox", "SqlQueueSink": "sqlqueue_spark.spark.sink"}
 
 
 def __getattr__(name: str) -> object:
@@ -26,6 +27,6 @@ def __getattr__(name: str) -> object:
 
 def register(spark: SparkSession) -> None:
     """Make ``format("sqlqueue")`` known to a session by hand, for Spark Connect and ``--py-files``."""
-    from sqlqueue_spark.datasource import SqlQueueDataSource
+    from sqlqueue_spark.spark.datasource import SqlQueueDataSource
 
     spark.dataSource.register(SqlQueueDataSource)

@@ -13,7 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT
 
 #: The namespace of :func:`deterministic_id`; it never changes, or every message would be new to every outbox.
 NAMESPACE = UUID("6e0d3b5c-9a5f-4f0b-8f57-0c1d7a2e94b3")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sqlqueue_spark.connections import Reader
+from sqlqueue_spark.engines.connections import Reader
 
 QUEUE = "q"
 DESTINATION = "sent"

@@ -13,10 +13,10 @@ from typing import ClassVar, NamedTuple
 import pyodbc
 
 from servers.base import DESTINATION, QUEUE, Jdbc, Server
-from sqlqueue_spark.connections import Reader, Target, open_reader
-from sqlqueue_spark.connections.odbc import OdbcString, driver_of
-from sqlqueue_spark.connections.sqlserver import RowReader
-from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.engines.connections import Reader, Target, open_reader
+from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.sqlserver.connection import RowReader
+from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
 
 _TABLE = """(Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255), Recoverable bit NOT NULL,
 Expires datetime, Headers nvarchar(max) NOT NULL, Body varbinary(max), RowVersion bigint IDENTITY(1,1) NOT NULL)"""

@@ -11,11 +11,11 @@ from typing import Any
 
 import click
 
-from sqlqueue_spark.declaring import duration
-from sqlqueue_spark.dialects import dialect_of
+from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.rights import RECEIVER, SENDER
+from sqlqueue_spark.options.fields import duration
+from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
 _DEBUG = "sqlqueue_spark.debug"
 

@@ -1,4 +1,4 @@
-"""The commands, each a page of one-liners over :mod:`sqlqueue_spark.admin`."""
+"""The commands, each a page of one-liners over :mod:`sqlqueue_spark.administration.queue_tables`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 
 import click
 
-from sqlqueue_spark import __version__, admin, scripts
+from sqlqueue_spark import __version__
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.cli.outbox import outbox
-from sqlqueue_spark.dialects import DIALECTS
-from sqlqueue_spark.doctor import State, examine
+from sqlqueue_spark.engines.dialects import DIALECTS
+from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.rights import RECEIVER, ROLES, SENDER
+from sqlqueue_spark.tables import scripts
+from sqlqueue_spark.tables.rights import RECEIVER, ROLES, SENDER
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 _JSON = click.option("--json", "json_", is_flag=True, help="One JSON object a line.")
@@ -46,7 +48,7 @@ def create(
     stream: str | None,
 ) -> None:
     """Create queue tables that are not there yet."""
-    for made in admin.create(
+    for made in queue_tables.create(
         options, queues, instances=instances, companions=_names(companions), stream=stream
     ):
         click.echo(f"created {made.queue}" if made.new else f"{made.queue} was there already")
@@ -109,7 +111,7 @@ def inspect(
     """Show columns, indexes, settings and rights, and what is wrong; exit code 1 when something is."""
     found = False
     for queue in queues:
-        inspection = admin.inspect(options, queue, role=role)
+        inspection = queue_tables.inspect(options, queue, role=role)
         found = found or bool(inspection.findings)
         _show(json_, inspection, showing.inspection_json, showing.inspection_text)
     ctx.exit(1 if found else 0)
@@ -122,7 +124,7 @@ def inspect(
 def length(options: ConnectionOptions, queues: tuple[str, ...], json_: bool) -> None:
     """Show how many messages wait, how many of them are expired, their bytes, and how old the oldest is."""
     for queue in queues:
-        _show(json_, admin.length(options, queue), showing.length_json, showing.length_text)
+        _show(json_, queue_tables.length(options, queue), showing.length_json, showing.length_text)
 
 
 @main.command()
@@ -133,7 +135,7 @@ def length(options: ConnectionOptions, queues: tuple[str, ...], json_: bool) -> 
 def peek(options: ConnectionOptions, queues: tuple[str, ...], count: int, json_: bool) -> None:
     """Show the first messages without locking or deleting any; all of them with --json."""
     for queue in queues:
-        messages = admin.peek(options, queue, count)
+        messages = queue_tables.peek(options, queue, count)
         if json_:
             _lines(showing.as_json(showing.message_json(message)) for message in messages)
         else:
@@ -161,7 +163,7 @@ def peek(options: ConnectionOptions, queues: tuple[str, ...], count: int, json_:
 @click.option("--count", type=click.IntRange(1), help="Send a load of so many realistic messages instead.")
 @click.option("--rate", type=click.IntRange(1), help="Messages a second of a load; else as fast as it goes.")
 @click.option(
-    "--size", type=click.IntRange(1), help=f"Bytes of a load's message, else {admin.MESSAGE_BYTES}."
+    "--size", type=click.IntRange(1), help=f"Bytes of a load's message, else {queue_tables.MESSAGE_BYTES}."
 )
 def send(
     *,
@@ -184,15 +186,15 @@ def send(
         raise click.UsageError("--rate and --size belong to a load; give --count too.")
     for queue in queues:
         if count is None:
-            draft = admin.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
-            click.echo(f"sent {admin.send(options, queue, draft)} to {queue}")
+            draft = queue_tables.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
+            click.echo(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
             continue
         with showing.progress(count, " messages") as bar:
-            took = admin.send_load(
+            took = queue_tables.send_load(
                 options,
                 queue,
                 count=count,
-                size=size or admin.MESSAGE_BYTES,
+                size=size or queue_tables.MESSAGE_BYTES,
                 rate=rate,
                 ttl=ttl,
                 progress=bar.update,
@@ -212,7 +214,7 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
         if not yes and click.prompt(f"To delete all {what} of it, type the queue's name", err=True) != queue:
             raise click.ClickException(f"That is not {queue!r}, so nothing more was deleted.")
         with showing.progress(None, " messages") as bar:
-            deleted = admin.purge(options, queue, expired=expired, progress=bar.update)
+            deleted = queue_tables.purge(options, queue, expired=expired, progress=bar.update)
         click.echo(f"deleted {deleted:,} {what} from {queue}")
 
 

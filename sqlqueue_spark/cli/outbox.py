@@ -1,4 +1,4 @@
-"""``sqlqueue outbox``: each command a page of one-liners over :mod:`sqlqueue_spark.outboxes`."""
+"""``sqlqueue outbox``: each command a page of one-liners over :mod:`sqlqueue_spark.administration.outbox_tables`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import click
 
-from sqlqueue_spark import outboxes
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import asking, showing
-from sqlqueue_spark.dialects import OUTBOX_DATABASES
+from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
 from sqlqueue_spark.options import ConnectionOptions
 
 
@@ -25,7 +25,7 @@ def outbox() -> None:
 @asking.connected_to_outbox
 def create(options: ConnectionOptions, endpoint: str) -> None:
     """Create an outbox table that is not there yet."""
-    made = outboxes.create(options, endpoint)
+    made = outbox_tables.create(options, endpoint)
     click.echo(f"created {made.outbox}" if made.new else f"{made.outbox} was there already")
 
 
@@ -41,7 +41,7 @@ def create(options: ConnectionOptions, endpoint: str) -> None:
 )
 def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
     """Write the script that creates an outbox table, for a database administrator. Needs no connection."""
-    click.echo(outboxes.script(engine, endpoint, default_schema=default_schema), nl=False)
+    click.echo(outbox_tables.script(engine, endpoint, default_schema=default_schema), nl=False)
 
 
 @outbox.command()
@@ -58,7 +58,7 @@ def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
 def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta) -> None:
     """Forget old message ids. Nobody is blocked; what is not dispatched stays."""
     with showing.progress(None, " ids") as bar:
-        deleted = outboxes.cleanup(options, endpoint, keep, progress=bar.update)
+        deleted = outbox_tables.cleanup(options, endpoint, keep, progress=bar.update)
     click.echo(f"forgot {deleted:,} message ids of {endpoint}")
 
 
@@ -69,7 +69,7 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta) -> None:
 @click.pass_context
 def report(ctx: click.Context, options: ConnectionOptions, endpoint: str, json_: bool) -> None:
     """Show how many message ids are remembered, and what is not dispatched; exit code 1 when something is."""
-    found = outboxes.report(options, endpoint)
+    found = outbox_tables.report(options, endpoint)
     for line in [showing.as_json(showing.report_json(found))] if json_ else showing.report_text(found):
         click.echo(line)
     ctx.exit(1 if found.found.undispatched else 0)

@@ -12,12 +12,12 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from sqlqueue_spark.admin import Inspection, Length
-from sqlqueue_spark.declaring import Options
-from sqlqueue_spark.doctor import Check, State
-from sqlqueue_spark.messages import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, parse_headers
-from sqlqueue_spark.outboxes import Report
-from sqlqueue_spark.tables import Message
+from sqlqueue_spark.administration.outbox_tables import Report
+from sqlqueue_spark.administration.queue_tables import Inspection, Length
+from sqlqueue_spark.inspection.doctor import Check, State
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, parse_headers
+from sqlqueue_spark.options.fields import Options
+from sqlqueue_spark.tables.queue_admin import Message
 
 _MARKS = {
     State.FINE: click.style("✓", fg="green"),

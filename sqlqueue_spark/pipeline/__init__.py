@@ -11,7 +11,6 @@
         run_until_stopped(spark, query, stop_file, done_file=done_file)
 """
 
-from sqlqueue_spark.pipeline.agreement import agreed
 from sqlqueue_spark.pipeline.batch_report import Totals, progress_line
 from sqlqueue_spark.pipeline.flow import (
     DeltaOptions,
@@ -21,6 +20,7 @@ from sqlqueue_spark.pipeline.flow import (
     with_message_columns,
     write_delta,
 )
+from sqlqueue_spark.pipeline.pipeline_options import agreed
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
 from sqlqueue_spark.pipeline.sentences import sentence_of
 from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed

@@ -12,11 +12,11 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark import functions
-from sqlqueue_spark.declaring import Options, boolean, option, text
-from sqlqueue_spark.messages import MESSAGE_ID
+from sqlqueue_spark.messages.message import MESSAGE_ID
+from sqlqueue_spark.options.fields import Options, boolean, option, text
 from sqlqueue_spark.pipeline.delta_table import is_reachable
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter
-from sqlqueue_spark.sink import SqlQueueSink
+from sqlqueue_spark.spark.sink import SqlQueueSink
 
 log = logging.getLogger(__name__)
 

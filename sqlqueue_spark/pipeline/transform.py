@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from sqlqueue_spark.declaring import Options, boolean, option, text
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.options.fields import Options, boolean, option, text
 from sqlqueue_spark.pipeline.flow import with_message_columns
 from sqlqueue_spark.pipeline.sentences import sentence_of
 

@@ -1,8 +1,15 @@
 """Receiving: a claim held in one open transaction until Spark proves the batch is done."""
 
-from sqlqueue_spark.receive.following import Follower
+from sqlqueue_spark.receive.before_spark_4_2 import ReceiverBeforeSpark42
+from sqlqueue_spark.receive.destructive_read import DestructiveReceiver
 from sqlqueue_spark.receive.receiver import Receiver
-from sqlqueue_spark.receive.slices import Slice, SliceReader, TakingSlice
-from sqlqueue_spark.receive.taking import Taker
+from sqlqueue_spark.receive.slices import DestructiveSlice, Slice, SliceReader
 
-__all__ = ["Follower", "Receiver", "Slice", "SliceReader", "Taker", "TakingSlice"]
+__all__ = [
+    "DestructiveReceiver",
+    "DestructiveSlice",
+    "Receiver",
+    "ReceiverBeforeSpark42",
+    "Slice",
+    "SliceReader",
+]

@@ -19,19 +19,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sqlqueue_spark import faults, queues
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
-from sqlqueue_spark.offsets import INITIAL, Offset
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.queues import Queue
-from sqlqueue_spark.receive.claiming import Claimed
+from sqlqueue_spark.receive.claim import Claimed
+from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.done_file import DoneFile
-from sqlqueue_spark.receive.held import Held, Json, Settling, hold, may_go_away
-from sqlqueue_spark.receive.pool import Pool
-from sqlqueue_spark.receive.relocking import check_belongs, relock, say_not_taken_again
-from sqlqueue_spark.receive.seeking import Seeker
+from sqlqueue_spark.receive.held_claim import HeldClaim, Json, Settling, hold, may_go_away
+from sqlqueue_spark.receive.offset import INITIAL, Offset
+from sqlqueue_spark.receive.replay import check_belongs, relock, say_not_taken_again
+from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.receive.slices import Slice, plan
-from sqlqueue_spark.receive.staging import Staging, stage_of
+from sqlqueue_spark.receive.stage_lifecycle import StageLifecycle, stage_of
+from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.queues import Queue
 
 log = logging.getLogger(__name__)
 
@@ -51,12 +52,12 @@ class Receiver:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
-        self._pool = Pool(options, on_first_open)
-        self._staging = Staging(options, self._pool)
+        self._pool = ConnectionPool(options, on_first_open)
+        self._staging = StageLifecycle(options, self._pool)
         stage = stage_of(options)
         find = hold if stage is None else functools.partial(hold, stage=stage.to_text())
-        self._seeker = Seeker(options, self._pool, find, clock, sleep)
-        self._held: Held | None = None
+        self._scanner = Scanner(options, self._pool, find, clock, sleep)
+        self._held: HeldClaim | None = None
         self._settled: Json = INITIAL
         self._lock = threading.RLock()
         self._done_file = (
@@ -73,7 +74,7 @@ class Receiver:
         :returns: ``start`` itself when there is nothing to claim; in an atomic pipeline an offset of no rows where ``start``
             does not name its stage.
         """
-        self._seeker.rest()
+        self._scanner.rest()
         if max_rows is None and not self._told_of_everything:
             self._told_of_everything = True
             log.warning("everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the queue until the "
@@ -93,7 +94,7 @@ class Receiver:
         with self._lock:
             if self._held is not None and self._held.end == end:
                 self._pool.retried(self._settle)
-                self._seeker.batch_done()
+                self._scanner.batch_done()
 
     def finish(self, start: Json, *, rows: bool) -> None:
         """Settle what is held if ``start`` is its offset, else what a previous process left of that batch.
@@ -114,11 +115,11 @@ class Receiver:
 
     def stop_at_present_end(self) -> None:
         """Claim nothing that arrives from now on (``Trigger.AvailableNow``)."""
-        self._pool.retried(self._seeker.stop_at_present_end)
+        self._pool.retried(self._scanner.stop_at_present_end)
 
     def waiting(self) -> Json | None:
         """How many rows wait behind the present batch and how old the oldest is, as last seen; asks nobody."""
-        return self._seeker.waiting()
+        return self._scanner.waiting()
 
     def close(self) -> None:
         """Settle what is known to be logged, give back what is held else, and end the connections."""
@@ -142,14 +143,14 @@ class Receiver:
         if held is not None and start == held.start and not held.lost:
             return held.end
         self._finish(start)
-        if sure and self._seeker.due:  # an idle stream looks at its stage as often as at its queue
+        if sure and self._scanner.due:  # an idle stream looks at its stage as often as at its queue
             self._staging.tidy(start)
         self._staging.hold()
-        self._held = self._seeker.next(start, max_rows)
+        self._held = self._scanner.next(start, max_rows)
         if self._held is None:
             return self._staging.named_after(start)
-        faults.step(faults.ROWS_LOCKED)
-        self._seeker.claim_ahead(self._held)
+        fail_points.step(fail_points.ROWS_LOCKED)
+        self._scanner.claim_ahead(self._held)
         return self._held.end
 
     def _finish(self, start: Json) -> None:
@@ -174,7 +175,7 @@ class Receiver:
         except ConnectionLost as error:
             log.warning("claim_lost queue=%s rows=%d: %s", held.queue.table.name, held.rows.rows, error)
             held.release()
-            self._seeker.look_from_start_next()
+            self._scanner.look_from_start_next()
             raise
         except SqlQueueError as error:
             held.release()
@@ -186,7 +187,7 @@ class Receiver:
         self._staging.settled()
         held.say_settled()
 
-    def _gave_up(self, held: Held, error: SqlQueueError) -> SqlQueueError:
+    def _gave_up(self, held: HeldClaim, error: SqlQueueError) -> SqlQueueError:
         kind = next(
             (each for each in (QueueError, ConfigurationError) if isinstance(error, each)), SqlQueueError
         )
@@ -204,7 +205,7 @@ class Receiver:
             self._settled = start
             return
         queue, rows = self._lock_left(offset)
-        self._held = Held(queue, {}, start, offset, rows, settling=Settling.THE_NEXT_PROCESS)
+        self._held = HeldClaim(queue, {}, start, offset, rows, settling=Settling.THE_NEXT_PROCESS)
         self._settle()
 
     def _plan(self, start: Json, end: Json) -> list[Slice]:
@@ -214,7 +215,7 @@ class Receiver:
         assert held is not None, "a batch that is planned is held"
         if self._done_file is not None:
             self._done_file.watch()
-        faults.step(faults.OFFSET_LOGGED)
+        fail_points.step(fail_points.OFFSET_LOGGED)
         self._pool.retried(lambda: self._staging.open(start, held.offset, end))
         pieces = self._options.slices(len(held.rows.live))
         dialect = held.queue.connection.dialect
@@ -233,7 +234,7 @@ class Receiver:
         elif offset.claimed:
             log.warning("replaying queue=%s rows=%d taken_by_others=%d", queue.table.name, len(rows.live),
                         len(offset.live) - len(rows.live))  # fmt: skip
-        self._held = Held(queue, start, end, offset, rows)
+        self._held = HeldClaim(queue, start, end, offset, rows)
 
     def _lock_left(self, offset: Offset) -> tuple[Queue, Claimed]:
         """What is left of a batch, and the queue whose open transaction holds it now: nothing where these are other rows."""
@@ -250,9 +251,9 @@ class Receiver:
 
     def _release(self) -> None:
         """Give back to everybody what is held, and what was claimed ahead."""
-        self._seeker.give_up_ahead()
+        self._scanner.give_up_ahead()
         self._staging.forget()
         if self._held is not None:
             self._held.release()
             self._held = None
-            self._seeker.look_from_start_next()
+            self._scanner.look_from_start_next()

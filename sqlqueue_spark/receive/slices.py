@@ -12,12 +12,12 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlqueue_spark import faults
-from sqlqueue_spark.claims import Runs, balanced, bounded
-from sqlqueue_spark.connections import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
+from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, TryAgain
-from sqlqueue_spark.patience import Patience
-from sqlqueue_spark.receive.claiming import Claimed
+from sqlqueue_spark.receive.claim import Claimed
+from sqlqueue_spark.row_set import RowSet, balanced, bounded
 
 SCHEMA = pa.schema(
     [
@@ -51,13 +51,13 @@ class Slice:
 
     statement: str
     queue: str
-    rows: Runs
+    rows: RowSet
     #: Those of them that are known to be small.
-    small: Runs = field(default_factory=Runs)
+    small: RowSet = field(default_factory=RowSet)
     #: The Ids of some of them when they were claimed, by RowVersion: they vouch that these are still the same rows.
     witnesses: Mapping[int, str] = field(default_factory=dict)
 
-    def ranges(self) -> Iterator[tuple[Runs, bool]]:
+    def ranges(self) -> Iterator[tuple[RowSet, bool]]:
         """The rows in pieces, in their order: one range reads each. And whether it is nothing but a run of small rows."""
         for span in self.rows.spans(_GAP):
             begin = span.first
@@ -66,14 +66,14 @@ class Slice:
                     continue
                 if begin < first and len(before := span.between(begin, first - 1)):
                     yield before, False
-                yield Runs([(first, last)]), True
+                yield RowSet([(first, last)]), True
                 begin = last + 1
             if begin <= span.last:
                 yield span.between(begin, span.last), False
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakingSlice(Slice):
+class DestructiveSlice(Slice):
     """Rows that one task deletes, so many with each statement."""
 
     counts: tuple[int, ...]
@@ -112,19 +112,19 @@ def plan_taking(statement: str, queue: str, rows: Claimed, pieces: int, most_row
     for part in plan(statement, queue, rows, pieces):
         end = begin + len(part.rows)
         counts = tuple(bounded(rows.sizes[begin:end], most_rows, BATCH_BYTES))
-        slices.append(TakingSlice(statement=statement, queue=queue, rows=part.rows, counts=counts))
+        slices.append(DestructiveSlice(statement=statement, queue=queue, rows=part.rows, counts=counts))
         begin = end
     return slices
 
 
-def _small(rows: Runs, sizes: Sequence[int], small_row: int | None) -> Runs:
+def _small(rows: RowSet, sizes: Sequence[int], small_row: int | None) -> RowSet:
     """The rows that are known to be small; none where many are not."""
     if small_row is None:
-        return Runs()
+        return RowSet()
     if max(sizes) <= small_row:  # all but always, and of a million rows nothing is made
         return rows
     large = [position for position, size in enumerate(sizes) if size > small_row]
-    return Runs() if len(large) * _FEW > len(sizes) else rows.without(large)
+    return RowSet() if len(large) * _FEW > len(sizes) else rows.without(large)
 
 
 class SliceReader:
@@ -143,19 +143,19 @@ class SliceReader:
             _check_same(batch, part)
             seen += batch.num_rows
             yield batch
-            faults.step(faults.HALF_READ)
+            fail_points.step(fail_points.HALF_READ)
         if seen != len(part.rows):
             raise ClaimLost(
                 f"A slice of {part.queue} has {seen} of the {len(part.rows)} rows that were claimed: the claim's transaction "
                 "was lost and another consumer took rows, so this batch fails; start the stream again to replay it."
             )
 
-    def take(self, part: TakingSlice) -> Generator[pa.RecordBatch, None, None]:
+    def take(self, part: DestructiveSlice) -> Generator[pa.RecordBatch, None, None]:
         """What is free of a slice in RowVersion order, without what has expired; it is gone before it is yielded."""
         reader = _KEPT.take(self._target)
-        patience = Patience(f"taking from {part.queue}")
+        patience = Retry(f"taking from {part.queue}")
 
-        def taken(rows: Runs) -> list[pa.RecordBatch]:
+        def taken(rows: RowSet) -> list[pa.RecordBatch]:
             nonlocal reader
             with _let_in():
                 reader = reader or open_reader(self._target)
@@ -171,7 +171,7 @@ class SliceReader:
             for rows in part.rows.cut(part.counts):
                 # Again also where a commit's answer was lost: at most once is all that is promised.
                 batches = patience.retried(partial(taken, rows), on_failure=give_up)
-                faults.step(faults.ROWS_TAKEN)
+                fail_points.step(fail_points.ROWS_TAKEN)
                 yield from _unexpired(batches)
         except BaseException:
             if reader is not None:
@@ -192,7 +192,7 @@ class SliceReader:
             with _let_in():
                 return next(batches, None), batches
 
-        first, batches = Patience(f"reading {part.queue}").retried(begun)
+        first, batches = Retry(f"reading {part.queue}").retried(begun)
         with contextlib.closing(batches):
             if first is not None:
                 yield first
@@ -243,7 +243,7 @@ def _let_in() -> Iterator[None]:
         raise ConnectionLost(str(error)) from error
 
 
-def _only(batch: pa.RecordBatch, rows: Runs) -> pa.RecordBatch:
+def _only(batch: pa.RecordBatch, rows: RowSet) -> pa.RecordBatch:
     """The rows of a batch, which ascend, that belong to the claim."""
     numbers = batch.column("RowVersion")
     claimed = rows.between(numbers[0].as_py(), numbers[-1].as_py()).rows()

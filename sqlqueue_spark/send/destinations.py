@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sqlqueue_spark import queues
-from sqlqueue_spark.addresses import Address, Table, for_shell, of_endpoint
-from sqlqueue_spark.connections import Connection, Target
+from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.errors import QueueError
-from sqlqueue_spark.inserting import Column, columns_of
+from sqlqueue_spark.messages.addresses import Address, Table, for_shell, of_endpoint
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.queues import QueueTable
+from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.insert import Column, columns_of
+from sqlqueue_spark.tables.queues import QueueTable
 
 
 @dataclass(frozen=True, kw_only=True)

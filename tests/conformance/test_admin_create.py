@@ -5,11 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from sqlqueue_spark import admin, scripts
-from sqlqueue_spark.admin import Created
+from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.administration.queue_tables import Created
 from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.inserting import Column
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.tables import scripts
+from sqlqueue_spark.tables.insert import Column
 from tests.conftest import GUARDED_PASSWORD
 
 HOSTILE = [
@@ -62,8 +63,10 @@ def canonical(engine, name, schema=None):
 
 @pytest.mark.needs("describes_indexes")
 def test_a_created_table_is_the_classic_one(engine):
-    assert admin.create(options(engine), ["orders"]) == [Created(queue=canonical(engine, "orders"), new=True)]
-    found = admin.inspect(options(engine), "orders")
+    assert queue_tables.create(options(engine), ["orders"]) == [
+        Created(queue=canonical(engine, "orders"), new=True)
+    ]
+    found = queue_tables.inspect(options(engine), "orders")
     indexed = {index.columns: (index.kind, index.unique) for index in found.indexes}
     assert (found.columns, indexed, found.findings) == (CLASSIC[engine.name], INDEXED[engine.name], [])
 
@@ -72,13 +75,13 @@ def test_a_created_table_is_the_classic_one(engine):
 def test_the_stage_of_an_atomic_pipeline_is_created_once(engine):
     for new in (True, False):
         made = Created(queue=canonical(engine, "Forward.Outgoing"), new=new)
-        assert admin.create(options(engine), [], stream="Forward") == [made]
+        assert queue_tables.create(options(engine), [], stream="Forward") == [made]
 
 
 def test_creating_again_changes_nothing(engine):
     queue = engine.create_queue()
     queue.insert(3)
-    assert admin.create(options(engine), ["orders"]) == [
+    assert queue_tables.create(options(engine), ["orders"]) == [
         Created(queue=canonical(engine, "orders"), new=False)
     ]
     assert queue.count() == 3
@@ -87,7 +90,7 @@ def test_creating_again_changes_nothing(engine):
 def test_eight_who_create_the_same_queues_at_once_all_succeed_and_each_queue_is_made_once(engine):
     names = [f"queue {number}" for number in range(10)]
     with ThreadPoolExecutor(8) as pool:
-        made = [*pool.map(lambda _: admin.create(options(engine), names), range(8))]
+        made = [*pool.map(lambda _: queue_tables.create(options(engine), names), range(8))]
     for number, name in enumerate(names):
         each = [result[number] for result in made]
         assert {created.queue for created in each} == {canonical(engine, name)}
@@ -107,25 +110,30 @@ def test_eight_who_create_the_same_queues_at_once_all_succeed_and_each_queue_is_
 )
 def test_a_hostile_name_is_just_an_odd_name(engine, name):
     said = options(engine)
-    admin.create(said, [name])
-    message_id = admin.send(said, name, admin.Draft(body=b"{}", message_type="T"))
-    assert (message_id in engine.queue(name).rows()[0].headers, admin.length(said, name).rows) == (True, 1)
-    assert [message.body for message in admin.peek(said, name)] == [b"{}"]
-    assert admin.inspect(said, name).findings == []
-    assert admin.purge(said, name) == 1
+    queue_tables.create(said, [name])
+    message_id = queue_tables.send(said, name, queue_tables.Draft(body=b"{}", message_type="T"))
+    assert (message_id in engine.queue(name).rows()[0].headers, queue_tables.length(said, name).rows) == (
+        True,
+        1,
+    )
+    assert [message.body for message in queue_tables.peek(said, name)] == [b"{}"]
+    assert queue_tables.inspect(said, name).findings == []
+    assert queue_tables.purge(said, name) == 1
     assert engine.queue(name).count() == 0
 
 
 @pytest.mark.needs("keeps_case")
 def test_instances_get_callback_queues_and_companions_come_along(engine):
-    made = admin.create(options(engine), ["Sales"], instances=["A", "B"], companions=["error", "audit"])
+    made = queue_tables.create(
+        options(engine), ["Sales"], instances=["A", "B"], companions=["error", "audit"]
+    )
     names = ["Sales", "Sales.A", "Sales.B", "error", "audit"]
     assert made == [Created(queue=canonical(engine, name), new=True) for name in names]
 
 
 def test_a_schema_that_is_not_there_is_named_with_its_remedy(engine):
     with pytest.raises(ConfigurationError) as caught:
-        admin.create(options(engine), ["orders@[no]]ne]"])
+        queue_tables.create(options(engine), ["orders@[no]]ne]"])
     remedy = {"postgresql": 'CREATE SCHEMA "no]ne"', "sqlserver": "CREATE SCHEMA [no]]ne]"}[engine.name]
     assert str(caught.value) == (
         f"There is no schema 'no]ne' for the queue orders@[no]]ne]; create it with: {remedy}, or correct "
@@ -135,10 +143,10 @@ def test_a_schema_that_is_not_there_is_named_with_its_remedy(engine):
 
 def test_a_name_of_55_bytes_is_created_and_one_of_56_is_refused(postgresql):
     fitting = "ü" * 27 + "x"
-    assert admin.create(options(postgresql), [fitting])[0].new
-    assert admin.inspect(options(postgresql), fitting).findings == []
+    assert queue_tables.create(options(postgresql), [fitting])[0].new
+    assert queue_tables.inspect(options(postgresql), fitting).findings == []
     with pytest.raises(ConfigurationError) as caught:
-        admin.create(options(postgresql), [fitting + "x"])
+        queue_tables.create(options(postgresql), [fitting + "x"])
     assert str(caught.value) == (
         f"The queue name '{fitting}x' is 56 bytes long, but a queue table on PostgreSQL has at most 55; "
         "choose a shorter name."
@@ -148,7 +156,7 @@ def test_a_name_of_55_bytes_is_created_and_one_of_56_is_refused(postgresql):
 def test_a_view_of_the_same_name_is_no_queue_and_the_refusal_says_so(postgresql):
     postgresql.execute("CREATE VIEW orders AS SELECT 1 AS one")
     with pytest.raises(QueueError) as caught:
-        admin.create(options(postgresql), ["orders"])
+        queue_tables.create(options(postgresql), ["orders"])
     assert str(caught.value) == (
         "Something else than a table is called orders@[public] (a view, say), so the queue was not created; "
         "choose another name."
@@ -158,7 +166,7 @@ def test_a_view_of_the_same_name_is_no_queue_and_the_refusal_says_so(postgresql)
 def test_who_may_not_create_is_told_which_right_is_missing(postgresql, guarded_url):
     postgresql.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # who had it before PostgreSQL 15
     with pytest.raises(ConfigurationError, match="permission denied for schema public") as caught:
-        admin.create(ConnectionOptions.parse({"url": guarded_url}), ["orders"])
+        queue_tables.create(ConnectionOptions.parse({"url": guarded_url}), ["orders"])
     assert GUARDED_PASSWORD not in str(caught.value)
 
 
@@ -169,7 +177,7 @@ def test_the_script_for_administrators_creates_the_same_table_any_number_of_time
         with psycopg.connect(postgresql.url, autocommit=True) as connection:
             connection.execute(script)
     for name in (*names, "orders.A"):
-        found = admin.inspect(options(postgresql), name)
+        found = queue_tables.inspect(options(postgresql), name)
         indexed = {index.columns: (index.kind, index.unique) for index in found.indexes}
         assert (found.columns, indexed) == (CLASSIC["postgresql"], INDEXED["postgresql"])
 
@@ -182,5 +190,5 @@ def test_the_script_for_sql_server_creates_the_same_table_any_number_of_times(sq
             if batch.strip():
                 sqlserver.execute(batch)
     for name in HOSTILE:
-        found = admin.inspect(options(sqlserver), name)
+        found = queue_tables.inspect(options(sqlserver), name)
         assert (found.columns, found.findings) == (CLASSIC["sqlserver"], [])

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from sqlqueue_spark import admin
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.options import ConnectionOptions
 
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
@@ -18,10 +18,10 @@ def options(engine):
 @pytest.mark.needs("reads_uncommitted", "reads_json_as_documented")
 def test_length_tells_what_stands_there(engine, queue):
     said = options(engine)
-    assert admin.length(said, "orders").rows == 0
-    admin.send(said, "orders", admin.Draft(body=b"12345", message_type="T", headers={"x": "ü"}))
+    assert queue_tables.length(said, "orders").rows == 0
+    queue_tables.send(said, "orders", queue_tables.Draft(body=b"12345", message_type="T", headers={"x": "ü"}))
     queue.insert(7, start=10, expires=PAST)
-    found = admin.length(said, "orders")
+    found = queue_tables.length(said, "orders")
     size = sum(engine.bytes_of(row.headers) + len(row.body or b"") for row in queue.rows())
     assert (found.rows, found.expired, found.bytes) == (8, 7, size)
     assert found.oldest_sent is not None
@@ -30,7 +30,7 @@ def test_length_tells_what_stands_there(engine, queue):
     with queue.locked(1, 2, 3), queue.session() as sender:
         sender.insert(1)
         # SQL Server counts rows that are just being sent.
-        assert admin.length(said, "orders").rows == {"postgresql": 8, "sqlserver": 9}[engine.name]
+        assert queue_tables.length(said, "orders").rows == {"postgresql": 8, "sqlserver": 9}[engine.name]
 
 
 def test_peek_shows_the_first_messages_and_holds_none(engine, queue):
@@ -39,7 +39,7 @@ def test_peek_shows_the_first_messages_and_holds_none(engine, queue):
     queue.insert(1, start=10, expires=PAST)
     queue.insert(1, start=11)
     with queue.locked(2):
-        found = admin.peek(said, "orders", 4)
+        found = queue_tables.peek(said, "orders", 4)
     rows = queue.rows()[:4]
     assert [(m.row_version, m.id, m.headers, m.body, m.expired) for m in found] == [
         (row.row_version, str(row.id), row.headers, row.body, row.expires == PAST) for row in rows
@@ -55,10 +55,10 @@ def test_rows_as_others_leave_them_can_be_looked_at_measured_and_purged(postgres
         "(gen_random_uuid(), '-infinity', '{{')"
     )
     said = options(postgresql)
-    assert [(m.expires, m.headers, m.expired) for m in admin.peek(said, "orders")] == [
+    assert [(m.expires, m.headers, m.expired) for m in queue_tables.peek(said, "orders")] == [
         (None, None, False),
         (None, "{", True),
     ]
-    found = admin.length(said, "orders")
+    found = queue_tables.length(said, "orders")
     assert (found.rows, found.expired, found.bytes, found.oldest_sent) == (2, 1, 1, None)
-    assert (admin.purge(said, "orders", expired=True), admin.purge(said, "orders")) == (1, 1)
+    assert (queue_tables.purge(said, "orders", expired=True), queue_tables.purge(said, "orders")) == (1, 1)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from sqlqueue_spark import admin
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.errors import RowsHeld
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -24,22 +24,22 @@ def options(engine):
 def test_everything_goes_in_batches_that_the_engine_bears(engine, queue):
     queue.insert(9_000)
     told: list[int] = []
-    assert admin.purge(options(engine), "orders", progress=told.append) == 9_000
+    assert queue_tables.purge(options(engine), "orders", progress=told.append) == 9_000
     expected = {"postgresql": [4_000, 4_000, 1_000], "sqlserver": [2_400, 2_400, 2_400, 1_800]}
     assert (told, queue.count()) == (expected[engine.name], 0)
 
 
 def test_an_empty_queue_is_purged_at_once(engine, queue):
-    assert admin.purge(options(engine), "orders") == 0
+    assert queue_tables.purge(options(engine), "orders") == 0
 
 
 def test_rows_that_others_hold_stay_and_nobody_waits(engine, queue):
     queue.insert(5_000)
     held = [1, 2, 3, 2_500, 4_000, 4_001, 5_000]
     with queue.locked(*held):
-        assert admin.purge(options(engine), "orders") == 5_000 - len(held)
+        assert queue_tables.purge(options(engine), "orders") == 5_000 - len(held)
         assert queue.row_versions() == held
-    assert admin.purge(options(engine), "orders") == len(held)
+    assert queue_tables.purge(options(engine), "orders") == len(held)
 
 
 def test_only_expired_rows_go_when_asked(engine, queue):
@@ -48,7 +48,7 @@ def test_only_expired_rows_go_when_asked(engine, queue):
     kept += queue.insert(10, start=10_000, expires=FUTURE)
     queue.insert(10, start=20_000, expires=PAST)
     told: list[int] = []
-    assert admin.purge(options(engine), "orders", expired=True, progress=told.append) == 4_510
+    assert queue_tables.purge(options(engine), "orders", expired=True, progress=told.append) == 4_510
     expected = {"postgresql": [4_000, 510], "sqlserver": [2_400, 2_110]}
     assert (told, [row.id.int & 0xFFFFFF for row in queue.rows()]) == (expected[engine.name], kept)
 
@@ -56,7 +56,7 @@ def test_only_expired_rows_go_when_asked(engine, queue):
 def test_expired_rows_that_others_hold_stay_and_nobody_waits(engine, queue):
     queue.insert(100, expires=PAST)
     with queue.locked(1, 50, 100):
-        assert admin.purge(options(engine), "orders", expired=True) == 97
+        assert queue_tables.purge(options(engine), "orders", expired=True) == 97
         assert queue.row_versions() == [1, 50, 100]
 
 
@@ -64,7 +64,7 @@ def test_rows_being_sent_are_neither_waited_for_nor_deleted(engine, queue):
     queue.insert(10)
     with queue.session() as sender:
         sender.insert(5, start=100)
-        assert admin.purge(options(engine), "orders") == 10
+        assert queue_tables.purge(options(engine), "orders") == 10
         sender.commit()
     assert queue.count() == 5
 
@@ -77,7 +77,7 @@ def test_a_purge_under_way_leaves_what_is_sent_after_it_began(engine, queue):
     def send(_):
         queue.insert(1, start=next(numbers))
 
-    assert admin.purge(options(engine), "orders", progress=send) == 9_000
+    assert queue_tables.purge(options(engine), "orders", progress=send) == 9_000
     assert queue.count() == {"postgresql": 3, "sqlserver": 4}[engine.name]  # one for each batch
 
 
@@ -96,7 +96,7 @@ def test_receivers_and_senders_go_on_while_a_batch_is_being_deleted(engine, queu
     receiver = threading.Thread(target=receive)
     receiver.start()
     try:
-        deleted = admin.purge(options(engine), "orders", expired=expired)
+        deleted = queue_tables.purge(options(engine), "orders", expired=expired)
         queue.insert(1, start=9_999)
     finally:
         stop.set()
@@ -114,4 +114,4 @@ def test_a_purge_does_not_wait_longer_for_a_table_lock_than_it_may(postgresql):
         session.connection.execute("LOCK TABLE orders")
         said = ConnectionOptions.parse({"url": postgresql.url, "lockTimeout": "100ms"})
         with pytest.raises(RowsHeld, match="try again or raise lockTimeout"):
-            admin.purge(said, "orders")
+            queue_tables.purge(said, "orders")

@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from sqlqueue_spark import admin
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.messages import parse_time
+from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.options import ConnectionOptions
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -38,7 +38,9 @@ def database_clock(engine):
 
 def test_a_message_carries_what_a_well_behaved_sender_fills_in(engine, queue):
     before = datetime.now(UTC)
-    message_id = admin.send(options(engine), "orders", admin.Draft(body=b'{"a":1}', message_type=TYPE))
+    message_id = queue_tables.send(
+        options(engine), "orders", queue_tables.Draft(body=b'{"a":1}', message_type=TYPE)
+    )
     (row,) = queue.rows()
     headers = headers_of(row)
     sent, conversation = headers.pop("NServiceBus.TimeSent"), headers.pop("NServiceBus.ConversationId")
@@ -72,8 +74,8 @@ def test_a_header_that_is_given_is_never_overwritten(engine, queue):
         "NServiceBus.ReplyToAddress": "me@[dbo]@[shop]",
         "größe \U0001f4e6": "a/b\\c \"'\n",
     }
-    draft = admin.Draft(body=None, message_type="another", headers=given)
-    assert admin.send(options(engine), "orders", draft) == "my id"
+    draft = queue_tables.Draft(body=None, message_type="another", headers=given)
+    assert queue_tables.send(options(engine), "orders", draft) == "my id"
     (row,) = queue.rows()
     assert (headers_of(row), row.body) == (given, None)
     assert r"a\/b" in row.headers
@@ -82,12 +84,12 @@ def test_a_header_that_is_given_is_never_overwritten(engine, queue):
 def test_the_columns_of_old_receivers_carry_the_values_of_the_headers(sqlserver):
     sqlserver.create_queue()
     headers = {"NServiceBus.CorrelationId": "c", "NServiceBus.ReplyToAddress": "r@[dbo]"}
-    admin.send(options(sqlserver), "orders", admin.Draft(message_type=TYPE, headers=headers))
+    queue_tables.send(options(sqlserver), "orders", queue_tables.Draft(message_type=TYPE, headers=headers))
     too_long = {"NServiceBus.CorrelationId": "c" * 256}
-    admin.send(options(sqlserver), "orders", admin.Draft(message_type=TYPE, headers=too_long))
+    queue_tables.send(options(sqlserver), "orders", queue_tables.Draft(message_type=TYPE, headers=too_long))
     found = [
         (message.correlation_id, message.reply_to_address, message.recoverable)
-        for message in admin.peek(options(sqlserver), "orders")
+        for message in queue_tables.peek(options(sqlserver), "orders")
     ]
     assert found == [("c", "r@[dbo]", True), (None, None, True)]
 
@@ -97,22 +99,24 @@ def test_headers_keep_every_letter_in_a_column_of_one_code_page(sqlserver):
     queue.execute(
         "ALTER TABLE {table} DROP COLUMN Headers; ALTER TABLE {table} ADD Headers varchar(max) NOT NULL"
     )
-    admin.send(
-        options(sqlserver), "orders", admin.Draft(message_type=TYPE, headers={"x": "Łódź ☃ \U0001f4e6"})
+    queue_tables.send(
+        options(sqlserver),
+        "orders",
+        queue_tables.Draft(message_type=TYPE, headers={"x": "Łódź ☃ \U0001f4e6"}),
     )
     assert headers_of(queue.rows()[0])["x"] == "Łódź ☃ \U0001f4e6"
 
 
 @pytest.mark.parametrize("body", [b"", b"\x00\xff\\\"'", b"\xef\xbb\xbf{}", b"x" * 5_000_000], ids=len)
 def test_a_body_arrives_byte_for_byte(engine, queue, body):
-    admin.send(options(engine), "orders", admin.Draft(body=body, message_type=TYPE))
+    queue_tables.send(options(engine), "orders", queue_tables.Draft(body=body, message_type=TYPE))
     assert queue.rows()[0].body == body
 
 
 def test_a_time_to_be_received_counts_by_the_databases_clock(engine, queue):
     before = database_clock(engine)
     ttl = timedelta(days=40, milliseconds=250)
-    admin.send(options(engine), "orders", admin.Draft(message_type=TYPE, ttl=ttl))
+    queue_tables.send(options(engine), "orders", queue_tables.Draft(message_type=TYPE, ttl=ttl))
     expires = queue.rows()[0].expires
     # SQL Server's datetime is good to 1/300 s.
     assert before + ttl - timedelta(milliseconds=4) <= expires
@@ -121,7 +125,7 @@ def test_a_time_to_be_received_counts_by_the_databases_clock(engine, queue):
 
 def test_a_message_without_a_type_is_refused_with_the_remedy(engine, queue):
     with pytest.raises(ConfigurationError) as caught:
-        admin.send(options(engine), "orders", admin.Draft(body=b"{}"))
+        queue_tables.send(options(engine), "orders", queue_tables.Draft(body=b"{}"))
     assert str(caught.value) == (
         "A message needs a type, or no receiver knows what to do with it; give --type 'Namespace.Name, "
         "Assembly', or the header NServiceBus.EnclosedMessageTypes."
@@ -131,7 +135,7 @@ def test_a_message_without_a_type_is_refused_with_the_remedy(engine, queue):
 
 def test_sending_to_a_queue_that_is_not_there_names_the_command_that_creates_it(engine):
     with pytest.raises(QueueError, match="create it with: sqlqueue create 'nowhere'"):
-        admin.send(options(engine), "nowhere", admin.Draft(message_type=TYPE))
+        queue_tables.send(options(engine), "nowhere", queue_tables.Draft(message_type=TYPE))
 
 
 def test_a_sender_who_may_not_look_can_send(postgresql, guarded_url):
@@ -139,26 +143,28 @@ def test_a_sender_who_may_not_look_can_send(postgresql, guarded_url):
     postgresql.execute("GRANT INSERT ON orders TO guarded")
     postgresql.execute("GRANT USAGE ON SEQUENCE orders_seq_seq TO guarded")
     guarded = ConnectionOptions.parse({"url": guarded_url})
-    admin.send(guarded, "orders", admin.Draft(body=b"{}", message_type=TYPE))
-    admin.send_load(guarded, "orders", count=10)
+    queue_tables.send(guarded, "orders", queue_tables.Draft(body=b"{}", message_type=TYPE))
+    queue_tables.send_load(guarded, "orders", count=10)
     assert queue.count() == 11
     with pytest.raises(ConfigurationError, match="permission denied for table orders"):
-        admin.peek(guarded, "orders")
+        queue_tables.peek(guarded, "orders")
     with pytest.raises(ConfigurationError, match="permission denied for table orders"):
-        admin.purge(guarded, "orders")
+        queue_tables.purge(guarded, "orders")
     assert queue.count() == 11
 
 
 def test_a_login_that_may_not_send_is_told_which_right_is_missing(postgresql, guarded_url):
     postgresql.create_queue()
     with pytest.raises(ConfigurationError, match="a sender INSERT"):
-        admin.send(ConnectionOptions.parse({"url": guarded_url}), "orders", admin.Draft(message_type=TYPE))
+        queue_tables.send(
+            ConnectionOptions.parse({"url": guarded_url}), "orders", queue_tables.Draft(message_type=TYPE)
+        )
 
 
 @pytest.mark.needs("measures_utf16")
 def test_a_load_has_the_asked_number_of_different_messages_of_the_asked_size(engine, queue):
     told: list[int] = []
-    admin.send_load(options(engine), "orders", count=9_001, size=1_000, progress=told.append)
+    queue_tables.send_load(options(engine), "orders", count=9_001, size=1_000, progress=told.append)
     rows = queue.rows()
     headers = [headers_of(row) for row in rows]
     assert (sum(told), len(rows), len(told)) == (9_001, 9_001, 3)
@@ -176,28 +182,28 @@ def test_a_load_has_the_asked_number_of_different_messages_of_the_asked_size(eng
     assert [int(body.get("orderId", "O-0")[2:]) for body in bodies] == [*range(9_001)]
     stored = {"postgresql": 1, "sqlserver": 2}[engine.name]  # bytes of a letter in the column Headers
     size = sum(stored * len(row.headers) + len(row.body or b"") for row in rows)
-    assert admin.length(options(engine), "orders").bytes == size
+    assert queue_tables.length(options(engine), "orders").bytes == size
 
 
 def test_a_load_keeps_its_rate(engine, queue):
     began = time.monotonic()
-    took = admin.send_load(options(engine), "orders", count=300, rate=200)
+    took = queue_tables.send_load(options(engine), "orders", count=300, rate=200)
     assert timedelta(seconds=1.3) < took < timedelta(seconds=5)
     assert took <= timedelta(seconds=time.monotonic() - began)
     assert queue.count() == 300
 
 
 def test_a_load_can_expire(engine, queue):
-    admin.send_load(options(engine), "orders", count=20, ttl=timedelta(milliseconds=1))
+    queue_tables.send_load(options(engine), "orders", count=20, ttl=timedelta(milliseconds=1))
     time.sleep(0.05)
-    length = admin.length(options(engine), "orders")
+    length = queue_tables.length(options(engine), "orders")
     assert (length.rows, length.expired) == (20, 20)
 
 
 def test_a_load_of_large_messages_is_cut_into_small_transactions(postgresql):
     queue = postgresql.create_queue()
     told: list[int] = []
-    admin.send_load(options(postgresql), "orders", count=10, size=3 << 20, progress=told.append)
+    queue_tables.send_load(options(postgresql), "orders", count=10, size=3 << 20, progress=told.append)
     assert (told, queue.count()) == ([2, 2, 2, 2, 2], 10)
 
 
@@ -209,6 +215,6 @@ def test_what_a_load_has_sent_is_there_though_the_rest_fails(postgresql):
             connection.execute("ALTER TABLE orders RENAME TO gone")
 
     with pytest.raises(QueueError):
-        admin.send_load(options(postgresql), "orders", count=8_000, progress=drop)
+        queue_tables.send_load(options(postgresql), "orders", count=8_000, progress=drop)
     queue.execute("ALTER TABLE gone RENAME TO orders")
     assert queue.count() == 4_000

@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from sqlqueue_spark import queues
-from sqlqueue_spark.addresses import Naming
-from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
-from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.offsets import Offset
-from sqlqueue_spark.receive.claiming import Claimed, Limits, claim
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.messages.addresses import Naming
+from sqlqueue_spark.receive.claim import Claimed, Limits, claim
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
+from sqlqueue_spark.tables import queues
 from tests.support import tampering
 from tests.support.driver import streaming
 from tests.support.messages import row_id, row_ids
@@ -39,8 +39,8 @@ def test_an_offset_names_the_queue_the_rows_and_their_witnesses(engine, queue):
         assert offset == Offset(
             queue=offset.queue,
             identity=offset.identity,
-            live=Runs([(1, 3), (5, 6)]),
-            expired=Runs([(4, 4)]),
+            live=RowSet([(1, 3), (5, 6)]),
+            expired=RowSet([(4, 4)]),
             witnesses={row: str(row_id(number)) for row, number in {1: 0, 2: 1, 3: 2, 5: 3, 6: 4}.items()},
             serial=1,
         )
@@ -155,7 +155,7 @@ def test_a_row_that_expires_after_it_was_claimed_is_emitted(engine, queue):
         stream.crash()
         tampering.expire(engine, queue, 2, 3)
         stream.drain()
-        assert (offset.live, stream.ids(), queue.count()) == (Runs([(1, 3)]), row_ids(range(3)), 0)
+        assert (offset.live, stream.ids(), queue.count()) == (RowSet([(1, 3)]), row_ids(range(3)), 0)
 
 
 def test_a_row_that_had_expired_when_it_was_claimed_is_not_emitted_after_a_crash(engine, queue):
@@ -182,7 +182,7 @@ def test_a_statement_locks_no_more_rows_than_the_engine_bears(engine, queue, ope
     with mock.patch.object(opened.connection, "execute", wraps=opened.connection.execute) as execute:
         taken = claim(opened, LOWEST, HIGHEST, Limits(rows=45_000, bytes=1 << 30))
     asked = [call.args[1][-1] for call in execute.call_args_list]
-    assert (taken.live, taken.expired, taken.bytes) == (Runs([(1, 45_000)]), Runs(), sum(taken.sizes))
+    assert (taken.live, taken.expired, taken.bytes) == (RowSet([(1, 45_000)]), RowSet(), sum(taken.sizes))
     assert (asked[0], max(asked), sum(asked)) == (256, most, 45_000)
 
 

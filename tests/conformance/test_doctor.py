@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.doctor import State, examine
+from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions
 from tests.conftest import GUARDED_PASSWORD
 

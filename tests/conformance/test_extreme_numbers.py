@@ -2,10 +2,11 @@
 
 import pytest
 
-from sqlqueue_spark import admin, faults
-from sqlqueue_spark.claims import HIGHEST, LOWEST
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.receive import Receiver
+from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from tests.support import tampering
 from tests.support.driver import at_step, crash, streaming
 from tests.support.messages import row_ids
@@ -38,7 +39,9 @@ def test_workers_take_every_row_once_and_in_order(engine, filled):
         assert filled.count() == 0
 
 
-@pytest.mark.parametrize("step", [faults.OFFSET_LOGGED, faults.COMMIT_LOGGED, faults.COMMITTED])
+@pytest.mark.parametrize(
+    "step", [fail_points.OFFSET_LOGGED, fail_points.COMMIT_LOGGED, fail_points.COMMITTED]
+)
 def test_a_batch_is_replayed_and_settled_after_a_crash(engine, filled, step):
     with streaming(engine, filled, maxMessagesPerTrigger="4") as stream, at_step(step, crash) as crashes:
         stream.drain()
@@ -59,8 +62,8 @@ def test_how_much_waits_is_said_up_to_what_a_bigint_holds(engine, filled):
 @pytest.mark.needs("deletes_through_cte")
 def test_every_row_is_shown_and_purged(engine, filled):
     given = ConnectionOptions.parse({"url": engine.url})
-    assert [each.row_version for each in admin.peek(given, filled.address, 10)] == list(FURTHEST)
-    assert (admin.purge(given, filled.address), filled.count()) == (len(FURTHEST), 0)
+    assert [each.row_version for each in queue_tables.peek(given, filled.address, 10)] == list(FURTHEST)
+    assert (queue_tables.purge(given, filled.address), filled.count()) == (len(FURTHEST), 0)
 
 
 def test_a_run_that_ends_at_what_is_there_now_ends(engine, filled):

@@ -7,10 +7,10 @@ from unittest import mock
 
 import pytest
 
-from sqlqueue_spark.connections import Target
-from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import Receiver, SliceReader, Taker, TakingSlice
+from sqlqueue_spark.receive import DestructiveReceiver, DestructiveSlice, Receiver, SliceReader
+from sqlqueue_spark.receive.offset import INITIAL
 from tests.support.driver import streaming, watched_connections
 from tests.support.messages import row_ids
 
@@ -56,7 +56,7 @@ def idle(receiver, clock, seconds, start):
 
 
 #: How a stream that claims looks, and one whose workers take.
-LOOKS = [(Receiver, "claiming from"), (Taker, "looking at")]
+LOOKS = [(Receiver, "claiming from"), (DestructiveReceiver, "looking at")]
 
 
 @pytest.mark.parametrize("kind, look", LOOKS)
@@ -116,11 +116,11 @@ class Taking:
         given = {"url": engine.url, "queue": queue.address, "transactionMode": "none", **more}
         self.options = SourceOptions.parse(given)
         self.queue = queue
-        self.taker = Taker(self.options, clock=self.clock, sleep=self.clock.sleep)
+        self.taker = DestructiveReceiver(self.options, clock=self.clock, sleep=self.clock.sleep)
         self.start = dict(INITIAL)
 
     def taken(self, part):
-        assert isinstance(part, TakingSlice)
+        assert isinstance(part, DestructiveSlice)
         return SliceReader(Target.of(self.options)).take(part)
 
     def run(self, seconds, *locked):

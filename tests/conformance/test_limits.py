@@ -4,12 +4,12 @@ from datetime import datetime
 
 import pytest
 
-from sqlqueue_spark.claims import Runs
-from sqlqueue_spark.connections import Target
-from sqlqueue_spark.messages import COLUMNS
-from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.messages.message import COLUMNS
 from sqlqueue_spark.receive import SliceReader
+from sqlqueue_spark.receive.offset import INITIAL
 from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.row_set import RowSet
 from tests.support.driver import streaming
 from tests.support.messages import body, headers, row_id, row_ids
 
@@ -116,7 +116,7 @@ def test_slices_are_of_similar_bytes_rather_than_rows(engine, queue):
     queue.insert(30, start=31)
     with streaming(engine, queue, minMessagesPerPartition="20", maxConcurrency="4") as stream:
         assert stream.construct()
-        assert [part.rows for part in stream.plan()] == [Runs([(1, 31)]), Runs([(32, 61)])]
+        assert [part.rows for part in stream.plan()] == [RowSet([(1, 31)]), RowSet([(32, 61)])]
         stream.drain()
         assert stream.ids() == row_ids(range(61))
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from sqlqueue_spark import outboxes
-from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, RowsHeld, TryAgain
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.outbox import OutboxTable
+from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support.outboxes import OutboxRows
 from tests.support.waiting import eventually
 
@@ -23,7 +23,7 @@ BATCHES = {"postgresql": [4_000, 500], "sqlserver": [2_400, 2_100]}
 @pytest.fixture
 def rows(engine):
     """The outbox table of the endpoint Sales, empty."""
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
     return OutboxRows(engine)
 
 
@@ -236,7 +236,7 @@ def test_an_id_that_does_not_fit_is_refused_by_its_value(engine, rows):
 
 @pytest.mark.parametrize("name", ["seen", "seen_of", "add_new", "clean", "oldest"])
 def test_ids_are_looked_up_in_an_index_however_many_there_are(postgresql, name):
-    outboxes.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
+    outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
     postgresql.execute(
         "INSERT INTO \"Sales_OutboxData\" SELECT i, true, now() - interval '8 days', 'x', '[]' FROM generate_series(1, 50000) AS i"
     )

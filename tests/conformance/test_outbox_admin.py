@@ -8,12 +8,12 @@ from datetime import timedelta
 import pytest
 from click.testing import CliRunner
 
-from sqlqueue_spark import outboxes
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.outbox import OutboxTable
+from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support.outboxes import OutboxRows
 
 WEEK = timedelta(days=7)
@@ -73,16 +73,18 @@ def shape(engine):
 
 @pytest.mark.needs("describes_indexes")
 def test_a_created_table_is_that_of_the_net_persistence(engine):
-    made = outboxes.create(options(engine), "Sales")
-    assert made == outboxes.Created(outbox=OutboxRows(engine).table, new=True)
+    made = outbox_tables.create(options(engine), "Sales")
+    assert made == outbox_tables.Created(outbox=OutboxRows(engine).table, new=True)
     assert shape(engine) == (COLUMNS[engine.name], INDEXES[engine.name][1])
 
 
 def test_creating_again_changes_nothing(engine):
-    outboxes.create(options(engine), "Sales")
+    outbox_tables.create(options(engine), "Sales")
     rows = OutboxRows(engine)
     rows.insert("a")
-    assert outboxes.create(options(engine), "Sales") == outboxes.Created(outbox=rows.table, new=False)
+    assert outbox_tables.create(options(engine), "Sales") == outbox_tables.Created(
+        outbox=rows.table, new=False
+    )
     assert rows.ids() == {"a"}
 
 
@@ -90,7 +92,7 @@ def test_eight_who_create_the_same_tables_at_once_all_succeed_and_each_is_made_o
     endpoints = [f"Sales.{number}" for number in range(10)]
 
     def create(_):
-        return [outboxes.create(options(engine), endpoint).new for endpoint in endpoints]
+        return [outbox_tables.create(options(engine), endpoint).new for endpoint in endpoints]
 
     with ThreadPoolExecutor(8) as pool:
         made = [*pool.map(create, range(8))]
@@ -107,13 +109,13 @@ def test_who_is_overtaken_by_somebody_without_our_lock_is_content(postgresql, mo
         raise error("It is there already.")
 
     monkeypatch.setattr(OutboxTable, "create", overtaken)
-    assert not outboxes.create(options(postgresql), "Sales").new
+    assert not outbox_tables.create(options(postgresql), "Sales").new
     assert shape(postgresql) == (COLUMNS["postgresql"], INDEXES["postgresql"][1])
 
 
 def test_a_schema_that_is_not_there_is_named_with_its_remedy(engine):
     with pytest.raises(ConfigurationError) as caught:
-        outboxes.create(options(engine, defaultSchema="no]ne"), "Sales")
+        outbox_tables.create(options(engine, defaultSchema="no]ne"), "Sales")
     name, remedy = {
         "postgresql": ('"no]ne"."Sales_OutboxData"', 'CREATE SCHEMA "no]ne"'),
         "sqlserver": ("[no]]ne].[Sales_OutboxData]", "CREATE SCHEMA [no]]ne]"),
@@ -126,7 +128,7 @@ def test_a_schema_that_is_not_there_is_named_with_its_remedy(engine):
 def test_a_view_of_the_same_name_is_no_outbox_and_the_refusal_says_so(postgresql):
     postgresql.execute('CREATE VIEW "Sales_OutboxData" AS SELECT 1 AS one')
     with pytest.raises(QueueError) as caught:
-        outboxes.create(options(postgresql), "Sales")
+        outbox_tables.create(options(postgresql), "Sales")
     assert str(caught.value) == (
         'Something else than a table is called "public"."Sales_OutboxData" (a view, say), so the outbox table was not '
         "created; choose another endpoint."
@@ -135,14 +137,14 @@ def test_a_view_of_the_same_name_is_no_outbox_and_the_refusal_says_so(postgresql
 
 @pytest.mark.needs("describes_indexes")
 def test_the_script_for_administrators_creates_the_same_table_any_number_of_times(engine):
-    for batch in 2 * outboxes.script(engine.name, "Sales").split("\nGO\n"):
+    for batch in 2 * outbox_tables.script(engine.name, "Sales").split("\nGO\n"):
         if batch.strip():
             engine.execute(batch)
     assert shape(engine) == (COLUMNS[engine.name], INDEXES[engine.name][1])
 
 
 def test_a_cleanup_goes_on_until_nothing_old_is_left_in_batches(engine):
-    outboxes.create(options(engine), "Sales")
+    outbox_tables.create(options(engine), "Sales")
     rows = OutboxRows(engine)
     with connect(Target.of(options(engine))) as connection, connection.transaction():
         OutboxTable(connection, "Sales").add(f"order {number}" for number in range(9_000))
@@ -150,19 +152,19 @@ def test_a_cleanup_goes_on_until_nothing_old_is_left_in_batches(engine):
     rows.insert("orphan", dispatched=False)
     rows.insert("new")
     batches = list[int]()
-    assert outboxes.cleanup(options(engine), "Sales", WEEK, progress=batches.append) == 9_000
+    assert outbox_tables.cleanup(options(engine), "Sales", WEEK, progress=batches.append) == 9_000
     expected = {"postgresql": [4_000, 4_000, 1_000], "sqlserver": [2_400, 2_400, 2_400, 1_800]}
     assert (batches, rows.ids()) == (expected[engine.name], {"orphan", "new"})
 
 
 def test_a_report_counts_rows_and_orphans_and_tells_the_oldest(engine):
-    outboxes.create(options(engine), "Sales")
+    outbox_tables.create(options(engine), "Sales")
     rows = OutboxRows(engine)
-    assert outboxes.report(options(engine), "Sales").found[:3] == (0, 0, None)
+    assert outbox_tables.report(options(engine), "Sales").found[:3] == (0, 0, None)
     rows.insert("old", age=timedelta(days=3))
     rows.insert("new")
     rows.insert("orphan", dispatched=False)
-    report = outboxes.report(options(engine), "Sales")
+    report = outbox_tables.report(options(engine), "Sales")
     found = report.found
     assert (report.outbox, found.rows, found.undispatched) == (rows.table, 3, 1)
     assert found.oldest_dispatched_at is not None

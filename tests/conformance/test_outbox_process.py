@@ -7,10 +7,10 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row, scalar_row
 
-from sqlqueue_spark import outboxes
-from sqlqueue_spark.connections.foreign import ForeignConnection
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.outbox import Outbox, OutboxTable
+from sqlqueue_spark.tables.outbox import Outbox, OutboxTable
 from tests.support.waiting import eventually
 
 OUTBOX = Outbox("Sales")
@@ -19,7 +19,7 @@ OUTBOX = Outbox("Sales")
 @pytest.fixture
 def database(outbox_database):
     """With an outbox table, and a business table that takes what it is given, repeats too."""
-    outbox_database.run_script(outboxes.script(outbox_database.name, "Sales"))
+    outbox_database.run_script(outbox_tables.script(outbox_database.name, "Sales"))
     outbox_database.execute("CREATE TABLE stock (id varchar(200), pieces integer)")
     return outbox_database
 
@@ -38,7 +38,7 @@ def stock(database):
 
 
 def test_the_script_may_be_run_again(database):
-    database.run_script(outboxes.script(database.name, "Sales"))
+    database.run_script(outbox_tables.script(database.name, "Sales"))
     with database.connected() as connection:
         assert OUTBOX.process(connection, ["a"]) == ["a"]
 
@@ -135,7 +135,7 @@ def test_every_other_statement_runs_too_on_every_engine(database):
 
 
 def test_on_mysql_cleaning_steps_over_rows_that_others_hold(mysql):
-    mysql.run_script(outboxes.script("mysql", "Sales"))
+    mysql.run_script(outbox_tables.script("mysql", "Sales"))
     with mysql.connected() as connection, mysql.connected() as other:
         table = OutboxTable(ForeignConnection(connection), "Sales")
         table.add(["held", "free"])
@@ -156,7 +156,7 @@ def test_an_autocommit_connection_is_refused(postgresql):
 
 
 def test_the_rows_that_a_connection_makes_for_its_owner_do_not_matter(postgresql):
-    outboxes_script = outboxes.script("postgresql", "Sales")
+    outboxes_script = outbox_tables.script("postgresql", "Sales")
     postgresql.execute(outboxes_script)
     for factory in (dict_row, scalar_row):
         with psycopg.connect(postgresql.url, row_factory=factory) as connection:
@@ -165,13 +165,13 @@ def test_the_rows_that_a_connection_makes_for_its_owner_do_not_matter(postgresql
 
 
 def test_mysql_says_what_it_cannot_keep_instead_of_storing_something_else(mysql):
-    mysql.run_script(outboxes.script("mysql", "Sales"))
+    mysql.run_script(outbox_tables.script("mysql", "Sales"))
     with mysql.connected() as connection, pytest.raises(Exception, match="Incorrect string value"):
         OUTBOX.process(connection, ["\N{GRINNING FACE}"])
 
 
 def test_mysql_takes_ids_for_the_same_that_differ_only_in_case(mysql):
-    mysql.run_script(outboxes.script("mysql", "Sales"))
+    mysql.run_script(outbox_tables.script("mysql", "Sales"))
     with mysql.connected() as connection:
         assert OUTBOX.process(connection, ["a", "A"]) == ["a", "A"]
         connection.commit()

@@ -3,12 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from unittest import mock
 
-from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
-from sqlqueue_spark.connections import Target
+from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.queues import Queue
 from sqlqueue_spark.receive import SliceReader
-from sqlqueue_spark.receive.peeking import plan_peek
+from sqlqueue_spark.receive.peek import plan_peek
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
+from sqlqueue_spark.tables.queues import Queue
 from tests.support import tampering
 from tests.support.driver import streaming
 
@@ -41,7 +41,11 @@ def test_a_peek_is_cut_into_ranges_that_cover_everything_once(engine, queue):
     tampering.delete(engine, queue, 20, 60)
     tampering.delete(engine, queue, 1, 3)
     given = options(engine, queue, minMessagesPerPartition="30", maxConcurrency="4")
-    assert [part.rows for part in plan_peek(given)] == [Runs([(4, 35)]), Runs([(36, 67)]), Runs([(68, 100)])]
+    assert [part.rows for part in plan_peek(given)] == [
+        RowSet([(4, 35)]),
+        RowSet([(36, 67)]),
+        RowSet([(68, 100)]),
+    ]
     assert peeked(engine, queue, minMessagesPerPartition="30") == [*range(4, 20), *range(61, 101)]
 
 

@@ -5,11 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from sqlqueue_spark import admin, outboxes, scripts
-from sqlqueue_spark.connections.odbc import OdbcString
+from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, prepare
+from sqlqueue_spark.tables import scripts
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.driver import streaming
 from tests.support.engines import Engine
@@ -72,8 +73,8 @@ def receive(engine, url):
         assert queue.count() == 0
         queue.insert(30)
     said = parsed(url)
-    assert (admin.length(said, "orders").rows, len(admin.peek(said, "orders"))) == (30, 10)
-    assert admin.purge(said, "orders") == 30
+    assert (queue_tables.length(said, "orders").rows, len(queue_tables.peek(said, "orders"))) == (30, 10)
+    assert queue_tables.purge(said, "orders") == 30
 
 
 def sender(engine_name):
@@ -86,9 +87,9 @@ def send_with_outbox(engine, url):
         prepare(given, Destinations(given), ["orders"])
         assert send(given, batch(range(first, first + 10))) == (10, 0)
         assert send(given, batch(range(first, first + 12))) == (2, 10)
-    assert outboxes.cleanup(parsed(url), "Sales", timedelta(days=7)) == 0
-    assert outboxes.report(parsed(url), "Sales").found.rows == 24
-    admin.send(parsed(url), "orders", admin.Draft(message_type="T"))
+    assert outbox_tables.cleanup(parsed(url), "Sales", timedelta(days=7)) == 0
+    assert outbox_tables.report(parsed(url), "Sales").found.rows == 24
+    queue_tables.send(parsed(url), "orders", queue_tables.Draft(message_type="T"))
     assert ids_in(engine.queue())[:-1] == message_ids([*range(12), *range(20, 32)])
 
 
@@ -110,10 +111,10 @@ def installer(engine_name):
 
 
 def install(engine, url):
-    made = admin.create(parsed(url), ["new"], companions=["error"])
+    made = queue_tables.create(parsed(url), ["new"], companions=["error"])
     assert [each.new for each in made] == [True, True]
-    assert not admin.create(parsed(url), ["new"])[0].new
-    assert outboxes.create(parsed(url), "New").new
+    assert not queue_tables.create(parsed(url), ["new"])[0].new
+    assert outbox_tables.create(parsed(url), "New").new
 
 
 WORK = {receiver: receive, sender: send_with_outbox, atomic: forward, installer: install}
@@ -130,7 +131,7 @@ def tables(engine):
     """All that the work needs but what it makes itself."""
     engine.create_queue()
     engine.create_queue("billing")
-    outboxes.create(parsed(engine.url), "Sales")
+    outbox_tables.create(parsed(engine.url), "Sales")
     for part in 2 * scripts.create(engine.name, [], stream=NAME).split("\nGO\n"):
         if part.strip():
             engine.execute(part)

@@ -11,12 +11,13 @@ import psycopg
 import pytest
 import stamina
 
-from sqlqueue_spark import faults, outboxes
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.outbox import OutboxTable
-from sqlqueue_spark.send import Destinations, Sender, chunking, prepare
+from sqlqueue_spark.send import Destinations, Sender, chunks, prepare
+from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support.driver import at_step
 from tests.support.messages import body, message_id, message_ids
 from tests.support.outboxes import OutboxRows
@@ -30,8 +31,13 @@ pytestmark = pytest.mark.needs("reads_json_as_documented")
 OUTBOXES = ("optimistic", "pessimistic")
 #: In the order in which a chunk passes them.
 STEPS = {
-    "optimistic": (faults.IDS_CHECKED, faults.ROWS_INSERTED, faults.IDS_INSERTED, faults.CHUNK_SENT),
-    "pessimistic": (faults.IDS_INSERTED, faults.ROWS_INSERTED, faults.CHUNK_SENT),
+    "optimistic": (
+        fail_points.IDS_CHECKED,
+        fail_points.ROWS_INSERTED,
+        fail_points.IDS_INSERTED,
+        fail_points.CHUNK_SENT,
+    ),
+    "pessimistic": (fail_points.IDS_INSERTED, fail_points.ROWS_INSERTED, fail_points.CHUNK_SENT),
 }
 EVERY_STEP = [(outbox, step) for outbox in OUTBOXES for step in STEPS[outbox]]
 #: Levels that a server may lack.
@@ -50,11 +56,11 @@ def sent(engine, queue):
 @pytest.fixture
 def chunks_of_50(monkeypatch):
     """Several chunks of a few messages."""
-    monkeypatch.setattr(chunking, "CHUNK", 50)
+    monkeypatch.setattr(chunks, "CHUNK", 50)
 
 
 def create_outbox(engine, **more):
-    outboxes.create(ConnectionOptions.parse({"url": engine.url, **more}), "Sales")
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url, **more}), "Sales")
     return OutboxRows(engine)
 
 
@@ -390,7 +396,9 @@ def test_the_isolation_level_is_that_of_the_sending_transactions(engine, queue, 
     given = options(engine, isolationLevel=level, outbox=outbox)
     with (
         watched() as seen,
-        at_step(faults.ROWS_INSERTED, lambda: found.append(seen.last.execute(SHOW_LEVEL[engine.name])[0][0])),
+        at_step(
+            fail_points.ROWS_INSERTED, lambda: found.append(seen.last.execute(SHOW_LEVEL[engine.name])[0][0])
+        ),
     ):
         assert send(given, batch(range(3))) == (3, 0)
     assert found == [LEVELS[engine.name][level]]
@@ -401,7 +409,7 @@ def test_the_isolation_level_is_that_of_the_sending_transactions(engine, queue, 
 # -- at once --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [faults.IDS_CHECKED, faults.ROWS_INSERTED])
+@pytest.mark.parametrize("step", [fail_points.IDS_CHECKED, fail_points.ROWS_INSERTED])
 @pytest.mark.parametrize("isolation", ["ReadCommitted", "RepeatableRead", "Serializable"])
 def test_an_optimistic_sender_that_its_twin_overtook_sends_only_what_the_twin_has_not(
     engine, queue, sent, step, isolation
@@ -428,7 +436,7 @@ def test_a_twin_of_a_sender_whose_ids_are_in_waits_and_sends_the_rest(engine, qu
             twins.append(pool.submit(send, given, batch(range(5, 15))))
             eventually(sent.blocked)
 
-        with at_step(faults.IDS_INSERTED, let_the_twin_wait):
+        with at_step(fail_points.IDS_INSERTED, let_the_twin_wait):
             assert send(given, batch(range(10))) == (10, 0)
             assert twins[0].result(60) == (5, 5)
     assert sorted_ids(queue) == message_ids(range(15))
@@ -452,7 +460,7 @@ def test_a_twin_of_a_sender_that_dies_sends_everything(engine, queue, sent, outb
             eventually(sent.blocked)
             raise Killed
 
-        with at_step(faults.IDS_INSERTED, die_while_the_twin_waits):
+        with at_step(fail_points.IDS_INSERTED, die_while_the_twin_waits):
             with pytest.raises(Killed):
                 send(given, batch(range(10)))
             assert twins[0].result(60) == (10, 0)
@@ -609,7 +617,7 @@ def test_a_deadlock_victim_in_mid_chunk_is_tried_again(postgresql, outbox):
     )
     if outbox == "pessimistic":
         hold, want = want, hold
-    step = {"optimistic": faults.ROWS_INSERTED, "pessimistic": faults.IDS_INSERTED}[outbox]
+    step = {"optimistic": fail_points.ROWS_INSERTED, "pessimistic": fail_points.IDS_INSERTED}[outbox]
     with psycopg.connect(postgresql.url) as other, ThreadPoolExecutor(1) as pool, steps():
         other.execute("SET deadlock_timeout = '1min'")  # the server looks for a deadlock in our name first
         other.execute(*hold)
@@ -646,7 +654,7 @@ def test_a_database_that_is_down_for_a_while_fails_the_task_and_nothing_is_doubl
     with stamina.set_testing(True, attempts=3), steps():  # as often, without the pauses
         try:
             with (
-                at_step(faults.ROWS_INSERTED, lambda: server.stop(immediate=True), on={2}) as stops,
+                at_step(fail_points.ROWS_INSERTED, lambda: server.stop(immediate=True), on={2}) as stops,
                 pytest.raises(ConnectionLost, match=r"was lost|No database answers"),
             ):
                 send(given, batch(range(230)))
@@ -663,7 +671,7 @@ def test_a_database_that_is_down_for_a_while_fails_the_task_and_nothing_is_doubl
 def test_a_database_that_comes_back_soon_is_waited_for(server, postgresql, chunks_of_50):
     queue = postgresql.create_queue()
     create_outbox(postgresql)
-    with steps(), at_step(faults.ROWS_INSERTED, server.restart, on={2}) as restarts:
+    with steps(), at_step(fail_points.ROWS_INSERTED, server.restart, on={2}) as restarts:
         assert send(options(postgresql), batch(range(230))) == (230, 0)
     assert restarts == [2]
     assert ids_in(queue) == message_ids(range(230))

@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from sqlqueue_spark import outboxes
-from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.outbox import Outbox, OutboxTable
 from sqlqueue_spark.send import Destinations, Sender, prepare
+from sqlqueue_spark.tables.outbox import Outbox, OutboxTable
 from tests.support.messages import message_id, message_ids
 from tests.support.outboxes import OutboxRows
 from tests.support.postgresql import PostgresEngine
@@ -32,7 +32,7 @@ def sent(engine, queue):
 
 
 def create_outbox(engine):
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
     return OutboxRows(engine)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.receive.offset import INITIAL
 from tests.support.driver import streaming
 from tests.support.messages import row_ids
 

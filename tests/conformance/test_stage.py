@@ -12,15 +12,16 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from sqlqueue_spark import admin, faults, outboxes
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables, queue_tables
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, QueueError
-from sqlqueue_spark.marks import Mark
-from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark.messages.outgoing import outgoing, outgoing_rows
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions, SourceOptions
-from sqlqueue_spark.outgoing import outgoing, outgoing_rows
 from sqlqueue_spark.receive import Receiver
+from sqlqueue_spark.receive.offset import INITIAL
 from sqlqueue_spark.send import Destinations, prepare, seal, stage
-from sqlqueue_spark.stage import Run, Stage, table_of
+from sqlqueue_spark.tables.stage import Run, Stage, table_of
+from sqlqueue_spark.tables.stage_mark import Mark
 from tests.support import tampering
 from tests.support.driver import STEPS, at_step, crash
 from tests.support.forwarding import NAME, STAGE, forwarding, staged
@@ -361,7 +362,7 @@ def test_a_missing_table_is_named_so_that_a_shell_and_the_program_take_it(postgr
         (command,) = re.findall(r"create it again with: (.*), and start the stream", str(caught.value))
         program, verb, address = shlex.split(command)
         assert (program, verb, address) == ("sqlqueue", "create", '"public"."it\'s@here"')
-        admin.create(ConnectionOptions.parse({"url": postgresql.url}), [address])
+        queue_tables.create(ConnectionOptions.parse({"url": postgresql.url}), [address])
         stream.drain()
     assert (ids_in(billing), queue.count()) == (message_ids(range(10)), 0)
 
@@ -399,7 +400,7 @@ def test_a_pipeline_may_send_to_its_own_queue(engine, queue):
     assert min(queue.row_versions()) > 20
 
 
-EVERY_STEP = (*STEPS, faults.ROWS_STAGED, faults.STAGE_SEALED)
+EVERY_STEP = (*STEPS, fail_points.ROWS_STAGED, fail_points.STAGE_SEALED)
 
 
 @pytest.mark.parametrize("step", EVERY_STEP)
@@ -460,7 +461,7 @@ def test_what_a_dead_process_had_sealed_and_logged_goes_out_in_one_transaction_w
 def test_what_a_dead_process_had_sealed_and_not_logged_is_cleared_and_staged_anew(engine, queue, billing):
     queue.insert(10)
     with forwarding(engine, queue) as stream:
-        with at_step(faults.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
+        with at_step(fail_points.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
             stream.trigger()
         stream.crash()
         assert (billing.count(), staged(engine)) == (0, 11)
@@ -473,13 +474,13 @@ def test_what_a_dead_process_had_sealed_and_not_logged_is_cleared_and_staged_ane
 @pytest.mark.parametrize("mode", ["receiveOnly", "none"])
 @pytest.mark.parametrize("logged", [True, False], ids=["logged", "not logged"])
 def test_a_batch_that_was_staged_is_sent_by_a_restart_in_another_mode(engine, queue, billing, mode, logged):
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     queue.insert(10)
     with forwarding(engine, queue) as stream:
         if logged:
             assert stream.trigger()
         else:
-            with at_step(faults.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
+            with at_step(fail_points.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
                 stream.trigger()
         stream.crash()
         stream.options = dataclasses.replace(stream.options, transaction_mode=mode)
@@ -490,7 +491,7 @@ def test_a_batch_that_was_staged_is_sent_by_a_restart_in_another_mode(engine, qu
 
 
 def test_a_batch_of_another_mode_is_finished_by_an_atomic_restart(engine, queue, billing):
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     queue.insert(10)
     with forwarding(engine, queue, transactionMode="receiveOnly") as stream:
         assert stream.trigger()
@@ -508,7 +509,7 @@ def test_a_connection_that_breaks_at_the_settling_commit_sends_the_batch_once(po
     with (
         proxied(postgresql.url) as proxy,
         forwarding(PostgresEngine(proxy.url), queue, maxMessagesPerTrigger="20") as stream,
-        at_step(faults.DELETED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)),
+        at_step(fail_points.DELETED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)),
     ):
         stream.drain()
         assert (proxy.cuts, stream.crashes) == (1, 0)
@@ -525,7 +526,7 @@ def test_a_chunk_of_which_nobody_knows_whether_it_is_staged_fails_its_task_and_c
     with (
         proxied(postgresql.url) as proxy,
         forwarding(PostgresEngine(proxy.url), queue, maxMessagesPerTrigger="20") as stream,
-        at_step(faults.ROWS_STAGED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)),
+        at_step(fail_points.ROWS_STAGED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)),
     ):
         with pytest.raises(ConnectionLost, match=r"was lost while committing"):
             stream.drain()

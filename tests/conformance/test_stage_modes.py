@@ -5,7 +5,8 @@ import itertools
 
 import pytest
 
-from sqlqueue_spark import faults, outboxes
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.needs("reads_json_as_documented")
 @pytest.fixture
 def billing(engine):
     """An empty queue called billing, and the outbox of those that send to it by themselves."""
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     return engine.create_queue("billing")
 
 
@@ -42,7 +43,7 @@ def until_nothing_is_new(stream):
 def test_a_batch_begun_under_another_stream_is_refused_before_it_is_logged(engine, queue, billing):
     queue.insert(20)
     with forwarding(engine, queue) as stream:
-        die_at(stream, faults.STAGE_SEALED)
+        die_at(stream, fail_points.STAGE_SEALED)
         say(stream, ATOMIC, "Renamed")
         with pytest.raises(ConfigurationError) as caught:
             stream.trigger()
@@ -90,7 +91,7 @@ def test_a_batch_begun_in_another_mode_is_refused_by_an_atomic_source_before_it_
 def test_a_batch_that_a_sink_has_begun_to_send_by_itself_is_not_staged_again(engine, queue, billing):
     queue.insert(20)
     with forwarding(engine, queue) as stream:
-        die_at(stream, faults.STAGE_SEALED)
+        die_at(stream, fail_points.STAGE_SEALED)
         say(stream, RECEIVE_ONLY)
         die_at(stream, BATCH_WRITTEN)
         assert (mark_of(engine).mode, mark_of(engine).tasks) == (RECEIVE_ONLY, {})
@@ -116,7 +117,7 @@ TOLD = [(ATOMIC, NAME), (ATOMIC, "Other"), (RECEIVE_ONLY, NAME)]
 
 CHANGES = [
     *((BATCH_WRITTEN, told) for told in itertools.product(TOLD, repeat=3)),
-    *((faults.COMMIT_LOGGED, told) for told in itertools.product(TOLD, repeat=2)),
+    *((fail_points.COMMIT_LOGGED, told) for told in itertools.product(TOLD, repeat=2)),
 ]
 
 
@@ -127,7 +128,7 @@ def test_each_message_arrives_once_whichever_way_mode_and_stream_change_between_
     """A process that is refused is started as the one before; the deaths are before and after a batch is logged."""
     engine = postgresql
     queue, billing = engine.create_queue(), engine.create_queue("billing")
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     queue.insert(30)
     before = told[0]
     with forwarding(engine, queue, maxMessagesPerTrigger="10") as stream:
@@ -164,7 +165,7 @@ def test_a_batch_that_workers_were_taking_ends_also_where_the_stream_goes_on_as_
     """Nothing of it is taken again; the sink is given no rows, and finds its stage."""
     queue.insert(20)
     with forwarding(engine, queue, transactionMode=NO_TRANSACTION) as stream:
-        die_at(stream, faults.OFFSET_LOGGED)
+        die_at(stream, fail_points.OFFSET_LOGGED)
         say(stream, ATOMIC)
         assert stream.run()
         stream.drain()

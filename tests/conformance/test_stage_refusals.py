@@ -5,11 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from sqlqueue_spark import faults
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ATOMIC
 from sqlqueue_spark.send import Destinations, seal, stage
-from sqlqueue_spark.stage import Run
+from sqlqueue_spark.tables.stage import Run
 from tests.support import tampering
 from tests.support.driver import at_step
 from tests.support.forwarding import NAME, forwarding, staged
@@ -85,7 +85,7 @@ def test_a_destination_that_is_dropped_while_it_is_staged_for_is_found_before_th
     queue.insert(10)
     with forwarding(engine, queue) as stream:
         with (
-            at_step(faults.ROWS_STAGED, lambda: tampering.drop(billing)),
+            at_step(fail_points.ROWS_STAGED, lambda: tampering.drop(billing)),
             pytest.raises(QueueError, match=r"^The destination billing@.* is not there any more"),
         ):
             stream.trigger()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from sqlqueue_spark import faults
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError
 from sqlqueue_spark.options import ATOMIC
 from tests.support.driver import at_step, crash
@@ -64,7 +64,7 @@ def test_a_batch_whose_seal_the_server_lost_is_not_settled_as_nothing_to_send(en
     queue.insert(50)
     opened = []
     with forwarding(engine, queue) as stream:
-        with at_step(faults.ROWS_STAGED, lambda: opened.append(mark_of(engine))):
+        with at_step(fail_points.ROWS_STAGED, lambda: opened.append(mark_of(engine))):
             assert stream.trigger()
         write_mark(engine, opened[0].to_json())
         refused_and_run_again(
@@ -106,7 +106,7 @@ def test_a_mark_of_the_version_that_did_not_count_is_settled(engine, queue, bill
 def test_a_batch_whose_rows_others_took_before_its_replay_is_sealed_and_settled_empty(engine, queue, billing):
     queue.insert(5)
     with forwarding(engine, queue) as stream:
-        with at_step(faults.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
+        with at_step(fail_points.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
             stream.trigger()
         stream.crash()
         while queue.take() is not None:
@@ -123,7 +123,7 @@ def test_a_lost_seal_of_a_batch_that_has_no_row_left_stops_nobody(engine, queue,
     queue.insert(5)
     opened = []
     with forwarding(engine, queue) as stream:
-        with at_step(faults.ROWS_STAGED, lambda: opened.append(mark_of(engine))):
+        with at_step(fail_points.ROWS_STAGED, lambda: opened.append(mark_of(engine))):
             assert stream.trigger()
         write_mark(engine, opened[0].to_json())
         stream.crash()
@@ -145,7 +145,7 @@ def test_what_was_sent_is_logged_when_it_is_committed_and_not_before(engine, que
     def look():
         logged.append(re.findall(r"sent queue=\S+ stage=\S+ sent=\d+", caplog.text))
 
-    with forwarding(engine, queue) as stream, at_step(faults.DELETED, look):
+    with forwarding(engine, queue) as stream, at_step(fail_points.DELETED, look):
         stream.drain()
     assert logged == [[]]
     (line,) = re.findall(r"sent queue=(\S+) stage=\S+ sent=(\d+)", caplog.text)

@@ -8,7 +8,8 @@ import json
 
 import pytest
 
-from sqlqueue_spark import faults, outboxes
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
@@ -75,7 +76,7 @@ def test_what_a_batch_without_rows_has_sealed_waits_for_the_next_start(engine, q
     assert (ids_in(billing), staged(engine)) == (message_ids([100, 101]), 0)
 
 
-@pytest.mark.parametrize("step", [faults.ROWS_STAGED, faults.STAGE_SEALED, BATCH_WRITTEN])
+@pytest.mark.parametrize("step", [fail_points.ROWS_STAGED, fail_points.STAGE_SEALED, BATCH_WRITTEN])
 @pytest.mark.parametrize("begun", [True, False], ids=["after a batch with rows", "as the first batch"])
 def test_a_batch_without_rows_that_died_is_staged_anew_and_sent_once(engine, queue, billing, step, begun):
     with forwarding(engine, queue) as stream:
@@ -107,7 +108,7 @@ def test_a_batch_without_rows_that_died_runs_again_where_spark_does_not_tell_the
         stream.query = ""
         run_without_rows(stream, 50)
         stream.construct_without_rows(others(100, 101))
-        with at_step(faults.STAGE_SEALED, crash), pytest.raises(Crash):
+        with at_step(fail_points.STAGE_SEALED, crash), pytest.raises(Crash):
             stream.run()
         stream.crash()
         stream.run()
@@ -134,7 +135,7 @@ def test_a_first_batch_without_rows_that_died_before_the_sink_saw_it_runs_again(
 def test_a_source_that_is_not_atomic_any_more_holds_nothing_back_that_was_staged_when_that_was_not_known(
     engine, queue, billing
 ):
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     with forwarding(engine, queue) as stream:
         run_without_rows(stream, 50)
         stream.construct_without_rows(others(100))
@@ -162,7 +163,7 @@ def test_two_sinks_of_a_batch_without_rows_both_count(engine, queue, billing):
 def test_a_stream_that_goes_on_in_another_mode_sends_what_a_batch_without_rows_has_left(
     engine, queue, billing
 ):
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     with forwarding(engine, queue) as stream:
         run_without_rows(stream, 100, 101)
         stream.stop()
@@ -181,7 +182,7 @@ def test_a_stream_that_goes_on_under_another_name_sends_what_a_batch_without_row
     engine, queue, billing, before
 ):
     """The queue gives the batch no offset of its own; the stage is remembered all the same."""
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), "Before")
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Before")
     with forwarding(engine, queue) as stream:
         if before is not None:
             stream.options = dataclasses.replace(stream.options, transaction_mode=before, stream="Before")
@@ -210,7 +211,7 @@ def test_an_idle_atomic_stream_makes_one_batch_without_rows_and_no_more(engine, 
 
 
 def test_a_batch_without_rows_that_another_mode_runs_again_is_sent_once(engine, queue, billing):
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     with forwarding(engine, queue) as stream:
         stream.construct_without_rows(others(100, 101))
         with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
@@ -260,7 +261,7 @@ def test_an_atomic_sink_behind_a_source_that_is_not_is_refused_whatever_an_earli
     """The mark of a batch that never ended is on the stage; nobody would send what is put under it."""
     queue.insert(5)
     with forwarding(engine, queue) as abandoned:
-        with at_step(faults.STAGE_SEALED, crash), pytest.raises(Crash):
+        with at_step(fail_points.STAGE_SEALED, crash), pytest.raises(Crash):
             abandoned.trigger()
         abandoned.crash()
     with forwarding(engine, queue, transactionMode=RECEIVE_ONLY) as stream:

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from sqlqueue_spark import outboxes
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.faults import STEPS
+from sqlqueue_spark.fail_points import STEPS
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.outbox import Outbox
+from sqlqueue_spark.tables.outbox import Outbox
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, streaming, watched_connections
 from tests.support.forwarding import NAME, forwarding
 from tests.support.messages import message_ids, row_ids
@@ -37,7 +37,7 @@ def pipelines(engine):
     """Pipelines from the queue orders, by what drops their repeats, and the message ids that have arrived."""
     queue = engine.create_queue()
     billing = engine.create_queue("billing")
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
 
     def by(kind):
         mode = {"atomic": {}, "outbox": {"transactionMode": "receiveOnly"}}[kind]
@@ -139,7 +139,7 @@ def test_a_function_that_asks_the_outbox_writes_each_message_once(postgresql, be
     import psycopg
 
     queue = postgresql.create_queue()
-    outboxes.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
+    outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
     postgresql.execute("CREATE TABLE placed (id varchar(200))")
     queue.insert(20)
     stream = Processing(postgresql, queue, **LIMIT)

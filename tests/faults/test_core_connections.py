@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sqlqueue_spark import faults
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, RowsHeld
 from tests.support import tampering
@@ -94,7 +94,7 @@ def test_a_connection_that_breaks_at_commit_settles_the_batch_all_the_same(postg
     with (
         proxied(postgresql.url) as proxy,
         streaming(PostgresEngine(proxy.url), queue, maxMessagesPerTrigger="20") as stream,
-        at_step(faults.DELETED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)),
+        at_step(fail_points.DELETED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)),
     ):
         stream.drain()
         assert proxy.cuts == 1
@@ -116,7 +116,7 @@ def test_a_process_that_dies_with_its_commit_on_the_way_leaves_nothing_twice(pos
         streaming(PostgresEngine(proxy.url), queue, maxMessagesPerTrigger="20") as stream,
     ):
         assert stream.trigger()
-        with at_step(faults.DELETED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)):
+        with at_step(fail_points.DELETED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)):
             connection = stream._connections[0]
             with pytest.raises(ConnectionError, match=r"^the process dies$"):
                 _die_of_the_first_error(stream, connection)
@@ -139,7 +139,7 @@ def _die_of_the_first_error(stream, connection):
 
 
 @pytest.mark.parametrize("immediate", [True, False], ids=["immediate", "fast"])
-@pytest.mark.parametrize("step", [faults.OFFSET_LOGGED, faults.DELETED])
+@pytest.mark.parametrize("step", [fail_points.OFFSET_LOGGED, fail_points.DELETED])
 def test_a_server_that_is_restarted_within_a_batch_costs_no_message(server, postgresql, step, immediate):
     queue = postgresql.create_queue()
     queue.insert(100)

@@ -4,12 +4,12 @@ import pickle
 
 import pytest
 
-from sqlqueue_spark import outboxes
-from sqlqueue_spark.connections import Target, connect
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.outbox import OutboxTable
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
+from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support import tampering
 from tests.support.messages import message_ids
 from tests.support.sending import batch, composed, ids_in, options
@@ -19,7 +19,7 @@ class Sink:
     """What lives as long as a sink does: the destinations that it has found. A minute passes when a test says so."""
 
     def __init__(self, engine, outbox):
-        outboxes.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
+        outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
         self.now = 1000.0
         self.options = options(engine, outbox=outbox)
         self.found = Destinations(self.options, clock=self.clock)

@@ -7,9 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from sqlqueue_spark import outboxes
-from sqlqueue_spark.connections import Target, connect, open_reader
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import EmbeddedServer
+from sqlqueue_spark.engines.connections import Target, connect, open_reader
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.receive.slices import SCHEMA
 from tests.support.driver import streaming
@@ -64,7 +64,7 @@ def test_what_was_sent_outlives_a_crash(own_server, lazy, outbox):
     queue = lazy.create_queue()
     given = options(lazy, outbox=outbox)
     if given.uses_outbox:
-        outboxes.create(ConnectionOptions.parse({"url": lazy.url}), "Sales")
+        outbox_tables.create(ConnectionOptions.parse({"url": lazy.url}), "Sales")
     lazy.execute("CHECKPOINT")
     assert send(given, batch(range(5))) == (5, 0)
     crash(own_server)

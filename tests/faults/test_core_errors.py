@@ -8,14 +8,14 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from sqlqueue_spark import patience
-from sqlqueue_spark.claims import Runs
-from sqlqueue_spark.connections import Target, connect, open_reader
+from sqlqueue_spark.engines import retry
+from sqlqueue_spark.engines.connections import Target, connect, open_reader
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError, TryAgain
-from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, Slice, SliceReader
-from sqlqueue_spark.source import FollowingStreamReader
+from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.spark.readers import StreamReaderBeforeSpark42
 from tests.support.driver import streaming
 from tests.support.messages import row_ids
 from tests.support.postgresql import PostgresEngine
@@ -94,9 +94,9 @@ def test_a_missing_password_is_said(guarded_url):
 
 
 def test_a_workers_wrong_password_is_said_without_it(guarded_url, caplog, monkeypatch):
-    monkeypatch.setattr(patience, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.1)
     given = options(guarded_url.replace("open%20sesame", ENCODED))
-    part = Slice(statement="SELECT 1", queue="orders", rows=Runs([(1, 2)]))
+    part = Slice(statement="SELECT 1", queue="orders", rows=RowSet([(1, 2)]))
     # The driver has logged in before any worker does: to them it is a database that fails over, and is waited for.
     with pytest.raises(ConnectionLost) as caught:
         list(SliceReader(Target.of(given)).read(part))
@@ -276,7 +276,7 @@ def test_a_stream_begins_though_its_table_cannot_be_inspected(postgresql, guarde
     queue.insert(3)
     queue.execute("GRANT SELECT, UPDATE, DELETE ON {table} TO guarded")
     postgresql.execute("REVOKE SELECT ON pg_catalog.pg_stat_all_tables FROM PUBLIC")
-    reader = FollowingStreamReader(options(guarded_url))
+    reader = StreamReaderBeforeSpark42(options(guarded_url))
     try:
         start = reader.initialOffset()
         (part,) = reader.partitions(start, reader.latestOffset())

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from sqlqueue_spark import faults
-from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
-from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.dialects import POSTGRESQL
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.dialects import POSTGRESQL
 from sqlqueue_spark.receive import slices
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support.driver import at_step, crash, streaming
 from tests.support.messages import row_ids
 from tests.support.waiting import eventually
@@ -55,7 +55,7 @@ def test_two_streams_and_four_one_row_receivers_handle_each_message_once(engine,
         assert (one.crashes, other.crashes) == (0, 0)
 
 
-@pytest.mark.parametrize("step", [faults.ROWS_LOCKED, faults.OFFSET_LOGGED, faults.HALF_READ])
+@pytest.mark.parametrize("step", [fail_points.ROWS_LOCKED, fail_points.OFFSET_LOGGED, fail_points.HALF_READ])
 def test_two_streams_that_die_before_they_write_handle_each_message_once(engine, queue, step):
     queue.insert(6000)
     options = {"minMessagesPerPartition": "100", "maxConcurrency": "2"}
@@ -80,7 +80,7 @@ def test_no_statement_of_a_receiver_reads_more_than_its_rows(postgresql, statist
     queue.insert(20_000)
     if statistics == "of a full table":
         queue.execute("ANALYZE {table}")
-    scattered = POSTGRESQL.bind(Runs((row, row) for row in range(1, 2000, 2)))
+    scattered = POSTGRESQL.bind(RowSet((row, row) for row in range(1, 2000, 2)))
     asked = {
         "claim": (LOWEST, HIGHEST, 4000),
         "lock": scattered,

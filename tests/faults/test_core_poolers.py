@@ -5,14 +5,15 @@ import contextlib
 import psycopg
 import pytest
 
-from sqlqueue_spark import admin
-from sqlqueue_spark.connections import Target, connect, poolers
-from sqlqueue_spark.connections import postgresql as driver
+from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.postgresql import connection as driver
+from sqlqueue_spark.engines.postgresql import poolers
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import ConnectionOptions, SourceOptions
-from sqlqueue_spark.receive import Receiver, Taker
-from sqlqueue_spark.receive.peeking import plan_peek
+from sqlqueue_spark.receive import DestructiveReceiver, Receiver
+from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.receive.peek import plan_peek
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
 from tests.support import pgbouncer
 from tests.support.driver import streaming
@@ -50,10 +51,10 @@ def sends(url):
 
 ASKED = {
     "a stream": receives(Receiver),
-    "a stream of mode none": receives(Taker),
+    "a stream of mode none": receives(DestructiveReceiver),
     "a peek": lambda url: plan_peek(SourceOptions.parse({"url": url, "queue": "orders"})),
     "a sink": sends,
-    "a person": lambda url: admin.inspect(ConnectionOptions.parse({"url": url}), "orders"),
+    "a person": lambda url: queue_tables.inspect(ConnectionOptions.parse({"url": url}), "orders"),
 }
 
 

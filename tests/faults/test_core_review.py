@@ -8,15 +8,15 @@ import pyarrow.compute as pc
 import pytest
 from psycopg import sql
 
-from sqlqueue_spark.claims import Runs
-from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER, DriverError, Kind
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER, DriverError, Kind
+from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, QueueError
-from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.patience import Patience
 from sqlqueue_spark.receive import Receiver, SliceReader, slices
-from sqlqueue_spark.receive.held import hold
+from sqlqueue_spark.receive.held_claim import hold
+from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
 from tests.conftest import GUARDED_PASSWORD
 from tests.support import tampering
@@ -179,7 +179,7 @@ def test_a_sender_waits_for_a_database_that_refuses_logins_while_it_fails_over(p
     with refusing_logins(postgresql), Sender(given, found) as sender:
         assert sender.send(composed(given, batch(range(10)))) == Sent(sent=10)
     with refusing_logins(postgresql):
-        Patience("the test").retried(lambda: prepare(given, Destinations(given), ["orders"], again=True))
+        Retry("the test").retried(lambda: prepare(given, Destinations(given), ["orders"], again=True))
     assert ids_in(queue) == message_ids(range(10))
 
 
@@ -326,7 +326,7 @@ def test_a_table_that_has_come_to_be_inherited_from_loses_no_message(postgresql,
     ],
 )
 def test_the_rows_between_two_numbers_are_found(first, last, expected):
-    assert Runs([(-5, -3), (1, 1), (10, 20)]).between(first, last) == Runs(expected)
+    assert RowSet([(-5, -3), (1, 1), (10, 20)]).between(first, last) == RowSet(expected)
 
 
 def test_what_a_scattered_slice_costs_grows_with_its_rows_and_not_with_their_square(engine, queue):
@@ -351,8 +351,8 @@ def test_rows_that_have_the_numbers_of_a_lost_claim_are_not_read_for_it(engine, 
         assert stream.construct()
         slices = stream.plan()
         assert [(part.rows, len(part.witnesses)) for part in slices] == [
-            (Runs([(1, 5)]), 5),
-            (Runs([(6, 10)]), 5),
+            (RowSet([(1, 5)]), 5),
+            (RowSet([(6, 10)]), 5),
         ]
         stream.cut()
         eventually(lambda: not tampering.holds_a_transaction(engine, stream.name))

@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from sqlqueue_spark import faults
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.receive import Receiver, ahead
+from sqlqueue_spark.receive import Receiver, claim_ahead
 from sqlqueue_spark.receive.done_file import DoneFile
 from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import forwarding
@@ -153,7 +153,7 @@ def test_a_constraint_that_is_checked_at_the_commit_leaves_the_rows_locked(
 
 
 @pytest.mark.parametrize("after", ["crash", "cut"])
-@pytest.mark.parametrize("step", faults.LEFT_STEPS)
+@pytest.mark.parametrize("step", fail_points.LEFT_STEPS)
 def test_a_process_that_dies_while_it_settles_what_was_left_loses_and_doubles_nothing(
     postgresql, orders, billing, step, after
 ):
@@ -278,7 +278,8 @@ def test_what_nobody_can_read_of_a_done_file_settles_and_stops_nothing(engine, q
 @pytest.mark.parametrize("known", [True, False], ids=["batch known to be done", "no trigger for long"])
 def test_a_claim_ahead_that_nobody_asks_for_is_given_back(engine, queue, tmp_path, monkeypatch, known):
     monkeypatch.setattr(
-        "sqlqueue_spark.receive.seeking.IDLE_SECONDS" if known else ahead.__name__ + ".UNASKED_SECONDS", 0.1
+        "sqlqueue_spark.receive.scanner.IDLE_SECONDS" if known else claim_ahead.__name__ + ".UNASKED_SECONDS",
+        0.1,
     )
     queue.insert(30)
     done = tmp_path / "done"
@@ -316,13 +317,13 @@ def test_who_is_to_end_in_the_middle_is_not_told_of_a_lost_connection_instead(po
             crash()
 
         assert stream.trigger()
-        with at_step(faults.DELETED, die), pytest.raises(Crash):
+        with at_step(fail_points.DELETED, die), pytest.raises(Crash):
             stream.trigger()
 
 
 def test_late_rows_let_a_claim_ahead_wait_for_one_batch_at_most(postgresql, monkeypatch):
     """There may be a late row for every batch, and what is claimed ahead is locked meanwhile."""
-    monkeypatch.setattr("sqlqueue_spark.receive.claiming.Head._SHARE", 0)  # look for late rows each time
+    monkeypatch.setattr("sqlqueue_spark.receive.claim.Head._SHARE", 0)  # look for late rows each time
     queue = postgresql.create_queue()
     with contextlib.ExitStack() as sessions:
         late = [sessions.enter_context(queue.session()) for _ in range(6)]

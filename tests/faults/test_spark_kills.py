@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from sqlqueue_spark import faults
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.embedded import GUARDED_ROLE
 from tests.support import delta
 from tests.support.children import Drain
@@ -71,17 +71,17 @@ def test_each_message_is_in_delta_once_whatever_step_everything_dies_at(postgres
 
     queues[NONE].insert(300)
     queues[FOREACH_BATCH].insert(200)
-    others = [(NONE, faults.OFFSET_LOGGED, 2), (FOREACH_BATCH, HALF_WRITTEN, 2)]
-    assert once_more(100, faults.ROWS_LOCKED, 2, *others) == (KILLED, (100, 1, 1), 100)
+    others = [(NONE, fail_points.OFFSET_LOGGED, 2), (FOREACH_BATCH, HALF_WRITTEN, 2)]
+    assert once_more(100, fail_points.ROWS_LOCKED, 2, *others) == (KILLED, (100, 1, 1), 100)
     assert (state(NONE), state(FOREACH_BATCH)) == ((200, 2, 1), (100, 2, 1))
     assert (len(arrived(FOREACH_BATCH, "half")), len(arrived(FOREACH_BATCH))) == (200, 100)
 
-    assert once_more(80, faults.OFFSET_LOGGED, 1) == (KILLED, (150, 2, 1), 100)
+    assert once_more(80, fail_points.OFFSET_LOGGED, 1) == (KILLED, (150, 2, 1), 100)
 
     # In turn: a worker dies, Spark tries its task again, and the pipeline comes to its end; then a driver dies.
     orders = death.each(
         next(steps),
-        (death.of(NONE, faults.ROWS_TAKEN), 1, "this process"),
+        (death.of(NONE, fail_points.ROWS_TAKEN), 1, "this process"),
         (death.of(FOREACH_BATCH, WRITTEN), 1, "driver"),
     )
     assert child.run(orders, NONE, FOREACH_BATCH, in_turn=True) == KILLED
@@ -93,22 +93,22 @@ def test_each_message_is_in_delta_once_whatever_step_everything_dies_at(postgres
     assert lost in (sent(300)[100:150], sent(300)[150:200])
 
     queues[NONE].insert(100, start=300)
-    others = [(NONE, faults.ROWS_TAKEN, 1)]
-    assert once_more(100, faults.HALF_READ, 2, *others) == (KILLED, (200, 2, 1), 100)
+    others = [(NONE, fail_points.ROWS_TAKEN, 1)]
+    assert once_more(100, fail_points.HALF_READ, 2, *others) == (KILLED, (200, 2, 1), 100)
     taken = 100 - queues[NONE].count()
     assert child.logged(NONE, "commits") == child.logged(NONE, "offsets")[:-1]
     assert taken in (50, 100)
 
-    assert once_more(80, faults.COMMIT_LOGGED, 1) == (KILLED, (250, 2, 2), 180)
-    assert once_more(100, faults.DELETED, 1) == (KILLED, (220, 3, 3), 280)
-    assert once_more(80, faults.COMMITTED, 1) == (KILLED, (90, 4, 4), 360)
-    assert tuple(step for name, step in died if name == DELTA) == faults.STEPS
-    assert tuple(step for name, step in died if name == NONE) == faults.TAKING_STEPS
+    assert once_more(80, fail_points.COMMIT_LOGGED, 1) == (KILLED, (250, 2, 2), 180)
+    assert once_more(100, fail_points.DELETED, 1) == (KILLED, (220, 3, 3), 280)
+    assert once_more(80, fail_points.COMMITTED, 1) == (KILLED, (90, 4, 4), 360)
+    assert tuple(step for name, step in died if name == DELTA) == fail_points.STEPS
+    assert tuple(step for name, step in died if name == NONE) == fail_points.TAKING_STEPS
 
     # The last run loses a worker in the middle of a slice; Spark tries that task again.
     messages = queues[DELTA].insert(50, start=messages).stop
     queues[FOREACH_BATCH].insert(50, start=200)
-    half_read = death.of(DELTA, faults.HALF_READ)
+    half_read = death.of(DELTA, fail_points.HALF_READ)
     last = next(steps)
     assert child.run(death.orders(last, half_read, 1, "this process"), *PIPELINES) == ENDED
     assert last.read_text().splitlines().count(half_read) == 4

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sqlqueue_spark import faults, outboxes
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.children import Forward
 from tests.support.drivers import death
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 def queues(postgresql):
     """The queues of the pipelines, their outboxes, and the queue that they send to."""
     for endpoint in ("optimistic", "pessimistic"):
-        outboxes.create(ConnectionOptions.parse({"url": postgresql.url}), endpoint)
+        outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), endpoint)
     return {name: postgresql.create_queue(name) for name in (*PIPELINES, "billing")}
 
 
@@ -65,23 +66,23 @@ def test_each_message_arrives_once_whatever_step_everything_and_then_each_worker
     deaths = [
         # where each pipeline dies; then of each: batches in the queue, offsets logged, commits logged, batches that arrived
         (
-            [(faults.IDS_CHECKED, 1), (faults.IDS_INSERTED, 1), (faults.ROWS_STAGED, 1)],
+            [(fail_points.IDS_CHECKED, 1), (fail_points.IDS_INSERTED, 1), (fail_points.ROWS_STAGED, 1)],
             [(3, 1, 0, 0), (3, 1, 0, 0), (3, 1, 0, 0)],
         ),
         (
-            [(faults.ROWS_INSERTED, 1), (faults.ROWS_INSERTED, 2), (faults.STAGE_SEALED, 1)],
+            [(fail_points.ROWS_INSERTED, 1), (fail_points.ROWS_INSERTED, 2), (fail_points.STAGE_SEALED, 1)],
             [(3, 1, 0, 0), (3, 1, 0, 0), (3, 1, 0, 0)],
         ),
         (
-            [(faults.IDS_INSERTED, 1), (faults.IDS_INSERTED, 2), (faults.COMMIT_LOGGED, 1)],
+            [(fail_points.IDS_INSERTED, 1), (fail_points.IDS_INSERTED, 2), (fail_points.COMMIT_LOGGED, 1)],
             [(3, 1, 0, 0), (3, 1, 0, 0), (3, 1, 1, 0)],
         ),
         (
-            [(faults.CHUNK_SENT, 1), (faults.CHUNK_SENT, 2), (faults.DELETED, 1)],
+            [(fail_points.CHUNK_SENT, 1), (fail_points.CHUNK_SENT, 2), (fail_points.DELETED, 1)],
             [(3, 1, 0, 1), (3, 1, 0, 1), (2, 2, 2, 1)],
         ),
         (
-            [(faults.COMMITTED, 1), (faults.COMMITTED, 2), (faults.COMMITTED, 3)],
+            [(fail_points.COMMITTED, 1), (fail_points.COMMITTED, 2), (fail_points.COMMITTED, 3)],
             [(2, 1, 1, 1), (2, 1, 1, 1), (0, 3, 3, 3)],
         ),
     ]
@@ -93,22 +94,22 @@ def test_each_message_arrives_once_whatever_step_everything_and_then_each_worker
     fill(queues, "atomic", 2, start=3)
     last = [
         *[
-            (faults.IDS_CHECKED, 1),
-            (faults.ROWS_INSERTED, 1),
-            (faults.IDS_INSERTED, 2),
-            (faults.CHUNK_SENT, 2),
+            (fail_points.IDS_CHECKED, 1),
+            (fail_points.ROWS_INSERTED, 1),
+            (fail_points.IDS_INSERTED, 2),
+            (fail_points.CHUNK_SENT, 2),
         ],
-        *[(faults.IDS_INSERTED, 5), (faults.ROWS_INSERTED, 6), (faults.CHUNK_SENT, 5)],
-        *[(faults.ROWS_STAGED, 1), (faults.ROWS_STAGED, 3)],
+        *[(fail_points.IDS_INSERTED, 5), (fail_points.ROWS_INSERTED, 6), (fail_points.CHUNK_SENT, 5)],
+        *[(fail_points.ROWS_STAGED, 1), (fail_points.ROWS_STAGED, 3)],
     ]
     assert child.run(death.worker_deaths(tmp_path / "steps-last", *last), in_turn=True) == ENDED
     noted = (tmp_path / "steps-last").read_text().splitlines()
     assert {step: noted.count(step) for step, _ in last} == {
-        faults.IDS_CHECKED: 6,
-        faults.ROWS_INSERTED: 5 + 4,
-        faults.IDS_INSERTED: 4 + 5,
-        faults.CHUNK_SENT: 3 + 3,
-        faults.ROWS_STAGED: 4,
+        fail_points.IDS_CHECKED: 6,
+        fail_points.ROWS_INSERTED: 5 + 4,
+        fail_points.IDS_INSERTED: 4 + 5,
+        fail_points.CHUNK_SENT: 3 + 3,
+        fail_points.ROWS_STAGED: 4,
     }
     assert [state(queues, child, name) for name in PIPELINES] == [(0, 3, 3, 3), (0, 3, 3, 3), (0, 5, 5, 5)]
     assert staged(postgresql) == 0

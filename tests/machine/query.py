@@ -19,14 +19,23 @@ from unittest import mock
 import pyarrow as pa
 import stamina
 
-from sqlqueue_spark.connections import Target
+from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
-from sqlqueue_spark.marks import Batch
-from sqlqueue_spark.offsets import INITIAL
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions
-from sqlqueue_spark.receive import Follower, Receiver, Slice, SliceReader, Taker, TakingSlice, ahead, slices
+from sqlqueue_spark.receive import (
+    DestructiveReceiver,
+    DestructiveSlice,
+    Receiver,
+    ReceiverBeforeSpark42,
+    Slice,
+    SliceReader,
+    claim_ahead,
+    slices,
+)
+from sqlqueue_spark.receive.offset import INITIAL
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
-from sqlqueue_spark.stage import Run
+from sqlqueue_spark.tables.stage import Run
+from sqlqueue_spark.tables.stage_mark import Batch
 from tests.machine.world import DESTINATIONS, ENDPOINT, SOURCES, World, listed
 from tests.support.sending import composed
 
@@ -136,10 +145,10 @@ class _Reader:
     """One source in one process, asked as this Spark asks."""
 
     def __init__(self, world: World, options: SourceOptions, *, follows: bool, first: bool) -> None:
-        kind: Any = Taker if options.transaction_mode == NO_TRANSACTION else Receiver
+        kind: Any = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
         self._core = kind(options, clock=world.clock, sleep=world.sleep)
         self._most = options.max_messages_per_trigger
-        self._follower = Follower(self._core, self._most) if follows else None
+        self._follower = ReceiverBeforeSpark42(self._core, self._most) if follows else None
         if self._follower is not None and first:
             self._follower.initial()
 
@@ -508,7 +517,7 @@ class Query:
         found = self._read(parts)
         self.at_risk |= {int(message["Body"]) for message in found}
         for _ in range(way.reads - 1):
-            if not any(isinstance(part, TakingSlice) for part in parts) and self._read(parts) != found:
+            if not any(isinstance(part, DestructiveSlice) for part in parts) and self._read(parts) != found:
                 raise self.broken("a task that runs twice reads two different things")
         wrong = {int(message["Body"]) for message in found} & self.world.ledger.stillborn
         if wrong:
@@ -525,7 +534,9 @@ class Query:
 
     def _read(self, parts: list[Slice]) -> list[dict[str, Any]]:
         reader = SliceReader(Target.of(self._source_options(0)))
-        read = (reader.take(each) if isinstance(each, TakingSlice) else reader.read(each) for each in parts)
+        read = (
+            reader.take(each) if isinstance(each, DestructiveSlice) else reader.read(each) for each in parts
+        )
         return [message for part in read for batch in part for message in batch.to_pylist()]
 
     def _may_lose_what_is_taken(self) -> None:
@@ -740,7 +751,7 @@ def protocol() -> Iterator[None]:
     with (
         mock.patch.dict("os.environ", SQLQUEUE_AT_STEP=f"{__name__}:{reached.__name__}"),
         mock.patch.object(
-            ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
+            claim_ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
         ),
         mock.patch.object(slices, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
         stamina.set_testing(True, attempts=2),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sqlqueue_spark import faults
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY
 from tests.machine import chance as st
 from tests.machine import query as q
@@ -17,28 +17,33 @@ _DEATHS = ("crash", "crash that nobody notices")
 _CUTS = ("cut", "cut that nobody notices")
 _LOST_COMMITS = ("cut before the next commit is answered", "cut before the next commit is heard")
 _RECEIVING = (
-    faults.ROWS_LOCKED,
+    fail_points.ROWS_LOCKED,
     q.OFFSET_NOT_LOGGED,
-    faults.OFFSET_LOGGED,
-    faults.HALF_READ,
+    fail_points.OFFSET_LOGGED,
+    fail_points.HALF_READ,
     q.BATCH_WRITTEN,
     q.BATCH_LOGGED,
-    faults.COMMIT_LOGGED,
-    faults.DELETED,
-    faults.COMMITTED,
+    fail_points.COMMIT_LOGGED,
+    fail_points.DELETED,
+    fail_points.COMMITTED,
 )
-_STAGING = (faults.ROWS_STAGED, faults.STAGE_SEALED)
-_SENDING = (faults.IDS_CHECKED, faults.ROWS_INSERTED, faults.IDS_INSERTED, faults.CHUNK_SENT)
+_STAGING = (fail_points.ROWS_STAGED, fail_points.STAGE_SEALED)
+_SENDING = (
+    fail_points.IDS_CHECKED,
+    fail_points.ROWS_INSERTED,
+    fail_points.IDS_INSERTED,
+    fail_points.CHUNK_SENT,
+)
 #: Where a commit has just changed what a replica has.
 _TURNS = (
-    faults.HALF_READ,
-    faults.ROWS_STAGED,
-    faults.STAGE_SEALED,
+    fail_points.HALF_READ,
+    fail_points.ROWS_STAGED,
+    fail_points.STAGE_SEALED,
     q.BATCH_LOGGED,
-    faults.CHUNK_SENT,
-    faults.ROWS_TAKEN,
+    fail_points.CHUNK_SENT,
+    fail_points.ROWS_TAKEN,
 )
-_TAKING = (faults.OFFSET_LOGGED, faults.ROWS_TAKEN, q.BATCH_WRITTEN, q.OFFSET_NOT_LOGGED)
+_TAKING = (fail_points.OFFSET_LOGGED, fail_points.ROWS_TAKEN, q.BATCH_WRITTEN, q.OFFSET_NOT_LOGGED)
 
 
 _PLAIN = st.just(r.Trigger())
@@ -112,7 +117,7 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     "changed_half_way": (
         (
             _SENDS,
-            _faulty((faults.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS),
+            _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS),
             st.builds(r.Restart, st.sampled_from([(("queue", to),) for to in ("shipping", "billing")])),
         ),
     ),

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import psutil
 
-from sqlqueue_spark import faults
+from sqlqueue_spark import fail_points
 from tests.support.children import started
 from tests.support.drivers import death
 from tests.support.drivers.endless import ATOMIC, OPTIMISTIC, SENT
 
 _STEPS = (
-    *faults.STEPS, faults.IDS_CHECKED, faults.ROWS_INSERTED, faults.IDS_INSERTED, faults.CHUNK_SENT, faults.ROWS_STAGED,
-    faults.STAGE_SEALED, death.of(ATOMIC, SENT), death.of(OPTIMISTIC, SENT),
+    *fail_points.STEPS, fail_points.IDS_CHECKED, fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT, fail_points.ROWS_STAGED,
+    fail_points.STAGE_SEALED, death.of(ATOMIC, SENT), death.of(OPTIMISTIC, SENT),
 )  # fmt: skip
 #: So often a step is passed before somebody dies at it, at most.
 _NTH = 15

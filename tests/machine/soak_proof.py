@@ -18,7 +18,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from sqlqueue_spark.offsets import Offset
+from sqlqueue_spark.receive.offset import Offset
 from tests.support import delta
 from tests.support.drivers.endless import ATOMIC, BILLING, DRAINING, FORWARDING, OPTIMISTIC, ORDERS
 from tests.support.messages import number_of

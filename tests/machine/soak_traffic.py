@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 import psycopg
 
-from sqlqueue_spark.connections import Target
-from sqlqueue_spark.connections.postgresql import PostgresConnection
-from sqlqueue_spark.outbox import OutboxTable
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
+from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support.drivers.endless import ATOMIC, BILLING, FORWARDING, OPTIMISTIC, ORDERS
 from tests.support.messages import number_of
 from tests.support.postgresql import PostgresEngine, PostgresQueue, PostgresSession

@@ -17,7 +17,7 @@ import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from sqlqueue_spark.connections import postgresql
+from sqlqueue_spark.engines.postgresql import connection
 
 #: By what a session is known behind a pooler: another number each time.
 _MARK = re.compile(rb"\d{12,}")
@@ -125,8 +125,8 @@ class Network:
     def installed(self) -> Iterator[None]:
         """Within the block the package connects by way of this network."""
         with (
-            mock.patch.object(postgresql, "psycopg", _Module(psycopg, self.connect)),
-            mock.patch.object(postgresql, "adbc", _Module(adbc, self.connect_reader)),
+            mock.patch.object(connection, "psycopg", _Module(psycopg, self.connect)),
+            mock.patch.object(connection, "adbc", _Module(adbc, self.connect_reader)),
         ):
             yield
 

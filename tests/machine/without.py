@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
-from sqlqueue_spark.addresses import Table
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.marks import Batch, Mark
-from sqlqueue_spark.offsets import Offset
-from sqlqueue_spark.queues import Queue
-from sqlqueue_spark.receive import held, taking
-from sqlqueue_spark.receive.held import Held
-from sqlqueue_spark.receive.relocking import delete
-from sqlqueue_spark.receive.seeking import Seeker
-from sqlqueue_spark.receive.staging import Staging
-from sqlqueue_spark.send.composing import Composed
-from sqlqueue_spark.send.sending import Sender
-from sqlqueue_spark.stage import Run, Stage
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.receive import destructive_read, held_claim
+from sqlqueue_spark.receive.held_claim import HeldClaim
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.replay import delete
+from sqlqueue_spark.receive.scanner import Scanner
+from sqlqueue_spark.receive.stage_lifecycle import StageLifecycle
+from sqlqueue_spark.send.message_builder import Composed
+from sqlqueue_spark.send.sender import Sender
+from sqlqueue_spark.tables.queues import Queue
+from sqlqueue_spark.tables.stage import Run, Stage
+from sqlqueue_spark.tables.stage_mark import Batch, Mark
 
 
 @contextlib.contextmanager
@@ -28,7 +28,10 @@ def serials() -> Iterator[None]:
     def same(_: object) -> int:
         return 0
 
-    with mock.patch.object(held, "next_serial", same), mock.patch.object(taking, "next_serial", same):
+    with (
+        mock.patch.object(held_claim, "next_serial", same),
+        mock.patch.object(destructive_read, "next_serial", same),
+    ):
         yield
 
 
@@ -65,9 +68,9 @@ def batches_without_rows() -> Iterator[None]:
 @contextlib.contextmanager
 def patient_settling() -> Iterator[None]:
     """Settling empties the stage, for which it wants the table for itself, and gives the rows back at the first error."""
-    send = Staging.send
+    send = StageLifecycle.send
 
-    def settle(self: Held, send: Callable[[], None]) -> None:
+    def settle(self: HeldClaim, send: Callable[[], None]) -> None:
         try:
             if not self.deleted:
                 delete(self.queue, self.rows)
@@ -77,12 +80,17 @@ def patient_settling() -> Iterator[None]:
             self.release()
             raise
 
-    def send_and_empty(self: Staging, queue: Queue, offset: Offset, end: Any, *, deleting: int) -> None:
+    def send_and_empty(
+        self: StageLifecycle, queue: Queue, offset: Offset, end: Any, *, deleting: int
+    ) -> None:
         send(self, queue, offset, end, deleting=deleting)
         if self._sent is not None:
             Stage(queue.connection, Table.from_text(offset.stage)).clear()
 
-    with mock.patch.object(Held, "settle", settle), mock.patch.object(Staging, "send", send_and_empty):
+    with (
+        mock.patch.object(HeldClaim, "settle", settle),
+        mock.patch.object(StageLifecycle, "send", send_and_empty),
+    ):
         yield
 
 
@@ -125,12 +133,12 @@ def keys_of_final_addresses() -> Iterator[None]:
 def turns_of_claims_ahead() -> Iterator[None]:
     """Late rows always go before what is claimed ahead."""
 
-    def never(_: Seeker[Any]) -> bool:
+    def never(_: Scanner[Any]) -> bool:
         return False
 
-    def forget(_: Seeker[Any], __: bool) -> None: ...
+    def forget(_: Scanner[Any], __: bool) -> None: ...
 
-    with mock.patch.object(Seeker, "_ahead_waited", property(never, forget), create=True):
+    with mock.patch.object(Scanner, "_ahead_waited", property(never, forget), create=True):
         yield
 
 

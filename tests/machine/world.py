@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from sqlqueue_spark.connections import Target
-from sqlqueue_spark.connections.postgresql import PostgresConnection
-from sqlqueue_spark.outbox import OutboxTable
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
+from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.machine.wires import Network
 
 SOURCES = ("orders", "returns")

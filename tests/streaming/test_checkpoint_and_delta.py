@@ -8,13 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline import (
-    DeltaOptions,
-    delta_writer,
-    sentence_of,
-    with_message_columns,
-    write_delta,
-)
+from sqlqueue_spark.pipeline import DeltaOptions, delta_writer, sentence_of, with_message_columns, write_delta
 from tests.support.jobs import LONG, Job
 from tests.support.messages import row_ids
 from tests.support.streams import end, ids_in_delta, interpreted, logged, start, stream

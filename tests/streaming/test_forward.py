@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner
 
-from sqlqueue_spark import outboxes
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import ForwardOptions, agreed, as_outgoing
@@ -32,7 +32,7 @@ MODES = {
 @pytest.fixture
 def queues(postgresql):
     """The source, two destinations, and the outbox beside them."""
-    outboxes.create(ConnectionOptions.parse({"url": postgresql.url}), "Forward.Spark")
+    outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Forward.Spark")
     return [postgresql.create_queue(name) for name in ("orders", "Billing", "Shipping")]
 
 

@@ -1,7 +1,7 @@
 """The package is installed: ``format("sqlqueue")`` is there. Where that look-up is missing, ``register`` does it."""
 
 import sqlqueue_spark
-from sqlqueue_spark.datasource import SqlQueueDataSource
+from sqlqueue_spark.spark.datasource import SqlQueueDataSource
 
 
 def test_nothing_needs_to_be_registered(spark, postgresql):
@@ -22,7 +22,7 @@ def test_a_session_can_register_the_source_by_hand(spark, postgresql, monkeypatc
 
     queue = postgresql.create_queue()
     queue.insert(2)
-    monkeypatch.setattr("sqlqueue_spark.datasource.SqlQueueDataSource", ByHand)
+    monkeypatch.setattr("sqlqueue_spark.spark.datasource.SqlQueueDataSource", ByHand)
     sqlqueue_spark.register(spark)
     frame = spark.read.format("by_hand").options(url=postgresql.url, queue=queue.address).load()
     assert frame.count() == 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sqlqueue_spark import admin
+from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.options import ConnectionOptions
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.outboxes import OutboxRows
@@ -46,7 +46,7 @@ def test_the_first_notebook_drains_a_queue_and_shows_its_types_and_rates(
     import matplotlib.pyplot as plt
 
     queue = postgresql.create_queue()
-    admin.send_load(ConnectionOptions.parse({"url": postgresql.url}), "orders", count=300)
+    queue_tables.send_load(ConnectionOptions.parse({"url": postgresql.url}), "orders", count=300)
     postgresql.execute("GRANT SELECT, UPDATE, DELETE ON orders TO guarded")
     secrets = SimpleNamespace(get=lambda *asked: {("shop", "spark"): GUARDED_PASSWORD}[asked])
     url = re.sub(r"(//guarded):[^@]+@", r"\1@", guarded_url)

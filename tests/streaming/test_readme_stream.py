@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from sqlqueue_spark import outboxes
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.messages import body, headers, message_ids
 from tests.support.streams import end
@@ -36,7 +36,7 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
     receive, send, send_batch, process, forward = PROGRAMS
     orders, billing, shipping = (postgresql.create_queue(name) for name in ("orders", "Billing", "Shipping"))
     for endpoint in ("Shop.Spark", "Shop.Orders"):
-        outboxes.create(ConnectionOptions.parse({"url": postgresql.url}), endpoint)
+        outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), endpoint)
 
     orders.insert(3)
     run(receive)

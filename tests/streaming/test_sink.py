@@ -11,12 +11,12 @@ from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
-from sqlqueue_spark import outboxes
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Sent
-from sqlqueue_spark.sink import SqlQueueSink
+from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.forwarding import staged
 from tests.support.messages import body, headers, message_ids
@@ -32,7 +32,7 @@ def sent(engine, queue):
 
 
 def create_outbox(engine, endpoint):
-    outboxes.create(ConnectionOptions.parse({"url": engine.url}), endpoint)
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), endpoint)
     return OutboxRows(engine, endpoint)
 
 
@@ -65,7 +65,7 @@ def refusal(action):
 
 @pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
 def test_a_batch_that_is_called_again_sends_nothing_and_says_so(spark, engine, queue, sent, outbox, caplog):
-    caplog.set_level("INFO", "sqlqueue_spark.sink")
+    caplog.set_level("INFO", "sqlqueue_spark.spark.sink")
     sink = SqlQueueSink(url=engine.url, queue="orders", endpoint="Sales", outbox=outbox)
     assert (sink.sent_in(7), sink.details(7)) == (None, "")
     told = []

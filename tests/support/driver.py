@@ -19,11 +19,12 @@ from typing import Any
 from unittest import mock
 from uuid import UUID
 
-from sqlqueue_spark import connections, faults
-from sqlqueue_spark.connections import Connection, Target
-from sqlqueue_spark.offsets import INITIAL
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines import connections
+from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.receive import Receiver, Slice, SliceReader, Taker, TakingSlice
+from sqlqueue_spark.receive import DestructiveReceiver, DestructiveSlice, Receiver, Slice, SliceReader
+from sqlqueue_spark.receive.offset import INITIAL
 from tests.support import tampering
 from tests.support.engines import Engine, QueueTable
 from tests.support.waiting import eventually
@@ -33,7 +34,7 @@ Message = dict[str, Any]
 #: Steps of Spark's own, between those of the code under test.
 OFFSET_NOT_LOGGED = "offset not logged"
 BATCH_WRITTEN = "batch written but not logged"
-STEPS = (*faults.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
+STEPS = (*fail_points.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
 
 
 class Crash(BaseException):
@@ -87,14 +88,14 @@ class Stream:
         self.sink: dict[int, list[Message]] = {}
         self.crashes = 0
         self._commit = commit
-        self._receiver: Receiver | Taker | None = None
+        self._receiver: Receiver | DestructiveReceiver | None = None
         self._connections: list[Connection] = []
 
     @property
-    def receiver(self) -> Receiver | Taker:
+    def receiver(self) -> Receiver | DestructiveReceiver:
         """The reader of the process that runs now."""
         if self._receiver is None:
-            kind = Taker if self.options.transaction_mode == NO_TRANSACTION else Receiver
+            kind = DestructiveReceiver if self.options.transaction_mode == NO_TRANSACTION else Receiver
             self._receiver = kind(self.options)
         return self._receiver
 
@@ -129,7 +130,9 @@ class Stream:
 
     def read(self, slices: list[Slice]) -> list[Message]:
         reader = SliceReader(Target.of(self.options))
-        parts = (reader.take(each) if isinstance(each, TakingSlice) else reader.read(each) for each in slices)
+        parts = (
+            reader.take(each) if isinstance(each, DestructiveSlice) else reader.read(each) for each in slices
+        )
         return [message for part in parts for batch in part for message in batch.to_pylist()]
 
     def write(self, messages: list[Message]) -> None:

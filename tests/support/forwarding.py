@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from sqlqueue_spark.marks import Batch, Mark
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.receive import Slice
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
-from sqlqueue_spark.stage import Run
+from sqlqueue_spark.tables.stage import Run
+from sqlqueue_spark.tables.stage_mark import Batch, Mark
 from tests.support.driver import Message, Stream, watched_connections
 from tests.support.engines import Engine, QueueTable
 from tests.support.sending import composed

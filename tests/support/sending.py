@@ -10,9 +10,9 @@ from unittest import mock
 
 import pyarrow as pa
 
-from sqlqueue_spark.connections import Connection, Target
+from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send import Columns, Composed, Composer, Destinations, Sender, Sent
+from sqlqueue_spark.send import Composed, Destinations, FrameColumns, MessageBuilder, Sender, Sent
 from tests.support import driver
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, message_id
@@ -43,8 +43,8 @@ def composed(given: SinkOptions, *batches: pa.RecordBatch) -> list[Composed]:
     return [
         chunk
         for each in batches
-        for chunk in Composer(
-            columns=Columns(names={name: name for name in each.schema.names}), options=given
+        for chunk in MessageBuilder(
+            columns=FrameColumns(names={name: name for name in each.schema.names}), options=given
         ).compose([each])
     ]
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
-from sqlqueue_spark.connections.odbc import OdbcString, driver_of
+from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
 from tests.support.engines import Engine, QueueTable, Session, address_of
 from tests.support.messages import HEADERS, Row
 from tests.support.waiting import eventually

@@ -3,9 +3,9 @@
 import contextlib
 from collections.abc import Iterator
 
-from sqlqueue_spark.connections import Connection, Target, connect
+from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
-from sqlqueue_spark.stage import Stage, table_of
+from sqlqueue_spark.tables.stage import Stage, table_of
 from tests.support.engines import Engine
 from tests.support.forwarding import NAME
 from tests.support.sending import options

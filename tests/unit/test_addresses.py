@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from sqlqueue_spark.addresses import Address, Naming, Table, for_shell
-from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Address, Naming, Table, for_shell
 
 READ = {
     "orders": ("orders", None, None, "orders"),

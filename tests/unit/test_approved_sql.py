@@ -5,7 +5,6 @@
 
 import logging
 import os
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,13 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 
-from sqlqueue_spark.addresses import Table
-from sqlqueue_spark.dialects import DIALECTS, OUTBOX_DATABASES
+from sqlqueue_spark.engines.dialects import DIALECTS, OUTBOX_DATABASES
+from sqlqueue_spark.messages.addresses import Table
 
 ROOT = Path(__file__).parents[2]
 APPROVED = ROOT / "tests" / "approved"
-SQL = Path(str(resources.files("sqlqueue_spark.dialects"))) / "sql"
-NAMES = {engine: sorted(path.stem for path in (SQL / engine).glob("*.sql")) for engine in OUTBOX_DATABASES}
+SQL = {engine: Path(str(each.sql)) for engine, each in OUTBOX_DATABASES.items()}
+NAMES = {engine: sorted(path.stem for path in SQL[engine].glob("*.sql")) for engine in OUTBOX_DATABASES}
 STATEMENTS = [(engine, name) for engine, names in NAMES.items() for name in names]
 
 # T-SQL has a test of its own (test_tsql_grammar.py).
@@ -114,7 +113,7 @@ def test_what_each_statement_of_sql_server_locks_is_written_down():
 
 @pytest.mark.parametrize("dialect,name", STATEMENTS)
 def test_a_statement_opens_with_its_name_its_engine_and_its_effect(dialect, name):
-    first = (SQL / dialect / f"{name}.sql").read_text(encoding="utf-8").splitlines()[0]
+    first = (SQL[dialect] / f"{name}.sql").read_text(encoding="utf-8").splitlines()[0]
     assert first.startswith(f"-- {name}.sql · {OUTBOX_DATABASES[dialect].title} · ")
 
 

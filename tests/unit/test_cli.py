@@ -199,7 +199,7 @@ def test_the_script_refuses_a_name_that_would_be_cut():
 
 
 def test_json_is_one_object_a_line_even_for_odd_names():
-    from sqlqueue_spark.admin import Length
+    from sqlqueue_spark.administration.queue_tables import Length
     from sqlqueue_spark.cli import showing
 
     length = Length(queue="a\nb", rows=1, expired=0, bytes=2, oldest_sent=None, oldest_age=None)

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.claims import HIGHEST, LOWEST
-from sqlqueue_spark.connections import Target, open_reader
-from sqlqueue_spark.connections.tds import session
-from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.engines.connections import Target, open_reader
+from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.sqlserver.tds import session
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from tests.support import recording
 from tests.support.recording import Answer, Recorder, Refused
 
@@ -254,7 +254,7 @@ def test_rows_are_read_in_blocks_by_microsofts_driver_with_a_plain_login_where_a
     assert kind_of_reader(microsofts, access_token="token") == "RowReader"
     assert kind_of_reader(microsofts, access_token_provider=f"{__name__}:token") == "RowReader"
     assert ASKED == ["once"], "a provider is asked before each connection, and no other time"
-    monkeypatch.delitem(sys.modules, "sqlqueue_spark.connections.columns")
+    monkeypatch.delitem(sys.modules, "sqlqueue_spark.engines.sqlserver.block_reader")
     monkeypatch.setitem(sys.modules, "arrow_odbc", None)
     assert kind_of_reader(microsofts) == "RowReader"
 
@@ -264,6 +264,6 @@ def test_rows_are_read_one_by_one_where_arrow_odbc_does_not_find_its_library(
 ):
     (tmp_path / "arrow_odbc.py").write_text("raise OSError('libodbc.so.2: cannot open shared object file')")
     monkeypatch.syspath_prepend(tmp_path)
-    for module in ("sqlqueue_spark.connections.columns", "arrow_odbc"):
+    for module in ("sqlqueue_spark.engines.sqlserver.block_reader", "arrow_odbc"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     assert kind_of_reader(Recorder(libraries[0], tmp_path).url) == "RowReader"

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sqlqueue_spark import doctor
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.connections import Target, connect
-from sqlqueue_spark.connections import drivers as found
-from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
-from sqlqueue_spark.doctor import Check, State, drivers, machine
-from sqlqueue_spark.doctor.checks import checked
+from sqlqueue_spark.engines import drivers as found
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.inspection import doctor
+from sqlqueue_spark.inspection.doctor import Check, State, drivers, machine
+from sqlqueue_spark.inspection.doctor.checks import checked
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support import recording
 

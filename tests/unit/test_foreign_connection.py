@@ -7,10 +7,10 @@ from types import ModuleType
 import psycopg
 import pytest
 
-from sqlqueue_spark.connections.foreign import ForeignConnection
-from sqlqueue_spark.dialects import OUTBOX_DATABASES
+from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
+from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.outbox import Outbox
+from sqlqueue_spark.tables.outbox import Outbox
 
 
 class Cursor:

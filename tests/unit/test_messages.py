@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from sqlqueue_spark.messages import COLUMNS, format_headers, format_time, parse_headers, parse_time
+from sqlqueue_spark.messages.message import COLUMNS, format_headers, format_time, parse_headers, parse_time
 
 
 @pytest.mark.parametrize("text", [None, "", " ", "\r\n\t "])

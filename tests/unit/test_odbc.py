@@ -4,8 +4,8 @@ import platform
 
 import pytest
 
-from sqlqueue_spark.connections.odbc import Driver, OdbcString, driver_of, find_driver
-from sqlqueue_spark.dialects import SQLSERVER, dialect_of
+from sqlqueue_spark.engines.dialects import SQLSERVER, dialect_of
+from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -106,7 +106,7 @@ EIGHTEEN, SEVENTEEN = "ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL S
 @pytest.fixture
 def wheel(tmp_path, monkeypatch):
     """Makes a wheel that holds Microsoft's driver, and its file; none is there otherwise."""
-    from sqlqueue_spark.connections import odbc
+    from sqlqueue_spark.engines.sqlserver import odbc
 
     monkeypatch.setattr(odbc, "_WHEELS", ("wheel_of_this_test",))
     odbc._inside.cache_clear()

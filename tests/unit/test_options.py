@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from sqlqueue_spark.connections import Target
-from sqlqueue_spark.declaring import duration, size
-from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.options.fields import duration, size
 
 NEEDED = {"url": "postgresql://me:hunter2@host/shop", "queue": "orders"}
 

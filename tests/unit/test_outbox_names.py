@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sqlqueue_spark import outboxes
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.dialects import OUTBOX_DATABASES
+from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.outbox import Outbox
+from sqlqueue_spark.tables.outbox import Outbox
 
 APPROVED = Path(__file__).parent.parent / "approved" / "outbox_scripts"
 
@@ -125,7 +125,7 @@ def test_the_script_for_administrators_is_the_approved_one(dialect):
     ],
 )
 def test_the_script_takes_a_schema(dialect, expected):
-    assert expected in outboxes.script(dialect, "Sales", default_schema="a]b")
+    assert expected in outbox_tables.script(dialect, "Sales", default_schema="a]b")
 
 
 @pytest.mark.parametrize(

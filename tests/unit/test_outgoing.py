@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark import loads
-from sqlqueue_spark.addresses import Table
-from sqlqueue_spark.dialects import POSTGRESQL, SQLSERVER
-from sqlqueue_spark.outgoing import (
+from sqlqueue_spark.administration import trial_messages
+from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.outgoing import (
     OUTGOING,
     Outgoing,
     ascii_json,
@@ -205,7 +205,7 @@ def test_a_script_holds_values_as_literals():
 
 def test_messages_of_a_load_have_the_asked_size_once_their_headers_fit():
     for size in (1, 600, 700, 5_000):
-        batch = loads.batch(0, 7, size, now=NOW, ttl_ms=3)
+        batch = trial_messages.batch(0, 7, size, now=NOW, ttl_ms=3)
         sizes = {len(row.headers) + len(row.body or b"") for row in batch}
         assert sizes == {size} or (size < 650 and max(sizes) < 650)
         for row in batch:
@@ -218,4 +218,4 @@ def test_messages_of_a_load_have_the_asked_size_once_their_headers_fit():
             assert uuid.UUID(headers["NServiceBus.ConversationId"]).version == 4
             assert uuid.UUID(bytes=row.id).version == 7
             assert (row.ttl_ms, row.reply_to) == (3, "Shop.Web")
-    assert len({row.id for row in loads.batch(0, 1000, 1, now=NOW)}) == 1000
+    assert len({row.id for row in trial_messages.batch(0, 1000, 1, now=NOW)}) == 1000

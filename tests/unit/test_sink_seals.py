@@ -5,10 +5,10 @@ from unittest import mock
 
 import pytest
 
-from sqlqueue_spark.marks import Batch
 from sqlqueue_spark.options import ATOMIC
-from sqlqueue_spark.sink import SqlQueueSink
-from sqlqueue_spark.stage import Run
+from sqlqueue_spark.spark.sink import SqlQueueSink
+from sqlqueue_spark.tables.stage import Run
+from sqlqueue_spark.tables.stage_mark import Batch
 
 RUN = Run(name="a run", batch=Batch(number=7))
 
@@ -27,8 +27,8 @@ def test_only_ids_that_are_written_may_be_there_already(columns, own_ids):
     frame.mapInArrow.return_value.collect.return_value = []
     sink = SqlQueueSink(url="postgresql://h/d", queue="billing", transactionMode=ATOMIC, stream="Forward")
     with (
-        mock.patch("sqlqueue_spark.sink.prepare", return_value=RUN),
-        mock.patch("sqlqueue_spark.sink.seal") as seal,
+        mock.patch("sqlqueue_spark.spark.sink.prepare", return_value=RUN),
+        mock.patch("sqlqueue_spark.spark.sink.seal") as seal,
     ):
         sink(frame, 7)
     assert seal.mock_calls == [mock.call(sink._options, [], RUN, own_ids=own_ids)]

@@ -7,25 +7,25 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.claims import Runs
-from sqlqueue_spark.connections import Reader, Target
+from sqlqueue_spark.engines.connections import Reader, Target
 from sqlqueue_spark.errors import ClaimLost
 from sqlqueue_spark.receive import slices
-from sqlqueue_spark.receive.claiming import Claimed
-from sqlqueue_spark.receive.slices import Slice, SliceReader, TakingSlice, plan, plan_taking
+from sqlqueue_spark.receive.claim import Claimed
+from sqlqueue_spark.receive.slices import DestructiveSlice, Slice, SliceReader, plan, plan_taking
+from sqlqueue_spark.row_set import RowSet
 
 MEGABYTE = 1 << 20
 
 
 def claimed(*runs, size=100):
-    rows = Runs(runs)
+    rows = RowSet(runs)
     return Claimed(live=rows, sizes=array("q", [size] * len(rows)))
 
 
 def test_a_claim_is_cut_into_contiguous_slices():
     assert plan("READ", "orders", claimed((1, 3), (7, 9)), 2) == [
-        Slice(statement="READ", queue="orders", rows=Runs([(1, 3)])),
-        Slice(statement="READ", queue="orders", rows=Runs([(7, 9)])),
+        Slice(statement="READ", queue="orders", rows=RowSet([(1, 3)])),
+        Slice(statement="READ", queue="orders", rows=RowSet([(7, 9)])),
     ]
 
 
@@ -33,29 +33,29 @@ def test_each_slice_gets_the_witnesses_that_stand_in_it():
     witnesses = {1: "one", 3: "three", 5: "of a row that another consumer took", 9: "nine"}
     parts = plan("READ", "orders", claimed((1, 3), (7, 12)), 3, witnesses=witnesses)
     assert [(part.rows, part.witnesses) for part in parts] == [
-        (Runs([(1, 3)]), {1: "one", 3: "three"}),
-        (Runs([(7, 9)]), {9: "nine"}),
-        (Runs([(10, 12)]), {}),
+        (RowSet([(1, 3)]), {1: "one", 3: "three"}),
+        (RowSet([(7, 9)]), {9: "nine"}),
+        (RowSet([(10, 12)]), {}),
     ]
 
 
 def test_what_is_taken_is_cut_into_the_same_slices_and_these_into_statements():
     assert plan_taking("TAKE", "orders", claimed((1, 6), (10, 15)), 2, 4) == [
-        TakingSlice(statement="TAKE", queue="orders", rows=Runs([(1, 6)]), counts=(4, 2)),
-        TakingSlice(statement="TAKE", queue="orders", rows=Runs([(10, 15)]), counts=(4, 2)),
+        DestructiveSlice(statement="TAKE", queue="orders", rows=RowSet([(1, 6)]), counts=(4, 2)),
+        DestructiveSlice(statement="TAKE", queue="orders", rows=RowSet([(10, 15)]), counts=(4, 2)),
     ]
 
 
 @pytest.mark.parametrize("size, counts", [(MEGABYTE, (8, 2)), (5 * MEGABYTE, (1,) * 10), (100 * MEGABYTE, (1,) * 10)])  # fmt: skip
 def test_a_statement_takes_at_most_eight_megabytes_or_one_row(size, counts):
     (part,) = plan_taking("TAKE", "orders", claimed((1, 10), size=size), 1, 4000)
-    assert isinstance(part, TakingSlice)
+    assert isinstance(part, DestructiveSlice)
     assert part.counts == counts
 
 
 def test_sizes_belong_to_the_rows_of_their_own_slice():
-    rows = Claimed(live=Runs([(1, 20)]), sizes=array("q", [*[7 * MEGABYTE] * 4, *[MEGABYTE] * 16]))
-    counts = [part.counts for part in plan_taking("TAKE", "orders", rows, 2, 4000) if isinstance(part, TakingSlice)]  # fmt: skip
+    rows = Claimed(live=RowSet([(1, 20)]), sizes=array("q", [*[7 * MEGABYTE] * 4, *[MEGABYTE] * 16]))
+    counts = [part.counts for part in plan_taking("TAKE", "orders", rows, 2, 4000) if isinstance(part, DestructiveSlice)]  # fmt: skip
     assert counts == [(1, 1, 1, 1), (8, 8)]
 
 
@@ -63,44 +63,46 @@ def test_sizes_belong_to_the_rows_of_their_own_slice():
 
 
 def planned(sizes, pieces=1, small_row=4_000):
-    rows = Claimed(live=Runs([(1, len(sizes))]), sizes=array("q", sizes))
+    rows = Claimed(live=RowSet([(1, len(sizes))]), sizes=array("q", sizes))
     return [(part.rows, part.small) for part in plan("READ", "orders", rows, pieces, small_row)]
 
 
 def test_rows_are_known_to_be_small_up_to_what_the_dialect_says():
-    everything = Runs([(1, 1_000)])
+    everything = RowSet([(1, 1_000)])
     assert planned([4_000] * 1_000) == [(everything, everything)]
-    assert planned([4_000] * 499 + [4_001] + [4_000] * 500) == [(everything, Runs([(1, 499), (501, 1_000)]))]
+    assert planned([4_000] * 499 + [4_001] + [4_000] * 500) == [
+        (everything, RowSet([(1, 499), (501, 1_000)]))
+    ]
 
 
 def test_none_is_known_to_be_small_where_nobody_asks():
-    assert planned([1] * 1_000, small_row=None) == [(Runs([(1, 1_000)]), Runs())]
+    assert planned([1] * 1_000, small_row=None) == [(RowSet([(1, 1_000)]), RowSet())]
 
 
 def test_none_is_known_to_be_small_where_more_than_one_in_500_is_not():
     just = [9_000, *[1] * 998, 9_000]
-    assert planned(just) == [(Runs([(1, 1_000)]), Runs([(2, 999)]))]
-    assert planned(just[:-1]) == [(Runs([(1, 999)]), Runs([(2, 999)]))]
-    assert planned(just[-499:]) == [(Runs([(1, 499)]), Runs())]
-    assert planned([*just, 9_000]) == [(Runs([(1, 1_001)]), Runs())]
+    assert planned(just) == [(RowSet([(1, 1_000)]), RowSet([(2, 999)]))]
+    assert planned(just[:-1]) == [(RowSet([(1, 999)]), RowSet([(2, 999)]))]
+    assert planned(just[-499:]) == [(RowSet([(1, 499)]), RowSet())]
+    assert planned([*just, 9_000]) == [(RowSet([(1, 1_001)]), RowSet())]
 
 
 def test_a_slice_is_small_or_not_by_its_own_rows():
     large = [9_000] * 10
     assert planned([*large, *[10] * 9_000], pieces=2) == [
-        (Runs([(1, 10)]), Runs()),
-        (Runs([(11, 9_010)]), Runs([(11, 9_010)])),
+        (RowSet([(1, 10)]), RowSet()),
+        (RowSet([(11, 9_010)]), RowSet([(11, 9_010)])),
     ]
 
 
 def test_a_slice_of_small_rows_is_no_larger_to_send():
     (part,) = plan("READ", "orders", claimed(*((row, row) for row in range(1, 200_000, 2))), 1, 4_000)
-    assert len(pickle.dumps(part)) < 1.01 * len(pickle.dumps(replace(part, small=Runs())))
+    assert len(pickle.dumps(part)) < 1.01 * len(pickle.dumps(replace(part, small=RowSet())))
 
 
 def test_what_is_taken_is_not_asked_for_its_size():
     (part,) = plan_taking("TAKE", "orders", claimed((1, 6)), 1, 4_000)
-    assert part.small == Runs()
+    assert part.small == RowSet()
 
 
 # -- what is read by one range ----------------------------------------------------------------------
@@ -135,7 +137,7 @@ def test_what_is_taken_is_not_asked_for_its_size():
     ids=["nothing is known", "a few, all small", "a large one in the middle", "large ones at both ends", "a short run goes with the large one", "short runs only", "far apart", "a gap between short runs", "a gap between long runs", "gaps between both"],
 )  # fmt: skip
 def test_long_runs_of_small_rows_are_read_apart(rows, small, expected):
-    part = Slice(statement="READ", queue="orders", rows=Runs(rows), small=Runs(small))
+    part = Slice(statement="READ", queue="orders", rows=RowSet(rows), small=RowSet(small))
     assert [(list(piece), is_small) for piece, is_small in part.ranges()] == expected
 
 
@@ -174,7 +176,7 @@ def read(monkeypatch):
 
 
 def test_all_rows_come_in_order_and_no_one_elses(read):
-    rows, small = Runs([(1, 5_000), (5_003, 7_000)]), Runs([(2, 2_999), (3_001, 5_000), (5_003, 6_999)])
+    rows, small = RowSet([(1, 5_000), (5_003, 7_000)]), RowSet([(2, 2_999), (3_001, 5_000), (5_003, 6_999)])
     part = Slice(statement="READ", queue="orders", rows=rows, small=small)
     assert read(Table(range(-10, 8_000)), part) == (
         [*range(1, 5_001), *range(5_003, 7_001)],
@@ -191,6 +193,6 @@ def test_all_rows_come_in_order_and_no_one_elses(read):
 
 @pytest.mark.parametrize("lost", [1, 1_500, 2_500])
 def test_a_row_that_is_gone_is_missed_whichever_way_it_was_to_be_read(lost, read):
-    part = Slice(statement="READ", queue="orders", rows=Runs([(1, 2_500)]), small=Runs([(2, 2_499)]))
+    part = Slice(statement="READ", queue="orders", rows=RowSet([(1, 2_500)]), small=RowSet([(2, 2_499)]))
     with pytest.raises(ClaimLost, match=r"^A slice of orders has 2499 of the 2500 rows that were claimed: "):
         read(Table([row for row in range(1, 2_501) if row != lost]), part)

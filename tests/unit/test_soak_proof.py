@@ -7,8 +7,8 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sqlqueue_spark.claims import Runs
-from sqlqueue_spark.offsets import Offset
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.row_set import RowSet
 from tests.machine.soak_proof import (
     TWICE,
     Disturbance,
@@ -33,7 +33,7 @@ def logged(folder, *batches):
     offsets = folder / "checkpoint" / "offsets"
     offsets.mkdir(parents=True)
     for number, (at, first, last) in enumerate(batches):
-        offset = Offset(queue="q", identity="1", live=Runs([(first, last)]), expired=Runs())
+        offset = Offset(queue="q", identity="1", live=RowSet([(first, last)]), expired=RowSet())
         file = offsets / str(number)
         file.write_text("\n".join(["v1", "{}", json.dumps(offset.to_json())]))
         os.utime(file, (at, at))

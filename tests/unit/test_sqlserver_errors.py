@@ -6,11 +6,11 @@ from unittest import mock
 import pyodbc
 import pytest
 
-from sqlqueue_spark import queues
-from sqlqueue_spark.addresses import Table
-from sqlqueue_spark.connections import Connection, Target, connect
-from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.tables import queues
 
 URL = "Driver=librecording.so;Server=sql.example.com,1433;Database=shop"
 BY_DRIVER = "[Microsoft][ODBC Driver 18 for SQL Server]"
@@ -120,5 +120,5 @@ def test_a_database_that_an_address_names_and_that_is_not_there_is_no_missing_qu
 
 def test_a_connection_that_is_closed_ends_its_session():
     """What the session holds would outlive it where the driver manager keeps it for the next one."""
-    importlib.import_module("sqlqueue_spark.connections.sqlserver")
+    importlib.import_module("sqlqueue_spark.engines.sqlserver.connection")
     assert pyodbc.pooling is False

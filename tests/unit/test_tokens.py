@@ -5,7 +5,8 @@ import types
 
 import pytest
 
-from sqlqueue_spark.connections import Target, tokens
+from sqlqueue_spark.engines import tokens
+from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Destinations

@@ -15,15 +15,15 @@ from tempfile import mkdtemp
 import pyodbc
 import pytest
 
-from sqlqueue_spark.claims import HIGHEST, LOWEST, Runs
-from sqlqueue_spark.connections import Target, connect, open_reader
-from sqlqueue_spark.connections.foreign import ForeignConnection
-from sqlqueue_spark.dialects import SQLSERVER
+from sqlqueue_spark.engines.connections import Target, connect, open_reader
+from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, SqlQueueError
+from sqlqueue_spark.messages.outgoing import outgoing_rows
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.outgoing import outgoing_rows
-from sqlqueue_spark.receive.pool import Pool
+from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support import recording
 from tests.support.recording import Answer, Recorder
 from tests.support.statements import (
@@ -197,7 +197,7 @@ def test_from_a_copy_that_takes_no_changes_nothing_is_received(library, tmp_path
     """SQL Server leaves out of account there that rows are to be locked, so a claim would hold nothing."""
     copy = Answer(DATABASE.part, DATABASE.types, [["shop", 1]])
     recorder = Recorder(library, tmp_path, [copy, IDENTITY, TABLE_COLUMNS])
-    pool = Pool(SourceOptions.parse({"url": recorder.url, "queue": "orders"}), None)
+    pool = ConnectionPool(SourceOptions.parse({"url": recorder.url, "queue": "orders"}), None)
     sentence = (
         "The database of orders@[dbo]@[shop] is read-only here, so nothing can be received; let the url lead to the primary "
         "server (the listener of an availability group, without applicationIntent=ReadOnly)."
@@ -227,7 +227,7 @@ LOCKS_OF_A_ROW = 2
 def test_no_statement_is_given_more_rows_than_would_escalate(recorded):
     ids = [str(number) for number in range(5_000)]
     chunks = [2_400, 2_400, 200]
-    scattered = Runs((number, number) for number in range(0, 10_000, 2))
+    scattered = RowSet((number, number) for number in range(0, 10_000, 2))
     actions: list[Action] = [
         lambda c: outbox(c).seen(ids),
         lambda c: outbox(c).add(ids),
@@ -239,7 +239,7 @@ def test_no_statement_is_given_more_rows_than_would_escalate(recorded):
     for action in actions:
         _, (_, *executions) = recorded(action)
         assert [rows_of(each) for each in executions] == chunks
-    _, (_, *executions) = recorded(lambda c: queue(c).delete(Runs([(1, 5_000)])))
+    _, (_, *executions) = recorded(lambda c: queue(c).delete(RowSet([(1, 5_000)])))
     assert [[each.value for each in execution.bound] for execution in executions] == [
         [1, 2_400],
         [2_401, 4_800],

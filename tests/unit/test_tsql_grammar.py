@@ -5,16 +5,16 @@ strictest: sqlglot takes any word for a hint, and sqlfluff reads ``LIMIT 5`` and
 """
 
 import re
-from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from sqlqueue_spark import outboxes, queues, rights, schema
-from sqlqueue_spark.addresses import Table
-from sqlqueue_spark.dialects import SQLSERVER
-from sqlqueue_spark.queues import OPTIONAL_COLUMNS, QueueTable
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.tables import ddl, queues, rights
+from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, QueueTable
 
 grammar = pytest.importorskip(
     "pytsql.grammar",
@@ -22,7 +22,7 @@ grammar = pytest.importorskip(
 )
 antlr4 = pytest.importorskip("antlr4")
 
-SQL = Path(str(resources.files("sqlqueue_spark.dialects"))) / "sql" / "sqlserver"
+SQL = Path(str(SQLSERVER.sql))
 NAMES = sorted(path.stem for path in SQL.glob("*.sql"))
 
 #: Names that are legal, and would be anything but a name if they were not quoted.
@@ -111,12 +111,12 @@ TEXTS = {
         for name in sorted(READING)
         for shape, columns in SHAPES.items()
     },
-    "script of queues": schema.script(SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")]),
+    "script of queues": ddl.script(SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")]),
     "script of rights": "".join(
         rights.script(SQLSERVER, "SHOP\\my ]user", role, [HOSTILE], outbox=HOSTILE, stage=HOSTILE)
         for role in rights.ROLES
     ),
-    "script of an outbox": outboxes.script("sqlserver", "Sales.It's ]odd"),
+    "script of an outbox": outbox_tables.script("sqlserver", "Sales.It's ]odd"),
 }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sqlqueue_spark.datasource import SqlQueueDataSource
+from sqlqueue_spark.spark.datasource import SqlQueueDataSource
 from tests.support.drivers.death import PIPELINE, at_step
 from tests.support.drivers.pipelines import run
 from tests.support.sparks import start_spark

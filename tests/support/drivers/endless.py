@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sqlqueue_spark.sink import SqlQueueSink
+from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.support.drivers.death import at_step
 from tests.support.sparks import start_spark
 

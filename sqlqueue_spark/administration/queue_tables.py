@@ -1,0 +1,256 @@
+"""What people do to queues from outside: create, inspect, measure, look into, send to and purge them.
+
+Values in, values out; every function opens a connection of its own and closes it. Nothing here blocks the
+senders and receivers of a live queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from sqlqueue_spark.administration import trial_messages
+from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.inspection.findings import Finding, findings
+from sqlqueue_spark.inspection.server_facts import ServerFact, settings
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.message import MESSAGE_ID, time_sent
+from sqlqueue_spark.messages.outgoing import Outgoing, fill_in, outgoing, outgoing_rows
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.progress import Progress, untold
+from sqlqueue_spark.receive.stage_lifecycle import create_if_missing
+from sqlqueue_spark.row_set import LOWEST
+from sqlqueue_spark.tables import ddl, queues, rights
+from sqlqueue_spark.tables.insert import CHUNK, Column, Inserter
+from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
+from sqlqueue_spark.tables.queues import Queue
+from sqlqueue_spark.tables.rights import Rights
+from sqlqueue_spark.tables.stage import table_named
+
+#: What a load sends without a size of its own, as measured in the field.
+MESSAGE_BYTES = 700
+
+#: Bytes of one insert: enough to be fast, few enough to be held twice.
+_CHUNK_BYTES = 8 << 20
+#: A steady rate is sent in so many portions a second.
+_PORTIONS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """A queue that is there now; ``new`` if it was not before."""
+
+    queue: str
+    new: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What a table looks like, how it is set up, what this login may do with it, and what is wrong."""
+
+    queue: str
+    columns: list[Column]
+    indexes: list[Index]
+    rights: Rights
+    settings: list[ServerFact]
+    findings: list[Finding]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length:
+    """What stands in a queue. The oldest is None where nothing stands, or where its headers do not tell."""
+
+    queue: str
+    rows: int
+    expired: int
+    bytes: int
+    oldest_sent: datetime | None
+    oldest_age: timedelta | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A message that a person wants to send: its own headers are never overwritten."""
+
+    body: bytes | None = None
+    message_type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ttl: timedelta | None = None
+    endpoint: str = "sqlqueue"
+
+
+def create(
+    options: ConnectionOptions,
+    wanted: Sequence[str],
+    *,
+    instances: Sequence[str] = (),
+    companions: Sequence[str] = (),
+    stream: str | None = None,
+) -> list[Created]:
+    """Create queue tables that are not there yet; safe when others do the same at the same time.
+
+    :param instances: also the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
+    :param companions: also these queues, such as ``error`` and ``audit``.
+    :param stream: also the stage of this atomic pipeline, which else its source creates.
+    """
+    target = Target.of(options)
+    naming = options.naming(target.dialect)
+    with connect(target) as connection:
+        made = [_created(connection, table) for table in naming.tables(wanted, instances, companions)]
+        if stream is not None:
+            table = table_named(stream, naming.default_schema)
+            new = create_if_missing(connection, table)
+            made.append(Created(queue=_name(connection, table), new=new))
+        return made
+
+
+def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
+    """Columns, indexes, settings, rights and findings of a queue table.
+
+    :param role: what the login is for, receiver or sender; rights that it lacks are findings. Without one it is a
+        finding only that it may do neither.
+    """
+    with _queue_admin(options, queue) as admin, admin.connection.transaction():
+        held = rights.held(admin.connection, admin.table)
+        return Inspection(
+            queue=admin.table.name,
+            columns=admin.columns(),
+            indexes=admin.indexes(),
+            rights=held,
+            settings=settings(admin, held),
+            findings=findings(admin.connection, admin.table, role),
+        )
+
+
+def length(options: ConnectionOptions, queue: str) -> Length:
+    """How many rows stand in a queue, how many of them are expired, their bytes, and how old the oldest is."""
+    with _queue_admin(options, queue) as admin, admin.connection.transaction():
+        found = admin.length()
+    sent = time_sent(found.oldest_headers) if found.rows else None
+    return Length(
+        queue=admin.table.name,
+        rows=found.rows,
+        expired=found.expired,
+        bytes=found.bytes,
+        oldest_sent=sent,
+        oldest_age=max(timedelta(0), found.now - sent) if sent else None,
+    )
+
+
+def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Message]:
+    """The first messages of a queue, locking none and changing nothing."""
+    with _queue_admin(options, queue) as admin, admin.connection.transaction():
+        return admin.peek(count)
+
+
+def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
+    """Send one message, its standard headers filled in; its message id.
+
+    :raises ConfigurationError: nobody says what type the message has.
+    """
+    headers = fill_in(
+        draft.headers,
+        draft.body,
+        message_type=draft.message_type,
+        endpoint=draft.endpoint,
+        machine=socket.gethostname(),
+        now=datetime.now(UTC),
+    )
+    with _inserter(options, queue) as insert:
+        insert([outgoing(headers, draft.body, draft.ttl)])
+    return headers[MESSAGE_ID]
+
+
+def send_load(
+    options: ConnectionOptions,
+    queue: str,
+    *,
+    count: int,
+    size: int = MESSAGE_BYTES,
+    rate: int | None = None,
+    ttl: timedelta | None = None,
+    progress: Progress = untold,
+) -> timedelta:
+    """Send ``count`` realistic messages of about ``size`` bytes of headers and body; how long it took.
+
+    :param rate: messages a second, steadily; None is as fast as it goes.
+    :param progress: told how many more are sent and committed.
+    """
+    ttl_ms = None if ttl is None else ttl // timedelta(milliseconds=1)
+    portion = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _PORTIONS) // _PORTIONS))
+    with _inserter(options, queue) as insert:
+        began = time.monotonic()
+        for first in range(0, count, portion):
+            if rate is not None:
+                time.sleep(max(0.0, began + first / rate - time.monotonic()))
+            some = min(portion, count - first)
+            insert(trial_messages.batch(first, some, size, now=datetime.now(UTC), ttl_ms=ttl_ms))
+            progress(some)
+        return timedelta(seconds=time.monotonic() - began)
+
+
+def purge(
+    options: ConnectionOptions,
+    queue: str,
+    *,
+    expired: bool = False,
+    progress: Progress = untold,
+) -> int:
+    """Delete what stands in a queue now, or what is expired of it; how many rows that were.
+
+    Rows that others hold stay, and nobody waits: each batch is a transaction of its own.
+    """
+    deleted = 0
+    with _queue_admin(options, queue) as admin:
+        with admin.connection.transaction():
+            up_to = Queue(admin.connection, admin.table).highest()
+        after = LOWEST
+        while up_to is not None:
+            with admin.connection.transaction():
+                rows = admin.purge(after, up_to, expired=expired)
+            deleted += len(rows)
+            progress(len(rows))
+            if len(rows) < admin.connection.dialect.written:
+                break
+            after = rows[-1]
+    return deleted
+
+
+@contextlib.contextmanager
+def _queue_admin(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
+    """A queue table on a connection of its own."""
+    target = Target.of(options)
+    with connect(target) as connection:
+        with connection.transaction():
+            found = queues.get(connection, queue, options.naming(target.dialect))
+        yield QueueAdmin(connection, found.table)
+
+
+@contextlib.contextmanager
+def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[Sequence[Outgoing]], None]]:
+    """Sends messages to a queue, each call in a transaction of its own."""
+    with _queue_admin(options, queue) as admin:
+        with admin.connection.transaction():
+            inserter: Inserter = admin.inserter()
+
+        def insert(messages: Sequence[Outgoing]) -> None:
+            with admin.connection.transaction():
+                inserter.insert(outgoing_rows(messages))
+
+        yield insert
+
+
+def _created(connection: Connection, table: Table) -> Created:
+    new = ddl.create(connection, table)
+    return Created(queue=_name(connection, table), new=new)
+
+
+def _name(connection: Connection, table: Table) -> str:
+    """As the database spells it."""
+    with connection.transaction():
+        found = queues.find(connection, table)
+    return found.name if found else str(table)

@@ -1,0 +1,119 @@
+"""Messages for trying things out: of a shop's few types, as a .NET sender writes them, of a given size.
+
+Made from templates, several hundred thousand a second, so that the database is what a load measures.
+"""
+
+from __future__ import annotations
+
+import socket
+from datetime import datetime
+from typing import NamedTuple
+
+from sqlqueue_spark.messages.message import (
+    ENCLOSED_MESSAGE_TYPES,
+    MESSAGE_ID,
+    TIME_SENT,
+    format_headers,
+    format_time,
+)
+from sqlqueue_spark.messages.outgoing import (
+    CONTENT_TYPE,
+    CONVERSATION_ID,
+    CORRELATION_ID,
+    MESSAGE_INTENT,
+    ORIGINATING_ENDPOINT,
+    ORIGINATING_MACHINE,
+    REPLY_TO_ADDRESS,
+    Outgoing,
+    new_ids,
+    new_row_ids,
+    uuid_text,
+)
+
+_REPLY_TO = "Shop.Web"
+_SKUS = ("APPLE-1KG", "BREAD-RYE", "COFFEE-500", "HONEY-250", "OLIVES-370", "PASTA-500", "TEA-GREEN-50")
+_NOTE = "Please leave the parcel with the neighbour on the second floor if nobody answers the door, and ring twice. "
+
+
+class _Kind(NamedTuple):
+    """One message type; in its texts ``%`` stands for what differs from message to message."""
+
+    headers: str
+    body: str
+
+
+def batch(first: int, count: int, size: int, *, now: datetime, ttl_ms: int | None = None) -> list[Outgoing]:
+    """``count`` messages, numbered from ``first``, whose headers and body have about ``size`` bytes together.
+
+    A message below 600 bytes or so is not cut: its headers alone need that.
+    """
+    ids = new_ids(2 * count)
+    row_ids = iter(new_row_ids(count).to_pylist())
+    sent = format_time(now)
+    messages = []
+    for number in range(first, first + count):
+        kind = _KINDS[number % len(_KINDS)]
+        message_id = uuid_text(next(ids))
+        headers = kind.headers % (message_id, uuid_text(next(ids)), message_id, sent)
+        body = kind.body % (
+            number,
+            number % 9973,
+            _SKUS[number % len(_SKUS)],
+            number % 5 + 1,
+            number % 900 / 10,
+        )
+        note = _note(size - len(headers) - len(body))
+        messages.append(
+            Outgoing(
+                id=next(row_ids),
+                headers=headers,
+                body=f'{body}"{note}"}}'.encode("ascii"),
+                ttl_ms=ttl_ms,
+                correlation_id=message_id,
+                reply_to=_REPLY_TO,
+            )
+        )
+    return messages
+
+
+def _kind(message_type: str, intent: str, body: str) -> _Kind:
+    headers = format_headers(
+        {
+            MESSAGE_ID: "%s",
+            MESSAGE_INTENT: intent,
+            CONVERSATION_ID: "%s",
+            CORRELATION_ID: "%s",
+            REPLY_TO_ADDRESS: _REPLY_TO,
+            ORIGINATING_MACHINE: socket.gethostname().replace("%", ""),
+            ORIGINATING_ENDPOINT: "Shop.Web",
+            CONTENT_TYPE: "application/json",
+            ENCLOSED_MESSAGE_TYPES: f"{message_type}, Shop.Contracts",
+            TIME_SENT: "%s",
+        }
+    )
+    return _Kind(headers, body)
+
+
+_KINDS = (
+    _kind(
+        "Shop.Orders.OrderPlaced",
+        "Publish",
+        '{"orderId":"O-%08d","customerId":"C-%05d","sku":"%s","quantity":%d,"total":%.2f,"note":',
+    ),
+    _kind(
+        "Shop.Billing.PaymentAccepted",
+        "Publish",
+        '{"orderId":"O-%08d","account":"A-%05d","sku":"%s","installments":%d,"paid":%.2f,"note":',
+    ),
+    _kind(
+        "Shop.Shipping.ShipOrder",
+        "Send",
+        '{"orderId":"O-%08d","route":"R-%05d","sku":"%s","parcels":%d,"weight":%.2f,"note":',
+    ),
+)
+
+
+def _note(length: int) -> str:
+    """So many characters, less the three that close a body."""
+    length = max(0, length - 3)
+    return (_NOTE * (length // len(_NOTE) + 1))[:length]

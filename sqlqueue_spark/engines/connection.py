@@ -1,0 +1,341 @@
+"""What a connection is to the rest of the package, whichever driver stands behind it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, NoReturn, Self
+
+import pyarrow as pa
+
+from sqlqueue_spark.engines.dialects import Dialect, Kind, dialect_of
+from sqlqueue_spark.engines.tokens import token_of
+from sqlqueue_spark.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    Duplicate,
+    QueueError,
+    RowsHeld,
+    SqlQueueError,
+    TryAgain,
+)
+from sqlqueue_spark.options import ConnectionOptions
+
+log = logging.getLogger(__name__)
+
+Row = tuple[Any, ...]
+
+#: A record batch that a reader yields is closed when it holds so many rows or so many bytes.
+BATCH_ROWS = 10_000
+BATCH_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where to connect and as whom. Secrets stay out of ``repr``."""
+
+    url: str = field(repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    access_token: str | None = field(default=None, repr=False)
+    access_token_provider: str | None = None
+    lock_timeout: timedelta = timedelta(seconds=30)
+    command_timeout: timedelta = timedelta(minutes=5)
+
+    @classmethod
+    def of(cls, options: ConnectionOptions) -> Target:
+        return cls(
+            url=options.url,
+            user=options.user,
+            password=options.password,
+            access_token=options.access_token,
+            access_token_provider=options.access_token_provider,
+            lock_timeout=options.lock_timeout,
+            command_timeout=options.command_timeout,
+        )
+
+    @property
+    def dialect(self) -> Dialect:
+        return dialect_of(self.url)
+
+    @property
+    def by_token(self) -> bool:
+        """Whether a Microsoft Entra token is the login."""
+        return self.access_token is not None or self.access_token_provider is not None
+
+    def token(self) -> str | None:
+        """A Microsoft Entra token to log in with, as it is now; None where none is wanted.
+
+        :raises ConfigurationError: its provider failed.
+        """
+        if self.access_token_provider is None:
+            return self.access_token
+        return token_of(self.access_token_provider, self.dialect.entra_scope)
+
+    @property
+    def timeouts(self) -> tuple[int, int]:
+        """Lock and command timeout in milliseconds, as databases take them: in 32 bits."""
+        longest = (1 << 31) - 1
+        lock, command = (
+            int(each.total_seconds() * 1000) for each in (self.lock_timeout, self.command_timeout)
+        )
+        return min(lock, longest), min(command, longest)
+
+
+class Connection(ABC):
+    """One connection with at most one open transaction, which begins with the first statement."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.dialect = target.dialect
+
+    @abstractmethod
+    def execute(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> list[Row]:
+        """Run a statement and return all its rows; every result set is drained."""
+
+    @abstractmethod
+    def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
+        """Run a statement and return how many rows it changed."""
+
+    @abstractmethod
+    def commit(self) -> None: ...
+
+    @abstractmethod
+    def rollback(self) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection; what is not committed is rolled back. Never raises."""
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Commit what the block did, or roll it back; the first error wins."""
+        try:
+            yield self
+        except BaseException:
+            try:
+                self.rollback()
+            except SqlQueueError:
+                log.debug("rollback failed after an earlier error", exc_info=True)
+            raise
+        self.commit()
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """A part of the open transaction that is undone alone when it fails: what was locked before it stays locked.
+
+        Its statements may take as long as they need.
+
+        :raises ConnectionLost: the server ended the whole transaction, or nobody answers any more.
+        """
+        self._say("attempt_begin")
+        try:
+            with self.unhurried():
+                self._say("attempt_unhurried")
+                yield
+                self._say("attempt_check")
+        except ConnectionLost:
+            raise
+        except Exception as error:
+            self._undo_attempt(error)
+            raise
+        except BaseException as error:  # who is to end is not told of a lost connection instead
+            with contextlib.suppress(SqlQueueError):
+                self._undo_attempt(error)
+            raise
+
+    @contextlib.contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Statements that the driver does not cut off for taking long."""
+        yield
+
+    def _undo_attempt(self, error: BaseException) -> None:
+        state = self._say("attempt_state")
+        if state and state[0][0] != 1:
+            raise ConnectionLost(
+                f"The server ended the transaction in which a statement failed ({error})."
+            ) from error
+        self._say("attempt_undo")
+
+    def _say(self, name: str) -> list[Row]:
+        """Run a statement of the dialect that takes nothing; one without a text is nothing to do."""
+        statement = self.dialect.statement(name)
+        return self.execute(statement, doing="settling") if statement else []
+
+    @contextlib.contextmanager
+    def hasty(self, milliseconds: int) -> Iterator[Connection]:
+        """A :meth:`transaction` of which no statement waits longer than this for a lock (:class:`RowsHeld`)."""
+        try:
+            with self.transaction():
+                self._set_lock_timeout(milliseconds)
+                yield self
+        finally:
+            if not self.dialect.lock_timeout_ends_with_transaction:
+                self._set_lock_timeout(self.target.timeouts[0])
+
+    @contextlib.contextmanager
+    def rehearsal(self, milliseconds: int) -> Iterator[Connection]:
+        """A :meth:`hasty` transaction that is rolled back in any case."""
+        with contextlib.suppress(_RehearsedError), self.hasty(milliseconds):
+            yield self
+            raise _RehearsedError
+
+    def _set_lock_timeout(self, milliseconds: int) -> None:
+        statement = self.dialect.with_numbers(self.dialect.statement("lock_timeout"), [milliseconds])
+        self.execute(statement, doing="setting how long locks are waited for")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _RehearsedError(Exception):
+    """Ends a transaction that is not to be committed."""
+
+
+class Reader(ABC):
+    """A connection that reads rows as Arrow record batches."""
+
+    @abstractmethod
+    def batches(
+        self, statement: str, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
+    ) -> Generator[pa.RecordBatch, None, None]:
+        """The rows between two RowVersions, both included, in their order, in batches bounded in rows and bytes.
+
+        :param statement: reads such a range, and takes its ends as parameters.
+        :param small: every row there was small (:attr:`Dialect.small_row`) when it was last looked at. They may be read
+            faster then; a larger one is read all the same.
+        """
+
+    @abstractmethod
+    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+        """The rows that a statement deletes and returns; when this returns, that is committed."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection. Never raises."""
+
+
+def under(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch under exactly this schema: what the statement did not ask for is NULL, timestamps are told to be UTC."""
+    return pa.RecordBatch.from_arrays([_column(batch, each) for each in schema], schema=schema)
+
+
+def _column(batch: pa.RecordBatch, wanted: pa.Field) -> pa.Array:
+    if wanted.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, wanted.type)
+    column = batch.column(wanted.name)
+    return column if column.type == wanted.type else column.cast(wanted.type)
+
+
+#: What each kind of failure is to the caller: which error, and its sentence.
+_SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
+    Kind.LOGIN_REFUSED: (
+        ConfigurationError,
+        "The database at {where} refused the login of user {user}; check user and password.",
+    ),
+    Kind.TOKEN_REFUSED: (
+        ConfigurationError,
+        (
+            "The database at {where} refused the Microsoft Entra token ({said}); get a fresh one (accessTokenProvider gets one "
+            "for each connection), and see that the database has a user for it."
+        ),
+    ),
+    Kind.NOT_TRUSTED: (
+        ConfigurationError,
+        (
+            "The certificate of {where} is not trusted ({said}); install the authority that signed it, or correct what the url "
+            "says of it (hostNameInCertificate, trustServerCertificate; sslmode, sslrootcert)."
+        ),
+    ),
+    Kind.SHARED_SESSION: (
+        ConfigurationError,
+        (
+            "The connection pooler at {where} shares sessions among connections, so that timeouts, plans and durable commits are "
+            "not kept; let the url lead to the server itself, or have whole sessions pooled (PgBouncer: pool_mode = session)."
+        ),
+    ),
+    Kind.WRONG_URL: (ConfigurationError, "The driver does not understand the url ({said}); correct it."),
+    Kind.NO_DATABASE: (ConfigurationError, "There is no such database at {where} ({said}); correct the url."),
+    Kind.NO_RIGHT: (
+        ConfigurationError,
+        (
+            "User {user} lacks a right at {where}{while_} ({said}); a receiver needs SELECT, DELETE (and UPDATE on "
+            "PostgreSQL, to lock rows) on its queue, a sender INSERT."
+        ),
+    ),
+    Kind.NO_TABLE: (
+        QueueError,
+        "The table is not there{while_} at {where} ({said}); create it with: sqlqueue create QUEUE.",
+    ),
+    Kind.WRONG_SHAPE: (
+        QueueError,
+        "The table is not shaped like a queue table{while_} ({said}); see what is wrong with: sqlqueue inspect QUEUE.",
+    ),
+    Kind.NOT_REACHED: (
+        ConnectionLost,
+        "No database answers at {where} ({said}); check host, port and that the server runs.",
+    ),
+    Kind.CONNECTION_LOST: (ConnectionLost, "The connection to {where} was lost{while_} ({said})."),
+    Kind.LOCK_TIMEOUT: (
+        RowsHeld,
+        "Rows stayed locked by someone else{while_}; try again or raise lockTimeout.",
+    ),
+    Kind.TIMED_OUT: (
+        TryAgain,
+        "A statement ran into commandTimeout{while_} ({said}); try again or raise it.",
+    ),
+    Kind.DUPLICATE: (
+        Duplicate,
+        "A key is there already{while_} ({said}): somebody else was first; try again.",
+    ),
+    Kind.GAVE_WAY: (TryAgain, "The database gave way{while_} ({said}); try again."),
+}
+#: What a database that fails over says of a login that was right before.
+_MAY_PASS = (Kind.LOGIN_REFUSED, Kind.TOKEN_REFUSED, Kind.NO_DATABASE)
+_OTHER = (SqlQueueError, "The database at {where} refused{while_}: {said}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A driver's error, read: what it means, where it happened, and the words that must not be shown."""
+
+    kind: Kind
+    text: str
+    where: str
+    user: str
+    secrets: tuple[str, ...] = ()
+    doing: str = ""
+
+    def raise_from(self, cause: BaseException) -> NoReturn:
+        """Raise the package's error for it, with the driver's error as the cause."""
+        raise self.error() from self._harmless(cause)
+
+    def error(self) -> SqlQueueError:
+        """The error for the caller: a sentence with the remedy, and no secret."""
+        said = self.scrub(
+            self.text.strip().splitlines()[0] if self.text.strip() else "no reason given"
+        ).rstrip(".")
+        while_ = f" while {self.doing}" if self.doing else ""
+        raised, sentence = _SENTENCES.get(self.kind, _OTHER)
+        error = raised(sentence.format(where=self.where, user=repr(self.user), said=said, while_=while_))
+        if isinstance(error, ConfigurationError):
+            error.may_pass = self.kind in _MAY_PASS
+        return error
+
+    def scrub(self, text: str) -> str:
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    def _harmless(self, cause: BaseException) -> BaseException:
+        """The cause itself, or a stand-in where its text would show a secret."""
+        text = str(cause)
+        clean = self.scrub(text)
+        return cause if clean == text else RuntimeError(f"{type(cause).__name__}: {clean}")

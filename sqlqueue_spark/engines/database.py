@@ -1,0 +1,129 @@
+"""What even an engine that only keeps an outbox answers: how names are written, where its statements are, what its outbox
+tables are called.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from importlib.resources.abc import Traversable
+from typing import ClassVar
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Table
+
+
+class Database(ABC):
+    """One database engine, as far as the outbox needs it."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    #: Where its statements are, one a file, under the same names for every engine.
+    sql: ClassVar[Traversable]
+    #: None where a name without a schema will do.
+    default_schema: ClassVar[str | None] = None
+    #: What stands around a quoted identifier.
+    quotation_mark: ClassVar[str] = '"'
+    outbox_suffix: ClassVar[str] = "OutboxData"
+    #: The longest prefix of an outbox table, and the longest name, and what is counted of the name.
+    longest_prefix: ClassVar[int | None] = None
+    longest_outbox: ClassVar[int]
+    counts_bytes: ClassVar[bool] = False
+    #: Most rows that one statement writes, and most message ids that it looks up.
+    written: ClassVar[int] = 4_000
+
+    @abstractmethod
+    def quote(self, name: str) -> str:
+        """One identifier, quoted."""
+
+    @abstractmethod
+    def literal(self, text: str) -> str:
+        """A text as it is written in a script for people, where nothing can be bound."""
+
+    def bind_texts(self, texts: Sequence[str]) -> object:
+        """A set of texts as one parameter."""
+        return json.dumps(list(texts), separators=(",", ":"))
+
+    def table(self, table: Table) -> str:
+        """A table's full name, quoted."""
+        return self.quoted(table.catalog, table.schema, table.table)
+
+    def quoted(self, *parts: str | None) -> str:
+        """A full name, quoted; parts that are None are left out."""
+        return ".".join(self.quote(part) for part in parts if part is not None)
+
+    def outbox_table(self, endpoint: str) -> str:
+        """The name of an endpoint's outbox table.
+
+        Format: the tables of the .NET persistence, https://docs.particular.net/persistence/sql/.
+
+        :raises ConfigurationError: the engine has no table of such a name.
+        """
+        prefix = endpoint.replace(".", "_") + "_"
+        table = prefix + self.outbox_suffix
+        if not endpoint:
+            raise ConfigurationError(
+                "An outbox needs the name of an endpoint, which names its table; give one."
+            )
+        limit = self.longest_prefix
+        if limit is not None and len(prefix) > limit:
+            raise ConfigurationError(
+                f"The endpoint {endpoint!r} gives its outbox table the prefix {prefix!r}, {len(prefix)} characters long, "
+                f"but on {self.title} it has at most {limit}; choose a shorter name for the endpoint."
+            )
+        length, unit = (len(table.encode()), "bytes") if self.counts_bytes else (len(table), "characters")
+        if length > self.longest_outbox:
+            raise ConfigurationError(
+                f"The endpoint {endpoint!r} calls its outbox table {table!r}, {length} {unit} long, but on {self.title} "
+                f"it has at most {self.longest_outbox}; choose a shorter name for the endpoint."
+            )
+        return table
+
+    def outbox_names(self, schema: str | None, table: str) -> dict[str, str]:
+        """What stands in the outbox's statements for its table and what belongs to it, quoted."""
+        return {
+            "outbox": self.quoted(schema, table),
+            "dispatched": self.quote(f"{table}_Dispatched"),
+            "dispatched_at": self.quote(f"{table}_DispatchedAt"),
+        }
+
+    def statement(self, name: str) -> str:
+        """The text of ``<name>.sql`` without its comments."""
+        return _text(self.sql, name)
+
+    def render(self, name: str, **identifiers: str) -> str:
+        """A statement with its identifiers filled in; each must be quoted already."""
+        return self.statement(name).format(**identifiers)
+
+    def placed(self, statement: str, paramstyle: str) -> str:
+        """A statement with a driver's own placeholders in the place of its ``?``.
+
+        :param paramstyle: the driver's, as in PEP 249.
+        """
+        if paramstyle == "qmark":
+            return statement
+        parts = statement.split(self.quotation_mark)  # a ``?`` between quotation marks belongs to a name
+        number = 0
+        for index, part in enumerate(parts):
+            doubled = part.replace("%", "%%") if paramstyle in {"format", "pyformat"} else part
+            first, *rest = doubled.split("?") if index % 2 == 0 else [doubled]
+            parts[index] = first
+            for each in rest:
+                number += 1
+                parts[index] += ("%s" if paramstyle in {"format", "pyformat"} else f":{number}") + each
+        return self.quotation_mark.join(parts)
+
+    def written_out(self, name: str, values: Sequence[str] = (), **identifiers: str) -> str:
+        """A statement for people to run: its identifiers filled in, and its values as literals."""
+        literals = [self.literal(value).replace("{", "{{").replace("}", "}}") for value in values]
+        parts = self.statement(name).split("?")
+        woven = [each for pair in zip(parts, [*literals, ""], strict=True) for each in pair]
+        return "".join(woven).format(**identifiers)
+
+
+@functools.cache
+def _text(folder: Traversable, name: str) -> str:
+    lines = (folder / f"{name}.sql").read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not line.lstrip().startswith("--")).strip()

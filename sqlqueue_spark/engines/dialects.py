@@ -1,0 +1,46 @@
+"""The engines that there are, and which one a url belongs to.
+
+Each engine's folder ``sql`` holds one statement a file, under the same names for every engine. In it ``{name}`` is only
+ever a quoted identifier (or NULL for a column that a table does not have) and ``?`` only ever a bound value.
+"""
+
+from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind
+from sqlqueue_spark.engines.outbox_only.mysql import MySql
+from sqlqueue_spark.engines.outbox_only.oracle import Oracle
+from sqlqueue_spark.engines.postgresql.dialect import PostgreSQL
+from sqlqueue_spark.engines.sqlserver.dialect import SqlServer
+from sqlqueue_spark.errors import ConfigurationError
+
+POSTGRESQL = PostgreSQL()
+SQLSERVER = SqlServer()
+DIALECTS: dict[str, Dialect] = {each.name: each for each in (POSTGRESQL, SQLSERVER)}
+#: The engines that keep outbox tables.
+OUTBOX_DATABASES: dict[str, Database] = {**DIALECTS, **{each.name: each for each in (MySql(), Oracle())}}
+
+__all__ = [
+    "DIALECTS",
+    "OUTBOX_DATABASES",
+    "POSTGRESQL",
+    "SQLSERVER",
+    "ClaimedColumns",
+    "Database",
+    "Dialect",
+    "DriverError",
+    "Kind",
+    "dialect_of",
+]
+
+
+def dialect_of(url: str) -> Dialect:
+    """The dialect that a URL or connection string belongs to.
+
+    :raises ConfigurationError: it is of none of the known forms. The text is not repeated: it may hold a secret.
+    """
+    for dialect in DIALECTS.values():
+        if dialect.speaks(url):
+            return dialect
+    raise ConfigurationError(
+        "The option url is none of postgresql://user@host:port/database, mssql://user@host:port/database and an ODBC "
+        "connection string such as Server=host;Database=name;Encrypt=yes; correct it."
+    )

@@ -1,0 +1,85 @@
+"""The database drivers of this machine: which there are, and whether they can be loaded.
+
+Each function says in a few words what was found. An :class:`ImportError` is a driver that is not there or cannot be loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
+from sqlqueue_spark.errors import ConfigurationError
+
+
+def psycopg() -> str:
+    from psycopg import __version__, pq
+
+    libpq = pq.version()
+    return f"{__version__} ({pq.__impl__}, libpq {libpq // 10_000}.{libpq % 10_000})"
+
+
+def adbc() -> str:
+    import adbc_driver_manager  # noqa: F401 -- what opens the driver
+    import adbc_driver_postgresql  # noqa: F401 -- that it can be loaded
+
+    return version("adbc-driver-postgresql")
+
+
+def pyodbc() -> str:
+    import pyodbc as found  # which opens unixODBC's library
+
+    return f"{found.version} and the driver manager"
+
+
+def arrow_odbc() -> str:
+    try:
+        import arrow_odbc  # noqa: F401 -- which opens unixODBC's library
+    except OSError as error:  # it does that by hand
+        raise ImportError(str(error)) from error
+    return version("arrow-odbc")
+
+
+def odbc(url: str | None) -> str:
+    """The ODBC driver that connections to SQL Server go through, or would.
+
+    :raises ConfigurationError: there is none, or it is not the one that the url names, or it cannot be loaded.
+    """
+    import pyodbc
+
+    installed = pyodbc.drivers()
+    driver = find_driver(installed) if url is None else driver_of(OdbcString.of(url), installed)
+    if driver is None:
+        return "the one of the data source that the url names"
+    check_opens(driver, installed)
+    others = [name for name in installed if name.lower() == "freetds" and not driver.is_freetds]
+    return f"{driver.name} ({driver.origin})" + "".join(f"; {name} is there too" for name in others)
+
+
+def check_opens(driver: Driver, installed: Sequence[str]) -> None:
+    """Refuse a driver that unixODBC would not be able to open.
+
+    :param installed: the names that the driver manager knows.
+    :raises ConfigurationError: it is not there, or misses a library; the message says which.
+    """
+    if driver.name in installed:
+        return
+    if "/" not in driver.name or not Path(driver.name).is_file():
+        remedy = (
+            f"name one that is ({', '.join(installed)})"
+            if installed
+            else "install Microsoft's (pip install 'sqlqueue-spark[mssql]')"
+        )
+        raise ConfigurationError(
+            f"The url names the ODBC driver {driver.name!r}, which is not installed; {remedy}, or leave Driver out of the "
+            "url to have one found."
+        )
+    try:
+        ctypes.CDLL(driver.name)
+    except OSError as error:
+        raise ConfigurationError(
+            f"The ODBC driver {driver.name} cannot be loaded ({error}); install the library that it misses (Debian: apt-get "
+            "install unixodbc libgssapi-krb5-2)."
+        ) from error

@@ -1,0 +1,129 @@
+"""A connection that somebody else opened, for statements inside their transaction: its driver is recognised, and its
+errors pass through as they are. It is never committed, rolled back or closed here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
+from sqlqueue_spark.errors import ConfigurationError
+
+#: The engine that a driver's package leads to.
+_ENGINES = {
+    "psycopg": "postgresql",
+    "psycopg2": "postgresql",
+    "pyodbc": "sqlserver",
+    "mssql_python": "sqlserver",
+    "pymysql": "mysql",
+    "MySQLdb": "mysql",
+    "mariadb": "mysql",
+    "mysql": "mysql",  # mysql.connector
+    "oracledb": "oracle",
+}
+#: How the usual driver of an engine writes a placeholder, for a driver that does not say it.
+_PARAMSTYLES = {"postgresql": "pyformat", "sqlserver": "qmark", "mysql": "format", "oracle": "named"}
+
+
+class ForeignConnection:
+    """What the outbox needs of a connection, over any driver of PEP 249."""
+
+    def __init__(self, raw: Any, engine: str | None = None) -> None:
+        """:raises ConfigurationError: nobody knows the driver's engine, or the connection commits by itself."""
+        package = type(raw).__module__.partition(".")[0]
+        name = engine or _ENGINES.get(package)
+        if name is None:
+            raise ConfigurationError(
+                f"A connection of the package {package!r} does not tell what database it leads to; say it with engine=, "
+                f"one of {', '.join(OUTBOX_DATABASES)}."
+            )
+        if _commits_by_itself(raw):
+            raise ConfigurationError(
+                "The connection is in autocommit mode, so that ids and rows would not be committed together and exactly "
+                "once would be lost; turn autocommit off, and commit when the rows are written."
+            )
+        self.dialect: Database = OUTBOX_DATABASES[name]
+        self._raw = raw
+        self._driver = _driver(package)
+        self._paramstyle: str = getattr(self._driver, "paramstyle", _PARAMSTYLES[name])
+
+    def execute(
+        self,
+        statement: str,
+        parameters: Sequence[object] = (),
+        *,
+        doing: str = "",  # noqa: ARG002 -- the driver's own errors pass through
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement and return the rows of its last result; every result is drained where an error may hide."""
+        with self._run(statement, parameters) as cursor:
+            rows: list[tuple[Any, ...]] = []
+            while True:
+                if cursor.description is not None:
+                    rows = [_row(each) for each in cursor.fetchall()]
+                if self.dialect.name != "sqlserver" or not cursor.nextset():
+                    return rows
+
+    def modify(
+        self,
+        statement: str,
+        parameters: Sequence[object] = (),
+        *,
+        doing: str = "",  # noqa: ARG002 -- likewise
+    ) -> int:
+        """Run a statement and return how many rows it changed."""
+        with self._run(statement, parameters) as cursor:
+            return int(cursor.rowcount)
+
+    @contextlib.contextmanager
+    def _run(self, statement: str, parameters: Sequence[object]) -> Iterator[Any]:
+        with contextlib.closing(self._cursor()) as cursor:
+            if self.dialect.name == "oracle" and hasattr(cursor, "setinputsizes"):
+                # As plain text a parameter ends at 4,000 bytes.
+                cursor.setinputsizes(*(self._clob(each) for each in parameters))
+            elif any(sizes := [self._nvarchar(each) for each in parameters]):
+                cursor.setinputsizes(sizes)
+            cursor.execute(self.dialect.placed(statement, self._paramstyle), tuple(parameters))
+            yield cursor
+
+    def _cursor(self) -> Any:
+        if self._driver is not None and self._driver.__name__ == "psycopg":
+            # Whatever rows the connection makes for its owner: a scalar row would be taken for a tuple here.
+            return self._raw.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
+        return self._raw.cursor()
+
+    def _nvarchar(self, parameter: object) -> tuple[int, int, int] | None:
+        """A long text is ntext to pyodbc, which some collations refuse: see the binding of our own connections."""
+        pyodbc = self._driver if self._driver is not None and self._driver.__name__ == "pyodbc" else None
+        if pyodbc is None or not isinstance(parameter, str) or len(parameter) <= 2_000:
+            return None
+        freetds = "tdsodbc" in self._raw.getinfo(pyodbc.SQL_DRIVER_NAME)
+        return None if freetds else (pyodbc.SQL_WVARCHAR, 0, 0)
+
+    def _clob(self, parameter: object) -> object:
+        long = isinstance(parameter, str) and len(parameter) > 1_000
+        return getattr(self._driver, "DB_TYPE_CLOB", None) if long else None
+
+
+def _driver(package: str) -> ModuleType | None:
+    """The module of a driver that has been imported already, where its ``paramstyle`` stands."""
+    for name in (package, f"{package}.connector"):
+        module = sys.modules.get(name)
+        if hasattr(module, "paramstyle"):
+            return module
+    return None
+
+
+def _commits_by_itself(raw: Any) -> bool:
+    """PyMySQL and MySQLdb have a method for it, the others an attribute."""
+    ask = getattr(raw, "get_autocommit", None)
+    if callable(ask):
+        return bool(ask())
+    return getattr(raw, "autocommit", False) is True
+
+
+def _row(row: Any) -> tuple[Any, ...]:
+    return tuple(row.values()) if isinstance(row, Mapping) else tuple(row)

@@ -1,0 +1,70 @@
+"""Where a url leads: the hosts and ports that a connection would try, known without any driver."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from sqlqueue_spark.engines.dialects import dialect_of
+from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
+from sqlqueue_spark.engines.urls import splits_login
+from sqlqueue_spark.errors import ConfigurationError
+
+Host = tuple[str, int]
+
+_POSTGRESQL_PORT = "5432"
+_SQLSERVER_PORT = "1433"
+_LOCAL = (".", "(local)")
+
+
+def hosts(url: str) -> list[Host]:
+    """The hosts and ports, in their order; none where the url leaves them to somebody else.
+
+    That is a local socket, a data source, or a named instance, whose port a service on its host tells.
+
+    :raises ConfigurationError: the url cannot be read. It is never shown: it may hold a password.
+    """
+    try:
+        return _of_postgresql(url) if dialect_of(url).name == "postgresql" else _of_sqlserver(url)
+    except ValueError:  # a port that is no number
+        return []
+
+
+def _of_postgresql(url: str) -> list[Host]:
+    """Format: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS."""
+    parts = urlsplit(url)
+    if splits_login(url):
+        raise ConfigurationError(
+            "The option url cannot be read as postgresql://user@host:port/database; percent-encode special characters in "
+            "its user and password, or put the password into the option password."
+        )
+    asked = parse_qs(parts.query)
+    ports = ",".join(asked.get("port", ())).split(",")
+    if named := ",".join(asked.get("hostaddr") or asked.get("host") or []):
+        given = [(host, "") for host in named.split(",")]
+    else:
+        given = [_split(unquote(each)) for each in parts.netloc.rpartition("@")[2].split(",")]
+    found = []
+    for number, (host, port) in enumerate(given):
+        asked_port = ports[number] if len(ports) == len(given) else ports[0]
+        if host and not host.startswith(("/", "@")):
+            found.append((host, int(port or asked_port or _POSTGRESQL_PORT)))
+    return found
+
+
+def _split(text: str) -> tuple[str, str]:
+    match = re.fullmatch(r"(?:\[(?P<six>[^\]]*)\]|(?P<host>[^:]*))(?::(?P<port>.*))?", text)
+    return (match["six"] or match["host"] or "", match["port"] or "") if match else (text, "")
+
+
+def _of_sqlserver(url: str) -> list[Host]:
+    """Format: the keyword Server of https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute."""
+    text = OdbcString.of(url)
+    match = re.fullmatch(
+        r"(?i)(?:(tcp|np|lpc|admin):)?([^\\,]*)(\\[^,]*)?(?:,(.*))?", text.get("Server") or ""
+    )
+    if match is None or (match[1] or "tcp").lower() != "tcp" or match[2].lower() in ("", "(localdb)"):
+        return []
+    port = match[4] or text.get("Port") or ("" if match[3] else _SQLSERVER_PORT)
+    host = "localhost" if match[2].lower() in _LOCAL else match[2].strip()
+    return [(host, int(port))] if port else []

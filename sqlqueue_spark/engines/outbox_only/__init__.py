@@ -1,0 +1,1 @@
+"""Engines that keep outbox tables and nothing else."""

@@ -1,0 +1,48 @@
+"""Oracle 12.2 and later: outbox tables only."""
+
+from __future__ import annotations
+
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import ClassVar
+
+from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.errors import ConfigurationError
+
+
+class Oracle(Database):
+    """The ``oracle`` engine."""
+
+    name: ClassVar[str] = "oracle"
+    title: ClassVar[str] = "Oracle"
+    sql: ClassVar[Traversable] = resources.files(__package__) / "sql" / "oracle"
+    outbox_suffix: ClassVar[str] = "OD"
+    # Older versions know names of 30 characters, of which the primary key's takes five more.
+    longest_prefix: ClassVar[int | None] = 25
+    longest_outbox: ClassVar[int] = 27
+
+    def quote(self, name: str) -> str:
+        # No identifier may hold a double quotation mark here; a single one would end the text in outbox_create.sql.
+        if {'"', "'"} & set(name):
+            raise ConfigurationError(
+                f"{name!r} holds a quotation mark, which no name may on {self.title}; leave it out."
+            )
+        return f'"{name}"'
+
+    def literal(self, text: str) -> str:
+        return "'" + text.replace("'", "''") + "'"
+
+    def outbox_table(self, endpoint: str) -> str:
+        if not endpoint.isascii():
+            raise ConfigurationError(
+                f"The endpoint {endpoint!r} is not all ASCII, but names of outbox tables on {self.title} are; choose "
+                "another name for the endpoint."
+            )
+        return super().outbox_table(endpoint.upper())
+
+    def outbox_names(self, schema: str | None, table: str) -> dict[str, str]:
+        return {
+            "outbox": self.quoted(schema, table),
+            "primary_key": self.quote(f"{table}_PK"),
+            "dispatched_at": self.quoted(schema, f"{table}_IX"),
+        }

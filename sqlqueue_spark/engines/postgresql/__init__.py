@@ -1,0 +1,1 @@
+"""PostgreSQL 13 and later."""

@@ -1,0 +1,53 @@
+"""Connection poolers in front of PostgreSQL: one that lends sessions for less than a connection is noticed, and refused.
+
+Settings belong to a session (timeouts, plans, durable commits), and so do prepared statements. A pooler in transaction mode
+gives each transaction whichever session is free: ours would run under others' settings, and theirs under ours.
+
+A pooler answers a login itself, with a process number that it made up; whose number is the server's own has nobody in
+between, and nothing more is asked. Else a second connection looks whether it is given the session of the first one, which
+keeps still meanwhile. That is looked at once a process and target. And whatever was seen then, each transaction of a
+connection through a pooler begins with a look for the mark that was left in its session.
+
+The readers of workers ask nothing: the driver has come the same way before, to plan what they read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import psycopg
+
+from sqlqueue_spark.engines.connection import Target
+from sqlqueue_spark.engines.dialects import POSTGRESQL
+
+#: A pooler gives what was freed last, or all in turn; others come and go meanwhile.
+_LOOKS = 30
+_BACKEND = POSTGRESQL.statement("backend").encode()
+
+#: What was looked at already, and lends whole sessions.
+_LENDS_SESSIONS: set[Target] = set()
+
+
+def lends_sessions(target: Target, conninfo: str, backend: int) -> bool:
+    """Whether a connection keeps its session of the server for itself, as far as can be seen.
+
+    :param backend: the session of a connection that is open and has no transaction.
+    """
+    if target in _LENDS_SESSIONS:
+        return True
+    seen = {backend}
+    with contextlib.closing(psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)) as other:
+        for _ in range(_LOOKS):
+            found, _ = session_of(other)
+            seen.add(found)
+            if found == backend or len(seen) > 2:
+                return False
+    _LENDS_SESSIONS.add(target)
+    return True
+
+
+def session_of(connection: psycopg.Connection) -> tuple[int, str | None]:
+    """The session on which the connection's transaction runs, and the mark in it."""
+    row = connection.execute(_BACKEND, prepare=False).fetchone()
+    assert row is not None, "the statement has one row"
+    return row[0], row[1]

@@ -1,0 +1,89 @@
+"""How long a database that gives way is waited for, and when somebody is told."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import stamina
+
+from sqlqueue_spark.errors import SqlQueueError, TryAgain
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+E = TypeVar("E", bound=SqlQueueError)
+
+#: A database that is restarted or fails over is back within this, or the caller fails.
+RETRY_SECONDS = 60.0
+#: So long without success, and it is no passing trouble: the .NET transport's circuit breaker opens after as long.
+BREAKER_SECONDS = 30.0
+
+
+class Retry:
+    """Runs steps against one database again when it gives way, with pauses that grow and vary, within a limit."""
+
+    def __init__(
+        self, what: str, clock: Callable[[], float] = time.monotonic, *, seconds: float | None = None
+    ) -> None:
+        """:param what: the steps are for, for the log.
+        :param seconds: how long a step is run again.
+        """
+        self._what = what
+        self._clock = clock
+        self._seconds = RETRY_SECONDS if seconds is None else seconds
+        self._failing_since: float | None = None
+        self._told = False
+
+    def retried(
+        self,
+        action: Callable[[], T],
+        worth_it: Callable[[E], bool] = lambda _: True,
+        *,
+        on_failure: Callable[[E], object] = lambda _: None,
+        kind: type[E] = TryAgain,  # type: ignore[assignment] # mypy knows no default of a type variable
+    ) -> T:
+        """Run a step, again while that is worth it. Its last error is raised.
+
+        :param on_failure: what to do after each failure, before the pause.
+        :param kind: the errors after which it may be worth it.
+        """
+        for attempt in stamina.retry_context(
+            on=lambda error: isinstance(error, kind) and worth_it(error),
+            attempts=None,
+            timeout=self._seconds,
+            wait_initial=0.05,
+            wait_max=5.0,
+            wait_jitter=1.0,
+        ):
+            with attempt:
+                try:
+                    done = action()
+                except kind as error:
+                    self._failed(error)
+                    on_failure(error)
+                    raise
+                self._succeeded()
+                return done
+        raise AssertionError("unreachable: retry_context ends by return or raise")
+
+    def _failed(self, error: SqlQueueError) -> None:
+        now = self._clock()
+        if self._failing_since is None:
+            self._failing_since = now
+        if now - self._failing_since >= BREAKER_SECONDS and not self._told:
+            self._told = True
+            log.error(
+                "circuit_breaker_open %s seconds=%d: nothing has succeeded for so long; check that the server runs and can "
+                "be reached from here, whether it fails over or is throttled, and who holds locks; last said: %s",
+                self._what,
+                now - self._failing_since,
+                error,
+            )
+
+    def _succeeded(self) -> None:
+        if self._told:
+            log.warning("circuit_breaker_closed %s: it works again", self._what)
+        self._failing_since, self._told = None, False

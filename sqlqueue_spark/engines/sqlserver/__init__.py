@@ -1,0 +1,1 @@
+"""SQL Server 2016 and later, and Azure SQL."""

@@ -1,0 +1,141 @@
+"""SQL Server's small rows a block at a time, into columns of a bounded width, over arrow-odbc.
+
+pyodbc fetches each value by itself, because a ``(max)`` column may hold anything. Where it is known that a row is small, the
+driver can write hundreds of rows at once into columns that are as wide as a small row is large.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any
+
+import arrow_odbc
+import pyarrow as pa
+
+from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS, Reader, Target, under
+from sqlqueue_spark.engines.dialects import SQLSERVER, DriverError
+from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
+
+log = logging.getLogger(__name__)
+
+#: Rows that the driver writes at once. Each statement makes room for them in their whole width, and room for many costs as much
+#: as reading them; a second block, to be fetched while the first one is converted, gained nothing (docs/decisions).
+_BLOCK_ROWS = 100
+_BOUND: dict[str, Any] = {
+    "fetch_concurrently": False,
+    "max_text_size": SQLSERVER.small_row,
+    "max_binary_size": SQLSERVER.small_row,
+    "payload_text_encoding": arrow_odbc.TextEncoding.UTF16,
+}
+# "ODBC emitted an error calling 'SQLFetch':\nState: 08S01, Native error: 10054, Message: [Microsoft][…]TCP Provider: …"
+_SAID = re.compile(r"State: (\w+), Native error: (-?\d+), Message: (.*)", re.DOTALL)
+
+
+class _DoesNotFit(Exception):
+    """A block holds a value that its column cannot take, such as one that is too long."""
+
+
+class ColumnReader(Reader):
+    """Small rows in blocks over one connection, all else row by row over another; each is made when it is first needed.
+
+    :param login: none that ends, such as a token: it is used whenever there is something to read in blocks.
+    :param open_rows: makes the reader that takes any value.
+    """
+
+    def __init__(self, target: Target, login: Login, open_rows: Callable[[Target], Reader]) -> None:
+        self._target = target
+        self._login = login
+        self._open_rows = open_rows
+        self._blocks: arrow_odbc.Connection | None = None
+        self._rows: Reader | None = None
+
+    def batches(
+        self, statement: str, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
+    ) -> Generator[pa.RecordBatch, None, None]:
+        first, last = between
+        if small and statement.isascii():  # see Login.by_columns; a table's name may be anything
+            try:
+                with contextlib.closing(_gathered(self._read(statement, between, schema))) as batches:
+                    for batch in batches:
+                        yield batch
+                        first = batch["RowVersion"][-1].as_py() + 1
+                return
+            except _DoesNotFit as error:  # a row was changed since
+                log.info("row_by_row first=%d last=%d: %s", first, last, error)
+        with contextlib.closing(self._one_by_one().batches(statement, (first, last), schema)) as batches:
+            yield from batches
+
+    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+        return self._one_by_one().take(statement, parameters, schema)
+
+    def close(self) -> None:
+        self._blocks = None  # its end is the connection's
+        if self._rows is not None:
+            self._rows.close()
+
+    def _one_by_one(self) -> Reader:
+        if self._rows is None:
+            self._rows = self._open_rows(self._target)
+        return self._rows
+
+    def _in_blocks(self) -> arrow_odbc.Connection:
+        if self._blocks is None:
+            with self._translated("connecting", connecting=True):
+                made = arrow_odbc.connect(str(self._login.text), login_timeout_sec=CONNECT_SECONDS)
+                made.execute(session(self._target))
+            self._blocks = made
+        return self._blocks
+
+    def _read(
+        self, statement: str, between: tuple[int, int], schema: pa.Schema
+    ) -> Generator[pa.RecordBatch, None, None]:
+        connection = self._in_blocks()
+        bound = {**_BOUND, "batch_size": min(_BLOCK_ROWS, between[1] - between[0] + 1)}
+        with self._translated("reading"):
+            blocks = connection.read_arrow_batches(
+                statement,
+                # Of one type, and so of one plan, whatever the number: what is bound is a text as long as it is.
+                parameters=[f"{number:020}" for number in between],
+                **bound,
+            )
+            for block in blocks:
+                yield under(schema, block)
+            while blocks.more_results(**bound):  # an error can arrive after the first result set
+                pass
+
+    @contextlib.contextmanager
+    def _translated(self, doing: str, *, connecting: bool = False) -> Iterator[None]:
+        """Turn the driver's error into ours; one that is not the driver's is about a value, where there are any."""
+        try:
+            yield
+        except arrow_odbc.Error as error:
+            said = _SAID.search(str(error))
+            if said is None and not connecting:
+                raise _DoesNotFit(str(error)) from error
+            told = (
+                DriverError(said[1], int(said[2]), said[3]) if said else DriverError(None, None, str(error))
+            )
+            fail(error, told, self._target, doing, connecting=connecting)
+
+
+def _gathered(blocks: Generator[pa.RecordBatch, None, None]) -> Generator[pa.RecordBatch, None, None]:
+    """Blocks as batches of the usual size; before an error comes what was there before it."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    with contextlib.closing(blocks):
+        try:
+            for block in blocks:
+                held.append(block)
+                rows, size = rows + block.num_rows, size + block.nbytes
+                if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+                    yield pa.concat_batches(held)
+                    held, rows, size = [], 0, 0
+        except _DoesNotFit:
+            if held:
+                yield pa.concat_batches(held)
+            raise
+        if held:
+            yield pa.concat_batches(held)

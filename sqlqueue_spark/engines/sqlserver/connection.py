@@ -1,0 +1,218 @@
+"""SQL Server over pyodbc."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Generator, Iterator, Sequence
+
+import pyarrow as pa
+import pyodbc
+
+from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS, Connection, Reader, Row, Target
+from sqlqueue_spark.engines.dialects import DriverError
+from sqlqueue_spark.engines.drivers import check_opens
+from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
+
+#: A connection that is closed ends its session, and what the session holds. By default pyodbc lets the driver manager keep it.
+pyodbc.pooling = False
+#: So many characters fit into nvarchar(4000) whatever they are: some count as two.
+_SHORT_TEXT = 2_000
+Type = tuple[int, int, int]
+_BIGINT: Type = (pyodbc.SQL_BIGINT, 0, 0)
+_NVARCHAR: Type = (pyodbc.SQL_WVARCHAR, 4_000, 0)
+_NVARCHAR_MAX: Type = (pyodbc.SQL_WVARCHAR, 0, 0)
+#: What pyodbc says of a long text. A database with a collation for supplementary characters or UTF-8 refuses it
+#: (https://github.com/mkleehammer/pyodbc/issues/835), but FreeTDS takes no size of 0.
+_NTEXT = None
+_LOGIN_FAILED = 18456
+#: What a driver manager says of a driver that it cannot find, or not open.
+_NO_DRIVER = ("IM002", "IM003", "01000")
+
+
+class SqlServerConnection(Connection):
+    """A pyodbc connection, in autocommit only for a reader."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target)
+        installed = pyodbc.drivers()
+        login = Login.of(target, installed)
+        self._long_text = _NTEXT if login.driver is not None and login.driver.is_freetds else _NVARCHAR_MAX
+        self._raw = _connect(target, login, installed)
+        self.streaming(False)
+        try:
+            self.execute(session(target))
+            self.commit()
+        except BaseException:
+            self.close()
+            raise
+
+    def execute(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> list[Row]:
+        with self.running(statement, parameters, doing) as cursor:
+            rows: list[Row] = []
+            while True:  # an error can arrive after the first result set
+                if cursor.description is not None:
+                    rows = [tuple(row) for row in cursor.fetchall()]
+                if not cursor.nextset():
+                    return rows
+
+    def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
+        with self.running(statement, parameters, doing) as cursor:
+            count = int(cursor.rowcount)
+            while (
+                cursor.nextset()
+            ):  # a SET in front of the change may be a result of its own, without a count
+                count = max(count, int(cursor.rowcount))
+            return count
+
+    def commit(self) -> None:
+        with _translated(self.target, "committing"):
+            self._raw.commit()
+
+    def rollback(self) -> None:
+        with _translated(self.target, "rolling back"):
+            self._raw.rollback()
+
+    def close(self) -> None:
+        with contextlib.suppress(pyodbc.Error):
+            self._raw.close()
+
+    def streaming(self, wanted: bool) -> None:
+        """Make each statement a transaction of its own, without a timeout: it runs as long as Spark works on its rows.
+
+        Or not; no transaction is open.
+        """
+        self._raw.timeout = 0 if wanted else max(1, int(self.target.command_timeout.total_seconds()))
+        if self._raw.autocommit != wanted:  # what changes it is a round trip
+            with _translated(self.target, "changing where transactions end"):
+                self._raw.autocommit = wanted
+
+    @contextlib.contextmanager
+    def unhurried(self) -> Iterator[None]:
+        before, self._raw.timeout = self._raw.timeout, 0
+        try:
+            yield
+        finally:
+            self._raw.timeout = before
+
+    @contextlib.contextmanager
+    def running(self, statement: str, parameters: Sequence[object], doing: str) -> Iterator[pyodbc.Cursor]:
+        with _translated(self.target, doing), self._cursor() as cursor:
+            cursor.setinputsizes([self._type(each) for each in parameters])
+            cursor.execute(statement, *parameters)
+            yield cursor
+
+    def _type(self, value: object) -> Type | None:
+        """What a parameter is declared as: the same whatever number or text it is, and else what pyodbc says.
+
+        pyodbc says int or bigint by the number, and nvarchar of the text's own length; the server would make another plan for
+        each combination (https://github.com/mkleehammer/pyodbc/issues/213).
+        """
+        if isinstance(value, int):
+            return _BIGINT
+        if isinstance(value, str):
+            return _NVARCHAR if len(value) <= _SHORT_TEXT else self._long_text
+        return None
+
+    def _cursor(self) -> contextlib.closing[pyodbc.Cursor]:
+        """A cursor that is closed at the end of its block; pyodbc's own block would commit there."""
+        return contextlib.closing(self._raw.cursor())
+
+
+class RowReader(Reader):
+    """Rows over pyodbc, which fetches each value by itself whatever its size, gathered into Arrow."""
+
+    def __init__(self, target: Target) -> None:
+        self._connection = SqlServerConnection(target)
+
+    def batches(
+        self,
+        statement: str,
+        between: tuple[int, int],
+        schema: pa.Schema,
+        *,
+        small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
+    ) -> Generator[pa.RecordBatch, None, None]:
+        self._connection.streaming(True)  # when all rows are there, no commit can fail any more
+        yield from self._batches(statement, between, schema)
+
+    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+        self._connection.streaming(False)
+        taken = list(self._batches(statement, parameters, schema))
+        self._connection.commit()
+        return taken
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _batches(
+        self, statement: str, parameters: Sequence[int], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        headers, body = (schema.get_field_index(name) for name in ("Headers", "Body"))
+        with self._connection.running(statement, parameters, "reading") as cursor:
+            rows: list[pyodbc.Row] = []
+            held = 0
+            for row in cursor:
+                rows.append(row)
+                held += len(row[headers] or "") + len(row[body] or b"")
+                if len(rows) == BATCH_ROWS or held >= BATCH_BYTES:
+                    yield _batch(rows, schema)
+                    rows, held = [], 0
+            while cursor.nextset():
+                pass
+            if rows:
+                yield _batch(rows, schema)
+
+
+def connect(target: Target) -> Connection:
+    return SqlServerConnection(target)
+
+
+def open_reader(target: Target) -> Reader:
+    """By columns where the driver can and arrow-odbc is there, else row by row. Only pyodbc hands a token on."""
+    if target.by_token:
+        return RowReader(target)
+    try:
+        from sqlqueue_spark.engines.sqlserver.block_reader import ColumnReader
+    except (ImportError, OSError):  # it opens libraries by hand; the doctor says why it cannot
+        return RowReader(target)
+    login = Login.of(target, pyodbc.drivers())
+    return ColumnReader(target, login, RowReader) if login.by_columns else RowReader(target)
+
+
+def _batch(rows: list[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        pa.array(values, type=field.type)
+        for values, field in zip(zip(*rows, strict=True), schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _connect(target: Target, login: Login, installed: Sequence[str]) -> pyodbc.Connection:
+    with _translated(target, "connecting", connecting=True, token=login.token):
+        try:
+            return pyodbc.connect(
+                str(login.text), autocommit=False, timeout=CONNECT_SECONDS, attrs_before=login.attributes
+            )
+        except pyodbc.Error as error:
+            if login.driver is not None and error.args[0] in _NO_DRIVER:
+                check_opens(login.driver, installed)
+            raise
+
+
+@contextlib.contextmanager
+def _translated(
+    target: Target, doing: str, *, connecting: bool = False, token: str | None = None
+) -> Iterator[None]:
+    """Turn a driver's error into ours."""
+    try:
+        yield
+    except pyodbc.Error as error:
+        sqlstate, text = error.args if len(error.args) == 2 else (None, str(error))
+        # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208) (SQLExecDirectW)", and
+        # of several errors "; " and the next one's brackets, text and number behind the number of the first.
+        numbers = [int(each) for each in re.findall(r"\((\d+)\)(?=\s*\(SQL\w+\)|; \[|$)", text)]
+        # A login that fails says so first, and only then why: the database is not there, or being recovered.
+        telling = [each for each in numbers if each != _LOGIN_FAILED] or numbers
+        said = DriverError(sqlstate, telling[0] if telling else None, text)
+        fail(error, said, target, doing, connecting=connecting, token=token)

@@ -1,0 +1,178 @@
+"""SQL Server 2016 and later, and Azure SQL: the tables of the .NET transport for SQL Server."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import ClassVar
+
+import pyarrow as pa
+
+from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind
+from sqlqueue_spark.messages.outgoing import uuid_text
+from sqlqueue_spark.row_set import RowSet
+
+URL_SCHEME = "mssql://"
+
+# https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors, and those of Azure:
+# https://learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues
+_NUMBERS = {
+    64: Kind.CONNECTION_LOST,
+    121: Kind.CONNECTION_LOST,
+    207: Kind.WRONG_SHAPE,
+    208: Kind.NO_TABLE,
+    229: Kind.NO_RIGHT,
+    230: Kind.NO_RIGHT,
+    233: Kind.CONNECTION_LOST,
+    262: Kind.NO_RIGHT,
+    596: Kind.CONNECTION_LOST,  # the session was killed
+    601: Kind.GAVE_WAY,  # a scan without locks met data that moved
+    615: Kind.NOT_REACHED,  # the database's number changed by a fail-over
+    701: Kind.GAVE_WAY,  # no memory
+    911: Kind.NO_DATABASE,
+    916: Kind.NO_RIGHT,  # the login has no user in that database
+    921: Kind.NOT_REACHED,  # the database is not recovered yet
+    922: Kind.NOT_REACHED,  # or just being
+    926: Kind.NOT_REACHED,  # its recovery failed, which a managed instance says for a moment while it fails over
+    952: Kind.NOT_REACHED,  # it changes its state just now
+    976: Kind.NOT_REACHED,  # the replica that we know is no longer the primary one
+    983: Kind.NOT_REACHED,
+    988: Kind.NOT_REACHED,  # too few replicas
+    1204: Kind.GAVE_WAY,  # no memory for more locks
+    1205: Kind.GAVE_WAY,
+    1222: Kind.LOCK_TIMEOUT,
+    51001: Kind.LOCK_TIMEOUT,  # what we throw where the server only returns a code
+    1913: Kind.EXISTS_ALREADY,
+    2601: Kind.DUPLICATE,
+    2627: Kind.DUPLICATE,
+    2714: Kind.EXISTS_ALREADY,
+    3906: Kind.CONNECTION_LOST,  # to the primary replica: here the database is read-only now
+    3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: somebody else has changed the row since
+    3961: Kind.GAVE_WAY,  # or the table
+    4060: Kind.NO_DATABASE,
+    4221: Kind.NOT_REACHED,  # a replica that was just started again waits for transactions to end
+    6005: Kind.NOT_REACHED,  # the server is being shut down
+    8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
+    7105: Kind.CONNECTION_LOST,  # a read without locks met a large value that moved
+    7886: Kind.CONNECTION_LOST,  # likewise
+    8645: Kind.GAVE_WAY,  # no memory for the statement in time
+    10053: Kind.CONNECTION_LOST,
+    10054: Kind.CONNECTION_LOST,
+    10060: Kind.NOT_REACHED,
+    10928: Kind.GAVE_WAY,
+    10929: Kind.GAVE_WAY,
+    10936: Kind.GAVE_WAY,
+    17142: Kind.NOT_REACHED,  # paused
+    17187: Kind.NOT_REACHED,  # not ready yet
+    17188: Kind.NOT_REACHED,  # being shut down
+    17809: Kind.NOT_REACHED,  # too many connections
+    18401: Kind.NOT_REACHED,  # being upgraded
+    18452: Kind.LOGIN_REFUSED,
+    18456: Kind.LOGIN_REFUSED,
+    40143: Kind.CONNECTION_LOST,
+    40166: Kind.CONNECTION_LOST,
+    40197: Kind.CONNECTION_LOST,
+    40501: Kind.GAVE_WAY,
+    40540: Kind.CONNECTION_LOST,
+    # The session was ended: it took too long, or too much of something.
+    **dict.fromkeys(range(40549, 40554), Kind.CONNECTION_LOST),
+    40613: Kind.NOT_REACHED,
+    49918: Kind.GAVE_WAY,
+    49919: Kind.GAVE_WAY,
+    49920: Kind.GAVE_WAY,
+}
+_STATES = {
+    "08": Kind.CONNECTION_LOST,
+    "IMC": Kind.CONNECTION_LOST,  # the driver found an idle connection broken and could not mend it
+    "28": Kind.LOGIN_REFUSED,
+    "42S01": Kind.EXISTS_ALREADY,
+    "42S02": Kind.NO_TABLE,
+    "42S22": Kind.WRONG_SHAPE,
+    "40001": Kind.GAVE_WAY,
+    "HYT00": Kind.TIMED_OUT,
+    "HYT01": Kind.NOT_REACHED,
+}
+
+
+class SqlServer(Dialect):
+    """The ``sqlserver`` dialect."""
+
+    name: ClassVar[str] = "sqlserver"
+    title: ClassVar[str] = "SQL Server"
+    sql: ClassVar[Traversable] = resources.files(__package__) / "sql"
+    default_schema: ClassVar[str] = "dbo"
+    # A statement that takes 5,000 locks on one index or heap may be given a table lock, which stops every sender. Locks on
+    # pages count, and a row may have a page to itself (docs/sqlserver-locking.md).
+    chunk: ClassVar[int] = 2_400
+    written: ClassVar[int] = 2_400
+    longest_outbox: ClassVar[int] = 128
+    # So the body is at most as many bytes, and headers as many characters: varchar has a byte of each.
+    small_row: ClassVar[int | None] = 8_000
+    entra_scope: ClassVar[str] = "https://database.windows.net/.default"
+
+    def speaks(self, url: str) -> bool:
+        return (
+            url.lower().startswith(URL_SCHEME)
+            or re.search(r"(?i)(^|;)\s*(driver|server|dsn)\s*=", url) is not None
+        )
+
+    def quote(self, name: str) -> str:
+        return "[" + name.replace("]", "]]") + "]"
+
+    def bind(self, runs: RowSet) -> tuple[object, ...]:
+        return (json.dumps(list(runs), separators=(",", ":")),)
+
+    def bind_messages(self, messages: pa.RecordBatch) -> tuple[object, ...]:
+        return (_json(list(_rows(messages))),)
+
+    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[object, ...]:
+        return task, _json([(*row, name) for name, its in messages.items() for row in _rows(its)])
+
+    def bind_texts(self, texts: Sequence[str]) -> object:
+        return _json(list(texts))
+
+    def literal(self, text: str) -> str:
+        return "N'" + text.replace("'", "''") + "'"
+
+    def kind(self, error: DriverError) -> Kind:
+        if error.number in _NUMBERS:
+            return _NUMBERS[error.number]
+        if error.sqlstate is None:  # the driver's own words, not the server's
+            closed = "connection" in error.message and "closed" in error.message
+            return Kind.CONNECTION_LOST if closed else Kind.OTHER
+        if "SSL Provider" in error.message and "certificate" in error.message:
+            return Kind.NOT_TRUSTED
+        if "connection string attribute" in error.message:
+            return Kind.WRONG_URL
+        state = error.sqlstate
+        return _STATES.get(state) or _STATES.get(state[:3]) or _STATES.get(state[:2]) or Kind.OTHER
+
+
+def _rows(messages: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
+    """What ``insert`` reads of each message, with its number first."""
+    columns = ("id", "expires", "headers", "body", "correlation_id", "reply_to")
+    rows = zip(*(messages[name].to_pylist() for name in columns), strict=True)
+    for number, (id_, expires, headers, body, correlation_id, reply_to) in enumerate(rows):
+        yield (
+            number,
+            uuid_text(id_),
+            None if expires is None else _iso(expires),
+            headers,
+            None if body is None else base64.b64encode(body).decode("ascii"),
+            correlation_id,
+            reply_to,
+        )
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _iso(moment: datetime) -> str:
+    """A time in UTC as OPENJSON reads it, to the millisecond, as datetime keeps no more."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")

@@ -1,0 +1,135 @@
+"""What all clients of SQL Server have in common: how they log in, and what their errors mean."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn, Self
+
+from sqlqueue_spark.engines.connection import Failure, Target
+from sqlqueue_spark.engines.dialects import SQLSERVER, DriverError, Kind
+from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of
+from sqlqueue_spark.errors import ConfigurationError
+
+log = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 10
+
+# https://learn.microsoft.com/sql/connect/odbc/using-azure-active-directory
+_SQL_COPT_SS_ACCESS_TOKEN = 1256
+_LOGINS = ("UID", "PWD", "Authentication", "Trusted_Connection")
+_OFF, _ON = ("no", "false", "optional"), ("yes", "true")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Login:
+    """What a connection is opened with: the whole connection string, its driver, and a token if that is the login."""
+
+    text: OdbcString
+    driver: Driver | None
+    token: str | None = field(repr=False)
+
+    @classmethod
+    def of(cls, target: Target, installed: Sequence[str]) -> Self:
+        """The login as it is now: a token is asked for anew.
+
+        :param installed: the drivers that the driver manager knows.
+        :raises ConfigurationError: there are two logins, or there is no driver, or the url cannot be read.
+        """
+        text = OdbcString.of(target.url)
+        driver = driver_of(text, installed)
+        token = target.token()
+        if token is not None:
+            _check_only_login(target, text)
+        if driver is not None:
+            _warn(driver, text)
+            text = text.completed(
+                {"Driver": driver.name, **({} if driver.origin == "named" else driver.defaults)}
+            )
+        text = text.replaced({"UID": target.user, "PWD": target.password}).completed(
+            {"APP": "sqlqueue_spark"}
+        )
+        return cls(text=text, driver=driver, token=token)
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether rows can be fetched into bound columns: the driver is Microsoft's, and what logs in is ASCII.
+
+        arrow-odbc hands texts to unixODBC as UTF-8, and unixODBC takes each byte for a character.
+        """
+        return self.driver is not None and self.driver.version is not None and str(self.text).isascii()
+
+    @property
+    def attributes(self) -> Mapping[int, bytes]:
+        """A token as Microsoft's driver takes it before it connects: its UTF-16 after its length."""
+        if self.token is None:
+            return {}
+        encoded = self.token.encode("utf-16-le")
+        return {_SQL_COPT_SS_ACCESS_TOKEN: struct.pack(f"<i{len(encoded)}s", len(encoded), encoded)}
+
+
+def session(target: Target) -> str:
+    """The statement that sets up a session."""
+    return SQLSERVER.with_numbers(SQLSERVER.statement("session"), target.timeouts[:1])
+
+
+def fail(
+    cause: BaseException,
+    said: DriverError,
+    target: Target,
+    doing: str,
+    *,
+    connecting: bool = False,
+    token: str | None = None,
+) -> NoReturn:
+    """Raise the package's error for a driver's.
+
+    :param connecting: so nobody answers where else a connection would be lost.
+    :param token: what else must not be shown.
+    """
+    kind = SQLSERVER.kind(said)
+    if connecting and kind in (Kind.CONNECTION_LOST, Kind.TIMED_OUT):
+        kind = Kind.NOT_REACHED
+    elif kind is Kind.LOGIN_REFUSED and target.by_token:
+        kind = Kind.TOKEN_REFUSED
+    given = OdbcString.of(target.url)
+    secrets = (target.password, target.access_token, token, given.get("PWD"))
+    Failure(
+        kind=kind,
+        text=re.sub(r"^(\[[^\]]*\]\s*)+", "", said.message),
+        where=f"{given.get('Server') or '?'}/{given.get('Database') or ''}",
+        user=target.user or given.get("UID") or "",
+        secrets=tuple(each for each in secrets if each),
+        doing=doing,
+    ).raise_from(cause)
+
+
+def _check_only_login(target: Target, text: OdbcString) -> None:
+    """The driver refuses a token beside any other login, in words that name neither."""
+    given = next((name for name in _LOGINS if text.get(name) is not None), "user" if target.user else None)
+    if given is not None:
+        raise ConfigurationError(
+            f"Both a Microsoft Entra token and {given} are given, and only one of them can be the login; drop one."
+        )
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)
+
+
+def _warn(driver: Driver, text: OdbcString) -> None:
+    """What somebody should know of a connection that works."""
+    if driver.is_freetds:
+        _warn_once(
+            "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better is "
+            "Microsoft's: pip install 'sqlqueue-spark[mssql]'."
+        )
+    if (text.get("Encrypt") or "").lower() in _OFF:
+        _warn_once("The url says Encrypt=no: messages and password cross the network in the clear.")
+    if (text.get("TrustServerCertificate") or "").lower() in _ON:
+        _warn_once("The url says TrustServerCertificate=yes: anybody on the way can pose as the server.")

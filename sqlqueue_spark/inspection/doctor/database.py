@@ -1,0 +1,152 @@
+"""The way to a queue, step by step: network, login, database, queue, rights."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.hosts import Host, hosts
+from sqlqueue_spark.errors import QueueError, SqlQueueError
+from sqlqueue_spark.inspection import findings
+from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked, not_tried
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.tables import queue_admin, queues, rights
+from sqlqueue_spark.tables.queues import Queue
+from sqlqueue_spark.tables.rights import RECEIVER, SENDER
+
+STEPS = ("network", "login", "database", "queue", "rights")
+
+_SECONDS_TO_ANSWER = 3.0
+_STATEMENT = timedelta(seconds=10)
+
+
+def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> Iterator[Check]:
+    """A line a step. One that fails keeps only those from being tried that cannot be without it."""
+    target = replace(Target.of(options), command_timeout=_STATEMENT, lock_timeout=_STATEMENT)
+    try:
+        wanted = hosts(target.url)
+    except SqlQueueError as error:
+        yield Check(name="url", state=State.WRONG, said=str(error))
+        yield from _rest("network", "the url cannot be read")
+        return
+    network = checked("network", lambda: _network(wanted))
+    yield network
+    if network.state is State.WRONG:
+        yield from _rest("login", "nobody answers")
+        return
+    try:
+        connection = connect(target)
+    except SqlQueueError as error:
+        yield Check(name="login", state=State.WRONG, said=str(error))
+        yield from _rest("database", "there is no connection")
+        return
+    with connection:
+        yield from _Way(connection, options, queue, role).checks()
+
+
+@dataclass
+class _Way:
+    """What is left once a connection is there."""
+
+    connection: Connection
+    options: ConnectionOptions
+    address: str | None
+    role: str | None
+    found: Queue | None = None
+
+    def checks(self) -> Iterator[Check]:
+        yield self._step("login", lambda: queue_admin.server(self.connection).login)
+        yield self._step("database", self._database)
+        if self.address is None:
+            yield from _rest("queue", "no QUEUE is named")
+            return
+        yield self._step("queue", self._queue)
+        if self.found is None:
+            yield not_tried("rights", "there is no table to have rights to")
+        else:
+            yield self._step("rights", self._rights)
+
+    def _step(self, name: str, look: Callable[[], str]) -> Check:
+        def in_transaction() -> str:
+            with self.connection.transaction():
+                return look()
+
+        return checked(name, in_transaction)
+
+    def _database(self) -> str:
+        server = queue_admin.server(self.connection)
+        found = queue_admin.compatibility(self.connection)
+        if found.is_ < found.needed:
+            statement = self.connection.dialect.render("remedy_compatibility")
+            raise Wrong(
+                f"The {found.what} of {server.database!r} is {found.is_}, but {found.needed} is needed; "
+                + (f"raise it with: {statement}" if statement else "upgrade the server.")
+            )
+        return f"{server.database} on {server.version}"
+
+    def _queue(self) -> str:
+        assert self.address is not None, "asked only where a queue is named"
+        dialect = self.connection.dialect
+        try:
+            self.found = queues.get(self.connection, self.address, self.options.naming(dialect))
+        except QueueError as error:
+            hidden = (
+                " SQL Server hides a table from a login without any right to it."
+                if dialect is SQLSERVER
+                else ""
+            )
+            raise Wrong(f"{error}{hidden}") from error
+        wrong = findings.of_table(self.connection, self.found.table)
+        if wrong:
+            raise Wrong(
+                f"{wrong[0].message} See what to run with: sqlqueue inspect {shlex.quote(self.address)}"
+            )
+        return self.found.table.name
+
+    def _rights(self) -> str:
+        assert self.found is not None, "asked only where there is a table"
+        held = rights.held(self.connection, self.found.table)
+        doing = {RECEIVER: "receive", SENDER: "send"}
+        asked = tuple(doing) if self.role is None else (self.role,)
+        may = [doing[each] for each in asked if not held.lacks(each)]
+        if may:
+            return f"{held.user} may {' and '.join(may)}"
+        lacking = "; ".join(f"to {doing[each]} it lacks {', '.join(held.lacks(each))}" for each in asked)
+        script = ["sqlqueue", "script", self.address or "", "--engine", self.connection.dialect.name]
+        other = " (or sender)" if self.role is None else ""
+        raise Wrong(
+            f"The user {held.user!r} may not {' or '.join(doing[each] for each in asked)} ({lacking}); have an administrator "
+            f"run what this prints: {shlex.join([*script, '--grants', held.user, '--role', asked[0]])}{other}"
+        )
+
+
+def _network(wanted: list[Host]) -> str:
+    if not wanted:
+        raise Open(
+            "not tried: the url names no host and port (but a local socket, a data source or a named instance)"
+        )
+    failed = []
+    for host, port in wanted:
+        began = time.monotonic()
+        try:
+            socket.create_connection((host, port), timeout=_SECONDS_TO_ANSWER).close()
+        except (OSError, UnicodeError, OverflowError) as error:  # an odd name, an odd port
+            failed.append(f"{host}:{port} ({getattr(error, 'strerror', None) or error})")
+        else:
+            return f"{host}:{port} answers in {(time.monotonic() - began) * 1000:.0f} ms"
+    raise Wrong(
+        f"Nobody answers at {' or '.join(failed)}; check host and port, that the server runs, and that no firewall is in "
+        "between."
+    )
+
+
+def _rest(first: str, why: str) -> Iterator[Check]:
+    """The steps from this one on, which cannot be tried."""
+    for name in STEPS[STEPS.index(first) :]:
+        yield not_tried(name, why)

@@ -1,0 +1,210 @@
+"""What is wrong with a queue table that stands, each with the statement that puts it right.
+
+Every generation of tables in the field is right here: clustered or heap, with or without Recoverable,
+CorrelationId and ReplyToAddress, Headers of either kind of text, further columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.tables import rights
+from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin, Space, compatibility
+from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.rights import RECEIVER, SENDER
+
+#: The columns that every queue table has, with the types that will do.
+_COLUMNS = {
+    "sqlserver": {
+        "Id": ("uniqueidentifier",),
+        "Expires": ("datetime", "datetime2"),
+        "Headers": ("nvarchar(max)", "varchar(max)"),
+        "Body": ("varbinary(max)",),
+        "RowVersion": ("bigint",),
+    },
+    "postgresql": {
+        "id": ("uuid",),
+        "expires": ("timestamp without time zone",),
+        "headers": ("text", "character varying"),
+        "body": ("bytea",),
+        "seq": ("bigint", "integer"),
+    },
+}
+_ROW_VERSION = {"sqlserver": "RowVersion", "postgresql": "seq"}
+#: The index that expired rows are found by, where the classic table has one.
+_EXPIRES = {"sqlserver": "Expires"}
+#: Indexes can be sought in order.
+_ORDERED = ("clustered", "nonclustered", "btree")
+
+#: A heap smaller than 8 MB is quick to scan whatever is in it.
+_FEW_PAGES = 1_000
+#: Dead rows that are still ordinary between two vacuums of a busy queue, and the time one may take to come.
+_FEW_DEAD_ROWS = 100_000
+_VACUUM_DUE_SECONDS = 600
+
+#: What a login of each role may do.
+_DOING = {RECEIVER: "receive from", SENDER: "send to"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something wrong with a table: a sentence, and the statement that puts it right where there is one."""
+
+    message: str
+    remedy_sql: str = ""
+
+
+def findings(connection: Connection, table: QueueTable, role: str | None = None) -> list[Finding]:
+    """What is wrong with a table: only looks, inside the open transaction, and never commits.
+
+    :param role: what the login is for, receiver or sender. Without one it is wrong that it can do neither.
+    """
+    return [*of_table(connection, table), *_right_findings(QueueAdmin(connection, table), role)]
+
+
+def of_table(connection: Connection, table: QueueTable) -> list[Finding]:
+    """What is wrong with a table whoever uses it; only looks, as :func:`findings`."""
+    admin = QueueAdmin(connection, table)
+    found = list(_column_findings(admin))
+    if not found:
+        checks: tuple[Callable[[QueueAdmin], Iterator[Finding]], ...] = (
+            _index_findings,
+            _space_findings,
+            _number_findings,
+        )
+        found = [finding for check in checks for finding in check(admin)]
+    return [*found, *_durability_findings(admin), *_compatibility_findings(admin)]
+
+
+def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
+    there = {column.name.lower(): column for column in admin.columns()}
+    anew = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
+    for name, types in _COLUMNS[admin.connection.dialect.name].items():
+        wanted = " or ".join(types)
+        column = there.get(name.lower())
+        if column is None:
+            yield Finding(message=f"{admin.table.name} has no column {name} ({wanted}); {anew}.")
+        elif column.type not in types and column.type.partition("(")[0] not in types:
+            yield Finding(
+                message=f"The column {name} of {admin.table.name} is {column.type}, not {wanted}; {anew}."
+            )
+
+
+def _index_findings(admin: QueueAdmin) -> Iterator[Finding]:
+    engine = admin.connection.dialect.name
+    indexes = admin.indexes()
+    row_version = _ROW_VERSION[engine]
+    if not any(_leads(index, row_version) and index.filter is None for index in indexes):
+        name = "Index_RowVersion" if engine == "sqlserver" else _cut(admin.table.table.table, "_seq_key")
+        yield Finding(
+            message=f"{admin.table.name} has no index that begins with {row_version}: every look at the queue "
+            "reads the whole table, and receiving is refused or slow.",
+            remedy_sql=_remedy(admin, "index_row_version", index=admin.new_index_name(name)),
+        )
+    expires = _EXPIRES.get(engine)
+    if expires and not any(_leads(index, expires) for index in indexes):
+        yield Finding(
+            message=f"{admin.table.name} has no index that begins with {expires}: purging expired messages is "
+            "refused, and other receivers read the whole table for them.",
+            remedy_sql=_remedy(admin, "index_expires", index=admin.new_index_name("Index_Expires")),
+        )
+
+
+def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
+    space = admin.space()
+    if space is None:
+        return
+    if admin.connection.dialect.name == "sqlserver":
+        # Each row of a heap lies on one page, so more pages than rows are mostly dead ones.
+        if space.pages > max(space.live, _FEW_PAGES):
+            yield Finding(
+                message=f"{admin.table.name} is a heap of {space.pages} pages for about {space.live} rows: a heap "
+                "does not give emptied pages back, and scans read them all.",
+                remedy_sql=_remedy(admin, "space"),
+            )
+    elif space.dead > max(space.live, _FEW_DEAD_ROWS) and not _vacuumed_lately(space):
+        yield Finding(
+            message=f"{admin.table.name} holds about {space.dead} dead rows beside {space.live} live ones: "
+            "autovacuum does not keep up, or an open transaction holds it back.",
+            remedy_sql=_remedy(admin, "space"),
+        )
+
+
+def _number_findings(admin: QueueAdmin) -> Iterator[Finding]:
+    row_version = _ROW_VERSION[admin.connection.dialect.name]
+    numbers = admin.numbers()
+    if numbers is None:
+        yield Finding(
+            message=f"Nothing numbers the rows of {admin.table.name}: {row_version} is neither an identity nor "
+            "filled from a sequence, so senders cannot send; create a table of another name with sqlqueue create "
+            "and move the rows."
+        )
+    elif numbers.last is not None and numbers.last > numbers.highest // 2:
+        sequence = admin.connection.dialect.table(numbers.source)
+        yield Finding(
+            message=f"{admin.table.name} has used {numbers.last} of the {numbers.highest} numbers that "
+            f"{row_version} can have; no message can be sent after the last one.",
+            remedy_sql=_remedy(admin, "numbers", sequence=sequence),
+        )
+
+
+def _right_findings(admin: QueueAdmin, role: str | None) -> Iterator[Finding]:
+    held = rights.held(admin.connection, admin.table)
+    asked = (RECEIVER, SENDER) if role is None else (role,)
+    if not all(held.lacks(each) for each in asked):
+        return
+    numbers = admin.numbers()
+    for each in asked:
+        yield Finding(
+            message=f"The user {held.user!r} may not {_DOING[each]} {admin.table.name}, for it lacks "
+            f"{', '.join(held.lacks(each))}; have a {each}'s rights granted.",
+            remedy_sql=rights.remedy(
+                admin.connection.dialect,
+                held.user,
+                each,
+                admin.table.table,
+                numbers and numbers.source,
+            ),
+        )
+
+
+def _durability_findings(admin: QueueAdmin) -> Iterator[Finding]:
+    """What no session can put right for itself; on PostgreSQL each of ours does."""
+    if ("delayed durability", "forced") in admin.settings():
+        yield Finding(
+            message=f"The database {admin.table.database!r} answers every commit before it is on the disk "
+            "(DELAYED_DURABILITY = FORCED): a crash of the server takes back messages that count as sent, and brings back "
+            "those that were processed.",
+            remedy_sql=_remedy(admin, "durability"),
+        )
+
+
+def _compatibility_findings(admin: QueueAdmin) -> Iterator[Finding]:
+    found = compatibility(admin.connection)
+    if found.is_ < found.needed:
+        yield Finding(
+            message=f"The {found.what} of {admin.table.database!r} is {found.is_}, but {found.needed} is needed.",
+            remedy_sql=_remedy(admin, "compatibility"),
+        )
+
+
+def _vacuumed_lately(space: Space) -> bool:
+    return space.idle_seconds is not None and space.idle_seconds < _VACUUM_DUE_SECONDS
+
+
+def _leads(index: Index, column: str) -> bool:
+    return index.kind in _ORDERED and index.columns[:1] != () and index.columns[0].lower() == column.lower()
+
+
+def _remedy(admin: QueueAdmin, name: str, **names: str) -> str:
+    dialect = admin.connection.dialect
+    quoted = {key: dialect.quote(value) if key == "index" else value for key, value in names.items()}
+    catalog = dialect.quote(admin.table.database)
+    return dialect.render(f"remedy_{name}", queue=dialect.table(admin.table.table), catalog=catalog, **quoted)
+
+
+def _cut(name: str, ending: str) -> str:
+    """An index name that carries the table's, cut to the 63 bytes of PostgreSQL."""
+    return name.encode()[: 63 - len(ending)].decode(errors="ignore") + ending

@@ -1,0 +1,124 @@
+"""How a queue table is set up, and what that means: information, neither right nor wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
+from sqlqueue_spark.tables.rights import Rights
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerFact:
+    """One setting, what it means here, and the statement that changes it where somebody may want that."""
+
+    name: str
+    value: str
+    meaning: str = ""
+    remedy_sql: str = ""
+
+
+_EITHER_WAY = "the statements of this package lock what they must either way"
+#: What the settings mean that a database tells of itself, by name and value.
+_MEANINGS = {
+    "lock escalation": {
+        "TABLE": (
+            "the default, and fine: no statement of this package takes the 5,000 locks that lead to one on the whole table. "
+            "DISABLE keeps nearly all large statements of others from it too, and costs memory for each lock"
+        ),
+        "AUTO": "fine: as TABLE, but by partition where the table has partitions",
+        "DISABLE": (
+            "next to no statement locks the whole table and so stops the senders; large ones of others cost memory for each "
+            "lock instead, and fail without it (error 1204). This package does not need it"
+        ),
+    },
+    "read committed snapshot": {
+        "on": f"plain reads of others wait for nobody; {_EITHER_WAY}",
+        "off": f"plain reads of others wait for rows that are being sent or received; {_EITHER_WAY}",
+    },
+    "snapshot isolation": {
+        "on": "a sink may have isolationLevel=Snapshot",
+        "off": "a sink cannot have isolationLevel=Snapshot; no other one is concerned",
+    },
+    "Headers": {
+        "nvarchar": "keeps every letter",
+        "varchar, code page 65001": "UTF-8: keeps every letter",
+    },
+    "write-ahead log": {
+        "on": "what is committed outlives a crash of the server",
+        "off": "a crash of the server empties the table: every message in it is lost",
+    },
+    "fsync": {
+        "on": "what is committed outlives a crash of the machine too",
+        "off": "a crash of the machine can take back what was committed, and damage the database; no session can ask for more",
+    },
+    "delayed durability": {
+        "disabled": "what is committed outlives a crash of the server",
+        "allowed": "fine: a commit is delayed only where it asks for it, and none of this package does",
+        "forced": "a crash of the server takes back what was committed just before: messages are lost",
+    },
+    "autovacuum": {
+        "on": "the room of deleted rows is used again",
+        "off": "the room of deleted rows is used again only after a VACUUM by hand: the table grows, receiving gets slower",
+    },
+    "row security": {
+        "on": "policies decide which rows this login sees: a receiver leaves the others where they are"
+    },
+}
+_LOSSY = "others lose the letters that this code page does not have; this package writes them as \\u escapes, and loses none"
+#: The values that somebody may want to change, and the remedy for each.
+_REMEDIES = {
+    ("lock escalation", "DISABLE"): "lock_escalation",
+    ("write-ahead log", "off"): "write_ahead_log",
+    ("fsync", "off"): "fsync",
+    ("autovacuum", "off"): "autovacuum",
+}
+
+
+def settings(admin: QueueAdmin, rights: Rights) -> list[ServerFact]:
+    """How the table is set up, and what this login may do: only looks, inside the open transaction."""
+    return [*_rights(rights), *_variant(admin), *_numbers(admin), *_told(admin)]
+
+
+def _rights(rights: Rights) -> Iterator[ServerFact]:
+    for name, lacks in (("receive", rights.receiver_lacks), ("send", rights.sender_lacks)):
+        said = f"no, lacks {', '.join(lacks)}" if lacks else "yes"
+        yield ServerFact(name=f"{rights.user} may {name}", value=said)
+
+
+def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
+    """The generations of SQL Server's tables; PostgreSQL has one kind only."""
+    if admin.connection.dialect.name != "sqlserver":
+        return
+    clustered = next((index for index in admin.indexes() if index.kind == "clustered"), None)
+    if clustered is None:
+        meaning = "as newer installers create it; only a rebuild gives its emptied pages back"
+        yield ServerFact(name="variant", value="heap", meaning=meaning)
+    else:
+        meaning = "as the classic installer creates it by RowVersion; gives its pages back as they empty"
+        yield ServerFact(
+            name="variant", value=f"clustered by {', '.join(clustered.columns)}", meaning=meaning
+        )
+
+
+def _numbers(admin: QueueAdmin) -> Iterator[ServerFact]:
+    numbers = admin.numbers()
+    if numbers is not None:
+        if numbers.last is None:
+            meaning = "none was given yet, or this login may not see it"
+            yield ServerFact(name="last number", value=f"? of {numbers.highest:,}", meaning=meaning)
+        else:
+            yield ServerFact(name="last number", value=f"{numbers.last:,} of {numbers.highest:,}")
+
+
+def _told(admin: QueueAdmin) -> Iterator[ServerFact]:
+    """What the database tells; of Headers it may tell any code page."""
+    dialect = admin.connection.dialect
+    for name, value in admin.settings():
+        meaning, remedy = _MEANINGS.get(name, {}).get(value, ""), _REMEDIES.get((name, value))
+        if name == "Headers" and not meaning:
+            meaning, remedy = _LOSSY, "headers"
+        names = {"queue": dialect.table(admin.table.table), "catalog": dialect.quote(admin.table.database)}
+        statement = dialect.render(f"remedy_{remedy}", **names) if remedy else ""
+        yield ServerFact(name=name, value=value, meaning=meaning, remedy_sql=statement)

@@ -1,0 +1,285 @@
+"""A message on its way out: what a well-behaved sender writes into its headers and columns.
+
+Format: the headers of NServiceBus. A header that is there is never overwritten.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import sys
+import time
+import uuid
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.message import (
+    ENCLOSED_MESSAGE_TYPES,
+    MESSAGE_ID,
+    TIME_SENT,
+    format_headers,
+    format_time,
+)
+
+CONTENT_TYPE = "NServiceBus.ContentType"
+CONVERSATION_ID = "NServiceBus.ConversationId"
+CORRELATION_ID = "NServiceBus.CorrelationId"
+MESSAGE_INTENT = "NServiceBus.MessageIntent"
+ORIGINATING_ENDPOINT = "NServiceBus.OriginatingEndpoint"
+ORIGINATING_MACHINE = "NServiceBus.OriginatingMachine"
+REPLY_TO_ADDRESS = "NServiceBus.ReplyToAddress"
+TIME_TO_BE_RECEIVED = "NServiceBus.TimeToBeReceived"
+
+#: The headers that a message may get where it has none of its own.
+COMPLETED = frozenset({
+    CONTENT_TYPE, CONVERSATION_ID, CORRELATION_ID, ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, MESSAGE_INTENT, ORIGINATING_ENDPOINT,
+    ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT, TIME_TO_BE_RECEIVED,
+})  # fmt: skip
+
+_VERSION_4 = bytes(each & 0x0F | 0x40 for each in range(256))
+_VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
+#: Version 7 has 12 bits to count within a millisecond.
+_COUNTED = 1 << 12
+
+#: How many bytes of a body tell what it is.
+_LOOKED_AT = 128
+_BLANKS = r"\A(?:\xef\xbb\xbf)?[ \t\n\r\v\f]*"
+_XML = _BLANKS + "<"
+_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_CHARACTERS = r'(?:[^"\\\x00-\x1f]|\\.)*'
+#: An object or an array, as far as one can tell from how it begins.
+_NESTED = r'\{\s*["}]|\[\s*(?:["{\[\]]|(?:[-0-9][-+.0-9eE]*|true|false|null)\s*(?:[,\]]|\z))'
+#: A body that was looked at to its end; nothing at all counts as JSON, as an empty message has no other type.
+_JSON = rf'{_BLANKS}(?:{_NESTED}|(?:"{_CHARACTERS}"|{_NUMBER}|true|false|null)?\s*\z)'
+#: One that goes on: of what is no object or array, only a text can be so long.
+_BEGUN_JSON = rf'{_BLANKS}(?:{_NESTED}|"{_CHARACTERS}(?:"\s*|\\)?\z)'
+
+#: What fits into the columns CorrelationId and ReplyToAddress, where a letter may take some bytes; a longer value stands in
+#: its header only, and so does one with a NUL, which not every database keeps in a text.
+COLUMN_BYTES = 255
+
+_TIME_SPAN = re.compile(
+    r"(?:(?P<days>\d{1,8})\.)?(?P<hours>\d\d):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d{1,7}))?"
+)
+#: Longer times to be received mean never; no database's dates go so far.
+_LONGEST_DAYS = 365_000
+
+
+class Outgoing(NamedTuple):
+    """One row to insert; ``id`` are a UUID's 16 bytes, ``headers`` is JSON.
+
+    ``ttl_ms`` counts from now by the database's clock, and then ``expires`` (in UTC) is not given but reckoned.
+    """
+
+    id: bytes
+    headers: str
+    body: bytes | None
+    ttl_ms: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expires: datetime | None = None
+
+
+#: Messages on their way out as columns; each is what it is in :class:`Outgoing`.
+OUTGOING = pa.schema([
+    pa.field("id", pa.binary(16), nullable=False),
+    pa.field("headers", pa.string(), nullable=False),
+    ("body", pa.binary()),
+    ("ttl_ms", pa.int64()),
+    ("correlation_id", pa.string()),
+    ("reply_to", pa.string()),
+    ("expires", pa.timestamp("us", tz="UTC")),
+])  # fmt: skip
+
+
+def outgoing_rows(messages: Sequence[Outgoing]) -> pa.RecordBatch:
+    """Messages as :data:`OUTGOING`, in their order."""
+    columns = zip(*messages, strict=True) if messages else [()] * len(OUTGOING)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, OUTGOING, strict=True)],
+        schema=OUTGOING,
+    )
+
+
+def new_ids(count: int) -> Iterator[bytes]:
+    """Random UUIDs (version 4), from one look at the source of randomness."""
+    random = _random_uuids(count)
+    for at in range(0, 16 * count, 16):
+        yield random[at : at + 16]
+
+
+def new_row_ids(count: int) -> pa.Array:
+    """Ids of rows as their 16 bytes: UUIDs that ascend with time (version 7) and within the array.
+
+    PostgreSQL's queues have an index on Id. Random ids land on pages all over it, and each costs as much as the rest of its
+    row; ascending ones fill page after page. https://www.rfc-editor.org/rfc/rfc9562#name-uuid-version-7, with a counter of
+    12 bits after the milliseconds.
+    """
+    ids = bytearray(_random_uuids(count))
+    begins = array("Q")
+    for moment, first in enumerate(range(0, count, _COUNTED), time.time_ns() // 1_000_000):
+        begin = moment << 16 | 7 << 12
+        begins.extend(range(begin, begin + min(_COUNTED, count - first)))
+    if sys.byteorder == "little":
+        begins.byteswap()
+    first_halves = begins.tobytes()
+    for at in range(8):
+        ids[at::16] = first_halves[at::8]
+    return pa.Array.from_buffers(pa.binary(16), count, [None, pa.py_buffer(bytes(ids))])
+
+
+def new_id_texts(count: int) -> pa.Array:
+    """Random UUIDs (version 4) as people write them."""
+    digits = pa.py_buffer(_random_uuids(count).hex().encode())
+    whole = pa.Array.from_buffers(pa.binary(32), count, [None, digits]).cast(pa.binary())
+    ends = (0, 8, 12, 16, 20, 32)
+    parts = [pc.binary_slice(whole, first, last) for first, last in itertools.pairwise(ends)]
+    return pc.binary_join_element_wise(*parts, b"-").cast(pa.string())
+
+
+def _random_uuids(count: int) -> bytes:
+    random = bytearray(os.urandom(16 * count))
+    random[6::16] = random[6::16].translate(_VERSION_4)
+    random[8::16] = random[8::16].translate(_VARIANT)
+    return bytes(random)
+
+
+def uuid_text(uuid: bytes) -> str:
+    """A UUID as people write it."""
+    digits = uuid.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def expiring(messages: pa.RecordBatch, now: datetime) -> pa.RecordBatch:
+    """The messages with their times to be received turned into times, by the database's clock."""
+    ttl = messages["ttl_ms"]
+    counted = pc.add(
+        pa.scalar(now, pa.timestamp("us", tz="UTC")), ttl.cast(pa.duration("ms")).cast(pa.duration("us"))
+    )
+    return replaced(
+        messages, ttl_ms=pa.nulls(len(ttl), ttl.type), expires=pc.coalesce(counted, messages["expires"])
+    )
+
+
+def replaced(messages: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
+    """The messages with other columns in the place of these."""
+    arrays = [columns.get(field.name, messages[field.name]) for field in OUTGOING]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
+
+
+def outgoing(headers: Mapping[str, str], body: bytes | None, ttl: timedelta | None = None) -> Outgoing:
+    """A row with these headers, under a new Id (never the message id, which is a header)."""
+    return Outgoing(
+        id=new_row_ids(1)[0].as_py(),
+        headers=format_headers(headers),
+        body=body,
+        ttl_ms=None if ttl is None else milliseconds(ttl),
+        correlation_id=fitting(headers.get(CORRELATION_ID)),
+        reply_to=fitting(headers.get(REPLY_TO_ADDRESS)),
+    )
+
+
+def milliseconds(ttl: timedelta) -> int | None:
+    """A time to be received; None where no database's dates go so far."""
+    return None if ttl.days > _LONGEST_DAYS else ttl // timedelta(milliseconds=1)
+
+
+def fill_in(
+    given: Mapping[str, str],
+    body: bytes | None,
+    *,
+    message_type: str | None,
+    endpoint: str,
+    machine: str,
+    now: datetime,
+) -> dict[str, str]:
+    """The given headers and those that every receiver expects.
+
+    :raises ConfigurationError: nobody says what type the message has.
+    """
+    if message_type is None and ENCLOSED_MESSAGE_TYPES not in given:
+        raise ConfigurationError(
+            "A message needs a type, or no receiver knows what to do with it; give --type "
+            f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
+        )
+    message_id = given.get(MESSAGE_ID) or str(uuid.uuid4())
+    standard = {
+        MESSAGE_ID: message_id,
+        MESSAGE_INTENT: "Send",
+        CONVERSATION_ID: str(uuid.uuid4()),
+        CORRELATION_ID: message_id,
+        ORIGINATING_MACHINE: machine,
+        ORIGINATING_ENDPOINT: endpoint,
+        CONTENT_TYPE: content_type(body),
+        ENCLOSED_MESSAGE_TYPES: message_type or "",
+        TIME_SENT: format_time(now),
+    }
+    return {**standard, **given}
+
+
+def format_time_span(span: timedelta) -> str:
+    """A length of time as .NET writes it: ``[d.]hh:mm:ss[.fffffff]``.
+
+    Format: https://learn.microsoft.com/dotnet/standard/base-types/standard-timespan-format-strings, "c".
+    """
+    if span < timedelta(0):
+        return "-" + format_time_span(-span)
+    minutes, seconds = divmod(span.seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days = f"{span.days}." if span.days else ""
+    fraction = f".{span.microseconds * 10:07d}" if span.microseconds else ""
+    return f"{days}{hours:02d}:{minutes:02d}:{seconds:02d}{fraction}"
+
+
+def parse_time_span(text: str | None) -> timedelta | None:
+    """The inverse of :func:`format_time_span`; None where the text is no such length, and for .NET's "never"."""
+    match = _TIME_SPAN.fullmatch(text or "")
+    if match is None or int(match["days"] or 0) > _LONGEST_DAYS:
+        return None
+    days, hours, minutes, seconds, fraction = (int(each or 0) for each in match.groups())
+    digits = len(match["fraction"] or "")
+    return timedelta(
+        days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=fraction * 10**6 // 10**digits
+    )
+
+
+def content_type(body: bytes | None) -> str:
+    """What a body looks like; serializers are chosen by it."""
+    # One byte more than is looked at tells that there are more.
+    found: str = content_types(pa.array([None if body is None else body[: _LOOKED_AT + 1]], pa.binary()))[
+        0
+    ].as_py()
+    return found
+
+
+def content_types(bodies: pa.Array) -> pa.Array:
+    """What each body looks like by how it begins. Bodies may be large: nothing else of them is read or copied."""
+    begins = pc.fill_null(pc.binary_slice(bodies, 0, _LOOKED_AT), b"")
+    whole = pc.less_equal(pc.fill_null(pc.binary_length(bodies), 0), _LOOKED_AT)
+    json = pc.if_else(whole, _found(_JSON, begins), _found(_BEGUN_JSON, begins))
+    return pc.if_else(
+        _found(_XML, begins), "text/xml", pc.if_else(json, "application/json", "application/octet-stream")
+    )
+
+
+def _found(pattern: str, begins: pa.Array) -> pa.Array:
+    return pc.match_substring_regex(begins, pattern)
+
+
+def ascii_json(text: str) -> str:
+    """The same JSON without a letter beyond ASCII, for columns that cannot keep every letter."""
+    return text if text.isascii() else re.sub(r"[^\x00-\x7f]", lambda c: json.dumps(c[0])[1:-1], text)
+
+
+def fitting(value: str | None) -> str | None:
+    """What the columns CorrelationId and ReplyToAddress can take of their headers' values."""
+    fits = value is not None and len(value.encode()) <= COLUMN_BYTES and "\0" not in value
+    return value if fits else None

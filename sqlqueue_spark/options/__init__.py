@@ -1,0 +1,19 @@
+"""Every option of the package, by whom it is given to."""
+
+from sqlqueue_spark.options.options import (
+    ATOMIC,
+    AZURE_IDENTITY,
+    NO_OUTBOX,
+    NO_TRANSACTION,
+    OPTIMISTIC,
+    RECEIVE_ONLY,
+    ConnectionOptions,
+    NamesTables,
+    SinkOptions,
+    SourceOptions,
+)
+
+__all__ = [
+    "ATOMIC", "AZURE_IDENTITY", "NO_OUTBOX", "NO_TRANSACTION", "OPTIMISTIC", "RECEIVE_ONLY", "ConnectionOptions", "NamesTables",
+    "SinkOptions", "SourceOptions",
+]  # fmt: skip

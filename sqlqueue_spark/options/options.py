@@ -1,0 +1,186 @@
+"""Every option of the package, by whom it is given to: any connection, the source, the sink."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Naming
+from sqlqueue_spark.options.fields import (
+    Options,
+    boolean,
+    duration,
+    option,
+    option_per_name,
+    positive,
+    size,
+    text,
+)
+
+
+def one_of(*values: str, refused: Mapping[str, str] | None = None) -> Callable[[str], str]:
+    """A parser for one of some words, in any case.
+
+    :param refused: words that others know, and why they cannot be had here.
+    """
+    known = {value.lower(): value for value in values}
+    why = {word.lower(): reason for word, reason in (refused or {}).items()}
+
+    def parse(value: str) -> str:
+        if value.lower() in known:
+            return known[value.lower()]
+        reason = why.get(value.lower())
+        raise ValueError(" or ".join(values) + (f" ({reason})" if reason else ""))
+
+    return parse
+
+
+#: The token provider that stands for Microsoft's package of this name.
+AZURE_IDENTITY = "azure-identity"
+
+
+def token_provider(value: str) -> str:
+    """A parser for ``module:function``, or the name of Microsoft's package."""
+    if value != AZURE_IDENTITY and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise ValueError(f"module:function or {AZURE_IDENTITY}")
+    return value
+
+
+RECEIVE_ONLY, ATOMIC, NO_TRANSACTION = "receiveOnly", "sendsAtomicWithReceive", "none"
+OPTIMISTIC, PESSIMISTIC, NO_OUTBOX = "optimistic", "pessimistic", "none"
+
+transaction_mode = one_of(
+    RECEIVE_ONLY,
+    ATOMIC,
+    NO_TRANSACTION,
+    refused={
+        "transactionScope": "Spark cannot enlist in a distributed transaction; with receiveOnly a sink with an outbox is safe"
+    },
+)
+_TOO_WEAK = "it would let two senders of one message both find it unsent"
+isolation_level = one_of(
+    "ReadCommitted",
+    "RepeatableRead",
+    "Serializable",
+    "Snapshot",
+    refused=dict.fromkeys(("Chaos", "ReadUncommitted", "Unspecified"), _TOO_WEAK),
+)
+
+
+class NamesTables(Protocol):
+    """What of a dialect decides which table an address means."""
+
+    @property
+    def default_schema(self) -> str: ...
+    @property
+    def quoted_addresses(self) -> bool: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionOptions(Options):
+    """Where the database is, who we are there, and how its queues are named."""
+
+    url: str = option(
+        "`postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string.", parse=text, secret=True
+    )
+    user: str | None = option("Login, kept out of `url`.", parse=text, default=None)
+    password: str | None = option("Password, kept out of `url`.", parse=text, default=None, secret=True)
+    access_token: str | None = option("A Microsoft Entra token.", parse=text, default=None, secret=True)
+    access_token_provider: str | None = option("`module:function` that returns such a token, or `azure-identity`; asked before each new connection.", parse=token_provider, default=None)  # fmt: skip
+    default_schema: str | None = option("Schema of queues that name none.", parse=text, default=None, shown="`dbo` / `public`")  # fmt: skip
+    legacy_addresses: bool = option("Ignore everything after the first `@` of an address.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    lock_timeout: timedelta = option("Longest wait for rows that others hold.", parse=duration, default=timedelta(seconds=30), shown="`30s`")  # fmt: skip
+    command_timeout: timedelta = option("Longest run of one statement.", parse=duration, default=timedelta(minutes=5), shown="`5m`")  # fmt: skip
+    queue_schemas: Mapping[str, str] = option_per_name("queue.<name>.schema", "Schema of one queue; wins over its address.")  # fmt: skip
+    endpoint_schemas: Mapping[str, str] = option_per_name("endpoint.<name>.schema", "Schema of one endpoint's queues; wins over the address. A name that ends in `*` is a prefix.")  # fmt: skip
+
+    def naming(self, dialect: NamesTables) -> Naming:
+        """The rules by which addresses become tables in a database of this dialect."""
+        return Naming(
+            default_schema=self.default_schema or dialect.default_schema,
+            queue_schemas=self.queue_schemas,
+            endpoint_schemas=self.endpoint_schemas,
+            legacy_addresses=self.legacy_addresses,
+            quoted_addresses=dialect.quoted_addresses,
+        )
+
+    def check(self) -> None:
+        if self.access_token_provider and (self.password or self.access_token):
+            other = "password" if self.password else "accessToken"
+            raise ConfigurationError(
+                f"Both accessTokenProvider and {other} are given, and only one of them can be the login; drop one."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(ConnectionOptions):
+    """The options of ``spark.readStream.format("sqlqueue")`` and ``spark.read``."""
+
+    queue: str = option("Address of the queue table.", parse=text)
+    max_messages_per_trigger: int = option("Most rows one micro-batch claims.", parse=positive, default=100_000, shown="`100000`")  # fmt: skip
+    max_bytes_per_trigger: int = option("And most bytes of headers and bodies.", parse=size, default=1 << 30, shown="`1g`")  # fmt: skip
+    max_concurrency: int = option("Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", parse=positive, default=8, shown="`8`")  # fmt: skip
+    min_messages_per_partition: int = option("Rows below which a batch is not split further.", parse=positive, default=20_000, shown="`20000`")  # fmt: skip
+    transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
+    stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
+    poll_interval: timedelta = option("Longest pause between looks at an empty queue.", parse=duration, default=timedelta(seconds=1), shown="`1s`")  # fmt: skip
+    claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True, shown="`true`")  # fmt: skip
+    done_file: str | None = option("File on the driver that tells which batches Spark has logged, a JSON list of their end offsets: these are settled at once, not when the next trigger comes. The jobs write one.", parse=text, default=None)  # fmt: skip
+    stop_file: str | None = option("While this file exists on the driver, no new rows are claimed: the gentle way to stop.", parse=text, default=None)  # fmt: skip
+
+    def slices(self, rows: int) -> int:
+        """Into how many slices a batch of so many rows is cut at most."""
+        return max(1, min(self.max_concurrency, rows // self.min_messages_per_partition))
+
+    def check(self) -> None:
+        super().check()
+        _check_stream(self.transaction_mode, self.stream)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkOptions(ConnectionOptions):
+    """The options of ``SqlQueueSink`` and of ``df.write.format("sqlqueue")``."""
+
+    queue: str | None = option("Address of the queue table of rows whose column `Destination` names none.", parse=text, default=None)  # fmt: skip
+    endpoint: str | None = option("Names the outbox table, one for each pipeline, and the sender in the headers; else `stream` does.", parse=text, default=None, shown="`stream`")  # fmt: skip
+    outbox: str = option("`optimistic`, `pessimistic` or `none`: how a message id is sent only once.", parse=one_of(OPTIMISTIC, PESSIMISTIC, NO_OUTBOX), default=OPTIMISTIC, shown="`optimistic`")  # fmt: skip
+    isolation_level: str = option("`ReadCommitted`, `RepeatableRead`, `Serializable` or `Snapshot`, of the sending transactions.", parse=isolation_level, default="ReadCommitted", shown="`ReadCommitted`")  # fmt: skip
+    keep_deduplication_data_for: timedelta = option("How long the outbox remembers a message id.", parse=duration, default=timedelta(days=7), shown="`7d`")  # fmt: skip
+    cleanup_every: timedelta = option("Pause between two cleanups of the outbox.", parse=duration, default=timedelta(minutes=1), shown="`1m`")  # fmt: skip
+    disable_cleanup: bool = option("Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    message_type: str | None = option("Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.", parse=text, default=None)  # fmt: skip
+    transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
+    stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
+    endpoint_urls: Mapping[str, str] = option_per_name("endpoint.<name>.url", "Another database for one destination's queues; a name that ends in `*` is a prefix.", secret=True)  # fmt: skip
+
+    @property
+    def uses_outbox(self) -> bool:
+        """Whether message ids are remembered; an atomic batch needs nothing of the kind."""
+        return self.outbox != NO_OUTBOX and self.transaction_mode != ATOMIC
+
+    @property
+    def sender(self) -> str | None:
+        """The name under which messages are sent."""
+        return self.endpoint or self.stream
+
+    def check(self) -> None:
+        super().check()
+        _check_stream(self.transaction_mode, self.stream)
+        if self.uses_outbox and self.sender is None:
+            raise ConfigurationError(
+                "The option endpoint is required with an outbox: it names the outbox table, and each pipeline needs one of "
+                "its own, for ids that another pipeline has sent count as sent; set it to a name that no other endpoint "
+                "has, or set outbox to none."
+            )
+
+
+def _check_stream(mode: str, stream: str | None) -> None:
+    if mode == ATOMIC and stream is None:
+        raise ConfigurationError(
+            "The option stream is required with transactionMode sendsAtomicWithReceive; set it to a name of this "
+            "pipeline, the same on source and sink."
+        )

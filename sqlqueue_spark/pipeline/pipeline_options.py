@@ -1,0 +1,80 @@
+"""What source and sink of one pipeline must say alike, checked before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlqueue_spark.engines.dialects import dialect_of
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
+
+#: Said once for both.
+_SHARED = ("transactionMode", "stream")
+#: The sink's too, where it names no database of its own.
+_DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
+_LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
+
+
+def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The options of source and sink, each completed by what only the other one says.
+
+    ``transactionMode`` and ``stream`` are taken from whichever has them. A sink without a ``url`` of its own is in the
+    source's database, and takes its login too unless it has one.
+
+    :raises ConfigurationError: they contradict each other, or one of them is wrong in itself.
+    """
+    here, there = dict(source), dict(sink)
+    for name in _SHARED:
+        _take(here, there, name)
+        _take(there, here, name)
+    if _said(there, "url") in (None, _said(here, "url")):
+        login = _LOGIN if all(_said(there, name) is None for name in _LOGIN) else ()
+        for name in (*_DATABASE, *login):
+            _take(there, here, name)
+    _check(SourceOptions.parse(here), SinkOptions.parse(there))
+    return here, there
+
+
+def _check(source: SourceOptions, sink: SinkOptions) -> None:
+    for name, ours, theirs in (
+        ("transactionMode", source.transaction_mode, sink.transaction_mode),
+        ("stream", source.stream, sink.stream),
+    ):
+        if ours != theirs:
+            raise ConfigurationError(
+                f"The option {name} is {ours!r} at the source and {theirs!r} at the sink; say it once, or the same."
+            )
+    if source.transaction_mode == ATOMIC:
+        _check_one_database(source, sink)
+    if sink.queue is not None and source.url == sink.url:
+        dialect = dialect_of(source.url)
+        own = source.naming(dialect).table(source.queue)
+        if own == sink.naming(dialect).table(sink.queue):
+            raise ConfigurationError(
+                f"Source and sink are the same queue {own}, so its messages would go round for ever, or be dropped as "
+                "sent before; name another queue for the sink."
+            )
+
+
+def _check_one_database(source: SourceOptions, sink: SinkOptions) -> None:
+    for name, ours, theirs in (
+        ("url", source.url, sink.url),
+        ("defaultSchema", source.default_schema, sink.default_schema),
+    ):
+        if ours != theirs:  # what they are may be a secret
+            raise ConfigurationError(
+                f"The option {name} differs between source and sink, but sendsAtomicWithReceive sends in the source's own "
+                "transaction and so to its database alone; leave it out at the sink, or take receiveOnly with an outbox."
+            )
+
+
+def _take(options: dict[str, str], others: Mapping[str, str], name: str) -> None:
+    """Complete options by one that only others say."""
+    value = _said(others, name)
+    if value is not None and _said(options, name) is None:
+        options[name] = value
+
+
+def _said(options: Mapping[str, str], name: str) -> str | None:
+    """An option's value; names are case-insensitive."""
+    return next((value for key, value in options.items() if key.lower() == name.lower()), None)

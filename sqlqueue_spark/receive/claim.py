@@ -1,0 +1,166 @@
+"""Taking the next rows: how many fit, and where in the table to begin to look."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import operator
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sqlqueue_spark.engines.dialects import ClaimedColumns
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.row_set import LOWEST, RowSet
+from sqlqueue_spark.tables.queues import Queue
+
+#: Rows that the first statement of a claim locks, before anything is known of their size.
+_FIRST_CHUNK = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Most rows and most bytes of one claim; the first row is taken whatever its size."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(kw_only=True)
+class Claimed:
+    """Rows that are locked now; ``sizes`` are the bytes of the live ones, in their order."""
+
+    live: RowSet = field(default_factory=RowSet)
+    expired: RowSet = field(default_factory=RowSet)
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    bytes: int = 0
+    #: A limit ended the claim, and no row above it is locked: more are likely to wait, free to be claimed in order.
+    full: bool = False
+
+    @property
+    def rows(self) -> int:
+        return len(self.live) + len(self.expired)
+
+
+def claim(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
+    """Lock rows above ``after`` in RowVersion order until a limit is reached or none is left.
+
+    A statement locks at most the dialect's chunk, and no more than the mean size so far lets fit. Rows that
+    turn out too large stay locked without being claimed until the transaction ends; they are the next to go.
+    """
+    return _gather(queue, queue.claim, after, up_to, limits)
+
+
+def look(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
+    """See the same rows, those that others hold among them, and lock none; expired ones count as live."""
+    return _gather(queue, queue.look, after, up_to, limits)
+
+
+def _gather(
+    queue: Queue,
+    next_rows: Callable[[int, int, int], ClaimedColumns | None],
+    after: int,
+    up_to: int,
+    limits: Limits,
+) -> Claimed:
+    claimed = Claimed()
+    chunk = min(_FIRST_CHUNK, queue.connection.dialect.chunk)
+    while (want := min(chunk, limits.rows - claimed.rows)) > 0:
+        columns = next_rows(after, up_to, want)
+        if columns is None or not _add(claimed, columns, limits.bytes, queue.table.name):
+            return claimed
+        row_versions = columns[0]
+        if len(row_versions) < want:
+            return claimed
+        after = row_versions[-1]
+        if claimed.live:
+            mean = max(1, claimed.bytes // len(claimed.live))
+            chunk = min(queue.connection.dialect.chunk, (limits.bytes - claimed.bytes) // mean)
+    claimed.full = True
+    return claimed
+
+
+def _add(claimed: Claimed, columns: ClaimedColumns, most_bytes: int, queue: str) -> bool:
+    """Add rows that were just locked, as far as they fit; whether all did."""
+    row_versions, expired, sizes = columns
+    first, total = row_versions[0], sum(sizes)
+    in_a_row = all(map(operator.eq, row_versions, itertools.count(first)))
+    if in_a_row and not any(expired) and claimed.bytes + total <= most_bytes:
+        claimed.live.append(first, row_versions[-1])  # all but always, and ten times as fast
+        claimed.sizes.extend(sizes)
+        claimed.bytes += total
+        return True
+    for row_version, is_expired, size in zip(*columns, strict=True):
+        if not is_expired and claimed.live and claimed.bytes + size > most_bytes:
+            return False
+        try:
+            (claimed.expired if is_expired else claimed.live).append(row_version)
+        except ValueError as error:
+            raise QueueError(
+                f"RowVersion {row_version} occurs twice in {queue}, so a claim cannot name its rows; the identity "
+                "was reseeded: empty the queue by its own receivers and seed it above all rows."
+            ) from error
+        if not is_expired:
+            claimed.sizes.append(size)
+            claimed.bytes += size
+    return True
+
+
+class Head:
+    """Where the next look begins: where the last claim ended, or now and then at the start of the table.
+
+    Entries of deleted rows stay at the head of an index until they are cleaned up, and every look from the
+    start steps over them. But rows do appear below the last claim (a late commit, another receiver's
+    rollback), so they are looked for again after twenty times as long as the last look took. While one claim
+    follows upon the other they can only stand between the rows that were claimed, and only there is looked.
+    """
+
+    _SHARE = 20
+    #: So many ranges are looked at one by one; of more, those that lie closest become one.
+    _RANGES = 16
+
+    def __init__(self) -> None:
+        self._ended_at: int | None = None
+        self._unclaimed: list[tuple[int, int]] = []
+        self._due = 0.0
+
+    def next(self, now: float) -> int:
+        """The RowVersion above which to look; ``now`` in seconds of any steady clock."""
+        return LOWEST if self._ended_at is None or now >= self._due else self._ended_at
+
+    def late_rows(self, now: float) -> list[tuple[int, int]]:
+        """The ranges (above, up to) in which late rows are looked for now; none when it is not yet time."""
+        return list(self._unclaimed) if now >= self._due else []
+
+    def looked_from_start(self, now: float, seconds: float) -> None:
+        """A look from the start, or at all ranges of late rows, took so long."""
+        self._due = now + self._SHARE * seconds
+
+    def claimed(self, rows: Claimed) -> None:
+        """A claim of these rows was made, from the start of the table or where the last one ended."""
+        below = self._ended_at
+        ranges = []
+        for first, last in heapq.merge(rows.live, rows.expired):
+            if below is None or first <= below:
+                self._unclaimed, below = [], LOWEST
+            if first - 1 > below:
+                ranges.append((below, first - 1))
+            below = last
+        self._ended_at = below
+        self._unclaimed = self._fewer([*self._unclaimed, *ranges])
+
+    def passed(self, last: int) -> None:
+        """A look ended at this row and locked nothing: rows that it saw may stay, so late ones may stand anywhere."""
+        self._ended_at, self._unclaimed = last, [(LOWEST, last)]
+
+    def look_from_start_next(self) -> None:
+        """Rows may stand anywhere below: a claim was given up or lost."""
+        self._ended_at = None
+
+    def _fewer(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        if len(ranges) <= self._RANGES:
+            return ranges
+        inner = range(1, len(ranges))
+        widest = heapq.nlargest(self._RANGES - 1, inner, key=lambda i: ranges[i][0] - ranges[i - 1][1])
+        cuts = [0, *sorted(widest), len(ranges)]
+        return [(ranges[a][0], ranges[b - 1][1]) for a, b in itertools.pairwise(cuts)]

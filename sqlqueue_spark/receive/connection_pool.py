@@ -1,0 +1,97 @@
+"""The connections of one receiver, each with the queue found on it; one that failed is never used again."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, TryAgain
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.queues import Queue
+
+T = TypeVar("T")
+
+
+class ConnectionPool:
+    """Lends open queues. A claim keeps the one it was made on until it is settled."""
+
+    def __init__(self, options: SourceOptions, on_first_open: Callable[[Queue], None] | None) -> None:
+        self._options = options
+        self._target = Target.of(options)
+        self._on_first_open = on_first_open
+        self._free: list[Queue] = []
+        self._lock = threading.Lock()
+        self._patience = Retry(f"receiving from {options.queue}")
+        #: Whether the database was ever reached: until then an error is the configuration's.
+        self.opened_before = False
+
+    def borrow(self) -> Queue:
+        """A queue on a connection with no open transaction."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+        connection = connect(self._target, again=self.opened_before)
+        try:
+            naming = self._options.naming(self._target.dialect)
+            queue = queues.get(connection, self._options.queue, naming)
+            self._check_takes_changes(queue)
+            if self._on_first_open is not None and not self.opened_before:
+                self._on_first_open(queue)
+            connection.rollback()
+        except BaseException:
+            connection.close()
+            raise
+        self.opened_before = True
+        return queue
+
+    def _check_takes_changes(self, queue: Queue) -> None:
+        """A readable copy of a database locks nothing for anybody: SQL Server leaves the hints out of account there."""
+        if queue.table.read_only:
+            kind = ConnectionLost if self.opened_before else ConfigurationError
+            raise kind(
+                f"The database of {queue.table.name} is read-only here, so nothing can be received; let the url lead to the "
+                "primary server (the listener of an availability group, without applicationIntent=ReadOnly)."
+            )
+
+    def give_back(self, queue: Queue) -> None:
+        """Take back a queue whose transaction has ended."""
+        with self._lock:
+            self._free.append(queue)
+
+    @contextlib.contextmanager
+    def borrowed(self) -> Iterator[Queue]:
+        """A queue for a block that ends its own transaction; after an error its connection is closed."""
+        queue = self.borrow()
+        try:
+            yield queue
+        except BaseException:
+            queue.connection.close()
+            raise
+        self.give_back(queue)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Queue]:
+        """A queue for a block that is one transaction."""
+        with self.borrowed() as queue, queue.connection.transaction():
+            yield queue
+
+    def retried(self, action: Callable[[], T]) -> T:
+        """Run a step; when the database gives way, again on a new connection, within a limit."""
+
+        def worth_it(error: TryAgain) -> bool:
+            return not isinstance(error, RowsHeld) and self.opened_before
+
+        # The other connections have most likely died too.
+        return self._patience.retried(action, worth_it, on_failure=lambda _: self.close())
+
+    def close(self) -> None:
+        """End the connections that are not lent."""
+        with self._lock:
+            free, self._free = self._free, []
+        for queue in free:
+            queue.connection.close()

@@ -1,0 +1,227 @@
+"""Receiving in transaction mode ``none``: workers take rows with a delete that returns them, each at most once.
+
+::
+
+            latest: rows looked at             latest(start = planned)
+    idle ───────────────────────────▶ planned ──────────────────────────▶ idle
+                                         │
+                                   workers take rows
+
+Nothing is held between two calls: a row leaves the table when a worker takes it, before anybody knows whether its batch
+will be done. What a batch did not take, because others held it or because everything died, is found again and comes in
+a later one; so a batch that was interrupted is not taken again. A batch that was begun in another mode is finished in
+that mode.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.receive.claim import Claimed, Head, Limits, look
+from sqlqueue_spark.receive.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.held_claim import Json
+from sqlqueue_spark.receive.offset import INITIAL, Offset, next_serial
+from sqlqueue_spark.receive.poll_backoff import PollBackoff
+from sqlqueue_spark.receive.receiver import Receiver
+from sqlqueue_spark.receive.replay import check_belongs, say_not_taken_again
+from sqlqueue_spark.receive.scanner import Scanner
+from sqlqueue_spark.receive.slices import Slice, plan_taking
+from sqlqueue_spark.row_set import LOWEST, RowSet
+from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.queues import Queue, QueueTable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Planned:
+    """The rows of one batch as a look saw them; nobody holds them, and those that others hold stay where they are."""
+
+    start: Json
+    end: Json
+    table: QueueTable
+    rows: Claimed
+    full: bool
+
+    @property
+    def last(self) -> int:
+        return self.rows.live.last
+
+    @property
+    def keeps_queue(self) -> bool:
+        return False
+
+    def follow(self, start: Json) -> None:
+        self.start = start
+        self.end = {**self.end, "serial": next_serial(start)}
+
+    def mark(self, head: Head) -> None:
+        head.passed(self.last)
+
+    def release(self) -> None:
+        """Nothing is held."""
+
+
+class Lookout:
+    """Looks for rows to plan; those that were planned before only when one of them has become free.
+
+    And not at once, if the same ones did not come the last time: somebody may lock them and give them back again and again,
+    and each time they would make an empty batch.
+    """
+
+    def __init__(self, pace: PollBackoff) -> None:
+        """:param pace: the pauses between two batches of the same rows."""
+        #: The highest row that was ever planned.
+        self.planned_to = LOWEST
+        #: Whether the run ends when no row is found: then the pause is slept, not used for other rows.
+        self.bounded = False
+        self._pace = pace
+        #: The rows that were planned again last.
+        self._again = RowSet()
+
+    def find(self, queue: Queue, start: Json, after: int, up_to: int, limits: Limits) -> Planned | None:
+        rows = look(queue, after, up_to, limits)
+        seen_before = rows.live and rows.live.first <= self.planned_to
+        if seen_before and not self._plans_again(queue, after, up_to, rows.live):
+            rows = look(queue, self.planned_to, up_to, limits)
+        queue.connection.rollback()  # and nothing is locked any more
+        if not rows.live:
+            return None
+        offset = Offset(
+            queue=queue.table.name,
+            identity=queue.table.identity,
+            live=rows.live,
+            expired=rows.expired,
+            mode=NO_TRANSACTION,
+            serial=next_serial(start),
+        )
+        log.info("planned queue=%s rows=%d bytes=%d first=%d last=%d", queue.table.name, len(rows.live), rows.bytes,
+                 rows.live.first, rows.live.last)  # fmt: skip
+        return Planned(start, offset.to_json(), queue.table, rows, rows.full)
+
+    def _plans_again(self, queue: Queue, after: int, up_to: int, rows: RowSet) -> bool:
+        """Whether rows that were planned before are planned once more now."""
+        left = rows.between(rows.first, self.planned_to)
+        if left != self._again:
+            self._pace.found()  # some of those that were planned last have come
+        elif self.bounded:
+            self._pace.wait()
+        elif not self._pace.due:
+            return False
+        if queue.claim(after, min(up_to, self.planned_to), 1) is None:
+            return False
+        self._again = left
+        self._pace.nothing_found()
+        return True
+
+
+class DestructiveReceiver:
+    """Plans the micro-batches of one stream that its workers take. Opens nothing until it is first asked."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        on_first_open: Callable[[Queue], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options = options
+        self._pool = ConnectionPool(options, on_first_open)
+        self._lookout = Lookout(PollBackoff(options.poll_interval, clock, sleep))
+        self._scanner = Scanner(options, self._pool, self._lookout.find, clock, sleep)
+        self._receiver = Receiver(options)
+        self._planned: Planned | None = None
+        self._finished: Json = INITIAL
+
+    def latest(self, start: Json, max_rows: int | None, *, sure: bool = True) -> Json:  # noqa: ARG002 -- as a receiver's
+        """Look for the next rows and return their offset; ``start`` itself when there are none.
+
+        :param start: the last batch that Spark has logged as done.
+        :param max_rows: most rows to plan; None is everything that is there now.
+        """
+        self._scanner.rest()
+        return self._pool.retried(lambda: self._latest(start, max_rows))
+
+    def plan(self, start: Json, end: Json) -> list[Slice]:
+        """The slices of the batch that ends with ``end``; none where this process did not look for it."""
+        if start == end:
+            return []
+        if self._planned is not None and self._planned.end == end:
+            fail_points.step(fail_points.OFFSET_LOGGED)
+            return self._slices(self._planned)
+        offset = self._pool.retried(lambda: self._checked(end))
+        if offset is not None and not offset.taken:
+            return self._receiver.plan(start, end)
+        self._planned = None
+        if offset is not None:
+            say_not_taken_again(offset)
+        return []
+
+    def finish(self, start: Json, *, rows: bool) -> None:  # noqa: ARG002 -- as a receiver's
+        """Leave the last batch of a previous process as it is, or finish it in the mode in which it was begun."""
+        if start != self._finished:
+            self._pool.retried(lambda: self._finish(start))
+            self._finished = start
+
+    def settle(self, end: Json) -> None:
+        """Settle a batch that was begun in another mode; one of our own needs nothing."""
+        self._receiver.settle(end)
+
+    def stop_at_present_end(self) -> None:
+        """Plan nothing that arrives from now on (``Trigger.AvailableNow``)."""
+        self._pool.retried(self._scanner.stop_at_present_end)
+        self._lookout.bounded = True
+
+    def waiting(self) -> Json | None:
+        """How many rows wait behind the present batch and how old the oldest is, as last seen; asks nobody."""
+        return self._scanner.waiting()
+
+    def close(self) -> None:
+        """End the connections, and give back what is held of a batch of another mode."""
+        self._receiver.close()
+        self._scanner.give_up_ahead()
+        self._pool.close()
+
+    # -- steps of the protocol ------------------------------------------------------------------
+
+    def _latest(self, start: Json, max_rows: int | None) -> Json:
+        planned = self._planned
+        if planned is not None and start == planned.start:
+            return planned.end
+        if start != self._finished and (planned is None or start != planned.end):
+            self._finish(start)
+        self._finished = start
+        self._planned = self._scanner.next(start, max_rows)
+        if self._planned is None:
+            return start
+        self._lookout.planned_to = max(self._lookout.planned_to, self._planned.last)
+        self._scanner.claim_ahead(self._planned)
+        return self._planned.end
+
+    def _finish(self, start: Json) -> None:
+        """Leave a batch of a previous process as it is, or finish it in the mode in which it was begun."""
+        offset = self._checked(start)
+        if offset is not None and not offset.taken:
+            self._receiver.finish(start, rows=True)
+            self._receiver.tidy(start)
+            self._receiver.close()
+
+    def _checked(self, end: Json) -> Offset | None:
+        offset = Offset.from_json(end)
+        if offset is not None:
+            with self._pool.transaction() as queue:
+                check_belongs(offset, queue)
+        return offset
+
+    def _slices(self, planned: Planned) -> list[Slice]:
+        dialect = Target.of(self._options).dialect
+        statement = queues.read_statement(dialect, planned.table, "take")
+        pieces = self._options.slices(len(planned.rows.live))
+        return plan_taking(statement, planned.table.name, planned.rows, pieces, dialect.chunk)

@@ -1,0 +1,215 @@
+"""The rows of one micro-batch, held in one open transaction until Spark proves the batch is done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Any
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
+from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
+from sqlqueue_spark.receive.claim import Claimed, Head, Limits, claim
+from sqlqueue_spark.receive.offset import Offset, next_serial
+from sqlqueue_spark.receive.replay import delete
+from sqlqueue_spark.tables.queues import Queue
+
+log = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+#: How many rows of a claim vouch for it.
+_WITNESSES = 32
+
+
+class Settling(Enum):
+    """By what a batch is settled that Spark has logged."""
+
+    ITS_CLAIM = auto()
+    #: Its claim was lost, and what was left of it locked again.
+    A_SECOND_CLAIM = auto()
+    #: The process that claimed it has ended.
+    THE_NEXT_PROCESS = auto()
+
+
+@dataclass
+class HeldClaim:
+    """A claim, and the queue whose connection's open transaction holds its rows.
+
+    ``start`` and ``end`` are the offsets that the batch lies between, as Spark knows them; ``rows`` are those that
+    are locked, after a replay fewer than the offset names. ``full`` says that a limit ended the claim, not the queue.
+    """
+
+    queue: Queue
+    start: Json
+    end: Json
+    offset: Offset
+    rows: Claimed
+    full: bool = False
+    #: The rows are deleted in the open transaction already, which others see only once it is committed.
+    deleted: bool = False
+    #: The transaction is gone, and every lock with it.
+    lost: bool = False
+    settling: Settling = Settling.ITS_CLAIM
+    #: How many rows of a lost claim were not there any more when it was locked again.
+    gone: int = 0
+
+    @property
+    def last(self) -> int:
+        """The highest RowVersion that was claimed."""
+        return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
+
+    @property
+    def keeps_queue(self) -> bool:
+        """Its connection's transaction is what holds the rows."""
+        return True
+
+    def mark(self, head: Head) -> None:
+        """Later rows can stand anywhere but where these do."""
+        head.claimed(self.rows)
+
+    def follow(self, start: Json) -> None:
+        """Come after ``start``, whichever batch the claim was made after."""
+        self.start = start
+        if (serial := next_serial(start)) != self.offset.serial:
+            self.offset = replace(self.offset, serial=serial)
+            self.end = self.offset.to_json()
+
+    def delete(self) -> None:
+        """Delete the rows of a claim that was just made, in its open transaction.
+
+        :raises ClaimLost: rows that were locked are gone; nothing was deleted.
+        """
+        try:
+            delete(self.queue, self.rows)
+        except ClaimLost:
+            self.release()
+            raise
+        self.deleted = True
+
+    def settle(self, send: Callable[[], None]) -> None:
+        """Delete the rows, send what goes with them, and commit.
+
+        Spark has logged the batch, so its rows are not given back for a passing reason: what fails is undone behind a
+        savepoint, and tried again for ``commandTimeout``.
+
+        :param send: sends in the open transaction; it may be called again after it was undone.
+        :raises ConnectionLost: the transaction is gone. Any other error leaves it standing, and the rows locked.
+        """
+        own = self.settling is Settling.ITS_CLAIM
+        if own:
+            fail_points.step(fail_points.COMMIT_LOGGED)
+        connection, queue = self.queue.connection, self.queue.table.name
+        told = False
+
+        def attempt() -> None:
+            with connection.attempt():
+                if not self.deleted:
+                    delete(self.queue, self.rows)
+                send()
+                fail_points.step(fail_points.DELETED if own else fail_points.LEFT_DELETED)
+
+        def tell(error: SqlQueueError) -> None:
+            nonlocal told
+            if not told and may_go_away(error):
+                log.warning(
+                    "settling_waits queue=%s rows=%d: they stay locked meanwhile; %s",
+                    queue,
+                    self.rows.rows,
+                    error,
+                )
+            told = True
+
+        seconds = connection.target.command_timeout.total_seconds()
+        patience = Retry(f"settling a batch of {queue}", seconds=seconds)
+        patience.retried(attempt, may_go_away, on_failure=tell, kind=SqlQueueError)
+        try:
+            connection.commit()
+        except SqlQueueError as error:  # whatever it was, the transaction has ended
+            raise ConnectionLost(f"A batch of {queue} could not be committed: {error}") from error
+        fail_points.step(fail_points.COMMITTED if own else fail_points.LEFT_COMMITTED)
+
+    @property
+    def left(self) -> Offset:
+        """The batch as far as it was locked."""
+        return replace(self.offset, live=self.rows.live, expired=self.rows.expired)
+
+    def locked_again(self, queue: Queue, rows: Claimed) -> HeldClaim:
+        """The same batch, logged already, whose rows ``queue``'s transaction holds after the own one was lost."""
+        ours = self.settling is Settling.ITS_CLAIM
+        return replace(
+            self,
+            queue=queue,
+            rows=rows,
+            deleted=False,
+            lost=False,
+            settling=Settling.A_SECOND_CLAIM if ours else self.settling,
+            gone=self.gone + self.rows.rows - rows.rows,
+        )
+
+    def say_settled(self) -> None:
+        """Tell what became of a batch that was settled in another way than usual."""
+        name, rows = self.queue.table.name, self.rows.rows
+        if self.settling is Settling.A_SECOND_CLAIM:
+            log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our own lost "
+                        "commit, or taken by another consumer and are processed twice", name, rows, self.gone)  # fmt: skip
+        elif self.settling is Settling.THE_NEXT_PROCESS and rows:
+            log.warning("recovered queue=%s deleted=%d: rows of the last logged batch that a stopped process had processed "
+                        "but not deleted", name, rows)  # fmt: skip
+
+    def release(self) -> None:
+        """Give the rows back to everybody. Never raises."""
+        self.lost = True
+        self.queue.connection.close()
+
+
+def may_go_away(error: SqlQueueError) -> bool:
+    """Whether what keeps a batch from being settled may go away while the transaction stands.
+
+    Not where we refuse the batch ourselves: then no driver's error is the first cause.
+    """
+    first: BaseException = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    ours = isinstance(error, ConfigurationError) and isinstance(first, SqlQueueError)
+    return not (ours or isinstance(error, (ConnectionLost, ClaimLost)))
+
+
+def hold(
+    queue: Queue, start: Json, after: int, up_to: int, limits: Limits, *, stage: str = ""
+) -> HeldClaim | None:
+    """Claim the next rows; None when there are none, and then no transaction is left open.
+
+    Rows that have all expired are deleted here and now, without a batch.
+
+    :param stage: where the batch's own messages are to wait until it is settled.
+    """
+    while True:
+        claimed = claim(queue, after, up_to, limits)
+        if claimed.live:
+            break
+        if not claimed.expired:
+            queue.connection.rollback()
+            return None
+        queue.delete(claimed.expired)
+        queue.connection.commit()
+        log.info("expired queue=%s deleted=%d", queue.table.name, len(claimed.expired))
+    offset = Offset(
+        queue=queue.table.name,
+        identity=queue.identity() or "",
+        live=claimed.live,
+        expired=claimed.expired,
+        witnesses=queue.ids(claimed.live.spread(_WITNESSES)),
+        mode=ATOMIC if stage else RECEIVE_ONLY,
+        serial=next_serial(start),
+        stage=stage,
+    )
+    log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", queue.table.name, len(claimed.live),
+             len(claimed.expired), claimed.bytes, claimed.live.first, claimed.live.last)  # fmt: skip
+    held = HeldClaim(queue, start, offset.to_json(), offset, claimed, full=claimed.full)
+    if queue.connection.dialect.reads_see_open_deletes:
+        held.delete()
+    return held

@@ -1,0 +1,46 @@
+"""What a look at the queue finds for the next batch, whether its rows are held from then on or not."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from sqlqueue_spark.receive.claim import Head, Limits
+from sqlqueue_spark.receive.held_claim import Json
+from sqlqueue_spark.tables.queues import Queue
+
+
+class Found(Protocol):
+    """The rows of a batch, and the offsets between which it lies."""
+
+    start: Json
+    end: Json
+    #: A limit ended the look, not the queue.
+    full: bool
+
+    @property
+    def last(self) -> int:
+        """The highest RowVersion that was found."""
+
+    @property
+    def keeps_queue(self) -> bool:
+        """Whether the connection it was found on holds its rows; if not, nobody holds them."""
+
+    def follow(self, start: Json) -> None:
+        """Come after ``start``, whichever batch it was found behind."""
+
+    def mark(self, head: Head) -> None:
+        """Tell where the next look begins."""
+
+    def release(self) -> None:
+        """Leave the rows to everybody. Never raises."""
+
+
+F_co = TypeVar("F_co", bound=Found, covariant=True)
+
+
+class Find(Protocol[F_co]):
+    """A way to look for rows above ``after`` and up to ``up_to``; None when there are none."""
+
+    def __call__(
+        self, queue: Queue, start: Json, after: int, up_to: int, limits: Limits, /
+    ) -> F_co | None: ...

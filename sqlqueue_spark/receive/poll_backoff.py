@@ -1,0 +1,51 @@
+"""When to look at a queue again in which nothing was: pauses that double, so that an idle stream costs little."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+_FIRST_PAUSE = 0.05
+#: Longest sleep inside one call, so that stopping the stream is not held up.
+_LONGEST_SLEEP = 0.25
+
+
+class PollBackoff:
+    """The pauses between looks, from 50 milliseconds up to ``longest``.
+
+    :param clock: seconds of any steady clock.
+    """
+
+    def __init__(
+        self,
+        longest: timedelta,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._longest = longest.total_seconds()
+        self._clock = clock
+        self._sleep = sleep
+        self._empty_looks = 0
+        self._next_look = 0.0
+
+    def wait(self) -> None:
+        """Sleep until it is time to look, or as long as one call may."""
+        pause = self._next_look - self._clock()
+        if pause > 0:
+            self._sleep(min(pause, _LONGEST_SLEEP))
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to look."""
+        return self._clock() >= self._next_look
+
+    def found(self) -> None:
+        """Something was there: look again at once."""
+        self._empty_looks, self._next_look = 0, 0.0
+
+    def nothing_found(self, *, then_end: bool = False) -> None:
+        """Nothing was there: rest, unless the stream is to end now."""
+        pause = min(self._longest, _FIRST_PAUSE * 2 ** min(self._empty_looks, 30))
+        self._empty_looks += 1
+        self._next_look = self._clock() + (0 if then_end else pause)

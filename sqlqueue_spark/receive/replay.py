@@ -1,0 +1,125 @@
+"""Locking a claim again after its locks were lost: the same rows, proven to be the same, or none.
+
+Used when a connection is lost before the claim was settled, when a new process finds a logged batch whose
+rows may still be there, and when Spark replays a batch.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, RowsHeld, SqlQueueError
+from sqlqueue_spark.receive.claim import Claimed
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.tables.queues import Queue
+
+log = logging.getLogger(__name__)
+
+
+def check_belongs(offset: Offset, queue: Queue) -> None:
+    """Refuse a checkpoint of another queue.
+
+    :raises ConfigurationError: the offset was written for another queue or database.
+    """
+    if offset.queue != queue.table.name:
+        raise ConfigurationError(
+            f"The checkpoint belongs to the queue {offset.queue}, not to {queue.table.name}; "
+            "give every queue a checkpoint of its own, or correct the option queue."
+        )
+
+
+def relock(queue: Queue, offset: Offset) -> Claimed | None:
+    """Lock what is left of a claim, waiting for rows that others hold. None: these are not the claim's rows.
+
+    Nor are any where the rows were never claimed: what workers did not take was not emitted either.
+
+    :raises RowsHeld: another session held a row for longer than ``lockTimeout``; the message says who.
+    """
+    if offset.taken:
+        return None
+    if queue.identity() != offset.identity:
+        log.warning("not_the_same_table queue=%s rows=%d: dropped and created again since; nothing of the batch is "
+                    "looked for", queue.table.name, offset.claimed)  # fmt: skip
+        return None
+    left = Claimed()
+    try:
+        for row_version, size in queue.lock(offset.live):
+            left.live.append(row_version)
+            left.sizes.append(size)
+        for row_version, _ in queue.lock(offset.expired):
+            left.expired.append(row_version)
+    except RowsHeld as error:
+        raise RowsHeld(
+            f"Rows of an unfinished batch of {queue.table.name} are still held {_by_whom(queue, offset)} after "
+            "waiting lockTimeout; end that session if it is a stopped stream, or raise lockTimeout."
+        ) from error
+    except ValueError as error:
+        raise QueueError(
+            f"A RowVersion of an unfinished batch occurs twice in {queue.table.name} ({error}); the identity was reseeded: "
+            "empty the queue by its own receivers and seed it above all rows."
+        ) from error
+    proven = _last_proven(queue, offset) if left.rows else None
+    if left.rows and proven is None:
+        log.warning("not_the_same_rows queue=%s rows=%d: the rows with these numbers are other messages (the table was "
+                    "truncated or restored), or every witness was taken; none is touched",
+                    queue.table.name, left.rows)  # fmt: skip
+        return None
+    return left if proven is None else _up_to(left, proven)
+
+
+def say_not_taken_again(offset: Offset) -> None:
+    """A batch of mode ``none`` that was not done is not taken up again, by whichever mode."""
+    log.warning("not_taken_again queue=%s rows=%d: the process that planned this batch has ended; what its workers took is "
+                "in the sink or lost, the rest comes in later batches", offset.queue, offset.claimed)  # fmt: skip
+
+
+def delete(queue: Queue, rows: Claimed) -> None:
+    """Delete rows that this transaction has locked: exactly those, or none.
+
+    :raises ClaimLost: other rows went with them, or fewer; the caller must not commit.
+    """
+    deleted = queue.delete(rows.live) + queue.delete(rows.expired)
+    if deleted != rows.rows:
+        raise ClaimLost(
+            f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing was deleted; "
+            "somebody changes rows without locking them: stop that."
+        )
+
+
+def _last_proven(queue: Queue, offset: Offset) -> int | None:
+    """The last witness that is still there, if every one that is there is the row it was."""
+    there = queue.ids(list(offset.witnesses))
+    same = all(offset.witnesses[row_version] == row_id for row_version, row_id in there.items())
+    return max(there) if there and same else None
+
+
+def _up_to(rows: Claimed, last: int) -> Claimed:
+    """The rows that a witness vouches for: one that matches proves the rows before it, and none after it.
+
+    A table that was restored from a copy goes on from the copy's last number, so where the copy was taken in the
+    middle of the claim, a number above the last witness can belong to a message that came since.
+    """
+    if all(not len(runs) or runs.last <= last for runs in (rows.live, rows.expired)):
+        return rows
+    kept = Claimed()
+    for row_version, size in zip(rows.live.rows(), rows.sizes, strict=True):
+        if row_version <= last:
+            kept.live.append(row_version)
+            kept.sizes.append(size)
+    for row_version in rows.expired.rows():
+        if row_version <= last:
+            kept.expired.append(row_version)
+    log.info(
+        "left_unproven rows=%d: they stand above the last witness and will be claimed anew",
+        rows.rows - kept.rows,
+    )
+    return kept
+
+
+def _by_whom(queue: Queue, offset: Offset) -> str:
+    try:
+        queue.connection.rollback()
+        holders = {holder for runs in (offset.live, offset.expired) if runs for holder in queue.holders(runs)}
+    except SqlQueueError:
+        return "by a session that this login may not see"
+    return "by " + (", ".join(sorted(map(str, holders))) or "another session")

@@ -1,0 +1,351 @@
+"""What a batch has staged goes out with its claim, in the claim's own transaction (``sendsAtomicWithReceive``).
+
+A batch remembers in its offset where it stages. So it is settled from there in whatever mode the stream goes on, and in
+another mode, or under another stream, it is either finished right or refused before Spark logs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator
+
+from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.errors import ConfigurationError, RowsHeld
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import ATOMIC, SourceOptions
+from sqlqueue_spark.receive.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.held_claim import Json
+from sqlqueue_spark.receive.offset import Offset, next_serial
+from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.tables import queue_admin
+from sqlqueue_spark.tables.queues import Queue
+from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed, table_of
+from sqlqueue_spark.tables.stage_mark import Batch
+
+log = logging.getLogger(__name__)
+
+#: How long clearing a stage away waits for those who read it.
+_CLEARING_MS = 1
+
+
+class StageLifecycle:
+    """Opens the stage for each batch, sends what is on it when the batch is settled, and clears it between batches.
+
+    An atomic source holds its stage from the first time it is asked for messages until it is closed, on a connection of its
+    own: two sources of one stream would stage into each other's batches.
+    """
+
+    def __init__(self, options: SourceOptions, pool: ConnectionPool) -> None:
+        self._options = options
+        self._pool = pool
+        self._own = stage_of(options)
+        #: On its connection the stage is held.
+        self._home: Queue | None = None
+        self._just_taken = False
+        self._opened: Json | None = None
+        #: Whether the stage has nothing but its mark, as far as anybody here knows.
+        self._empty = False
+        #: Whether the stages that were used before this process have been looked at.
+        self._looked_back = False
+        self._sent: tuple[str, Table, int] | None = None
+
+    def open(self, start: Json, offset: Offset, end: Json) -> None:
+        """Give the stage to the batch that ends with ``end``, once: Spark may plan a batch again while it runs.
+
+        :param start: the last batch before it that had a claim.
+
+        :raises ConfigurationError: the batch was begun in another mode or under another stream, in which alone it can be
+            finished; or somebody else uses the stage.
+        """
+        if self._opened == end:
+            return
+        for table in self._named(
+            start
+        ):  # what waits there is no earlier run of this batch, which had this claim
+            self._send_left(table)
+        if offset.taken:
+            self.take()
+        elif self._own is not None:
+            self._check_begun_so(offset, self._own)
+            with self._at_home() as stage, self._transaction():
+                sent = stage.move_waiting()
+                stage.open(_digest(end))
+            self._empty = False
+            self._say_sent(self._own, sent)
+        elif offset.stage:
+            self._leave_to_the_sink(offset, end)
+        self._opened = end
+
+    def send(self, queue: Queue, offset: Offset, end: Json, *, deleting: int) -> None:
+        """Move what the batch has staged into its destinations, in the open transaction. Calling again is harmless.
+
+        Call :meth:`settled` when the transaction is committed.
+
+        :param deleting: how many of the batch's rows the transaction deletes. None: an earlier one did all this.
+        :raises ConfigurationError: rows would be deleted, but what was sent because of them is not there whole.
+        """
+        self._sent = None
+        if not offset.stage:
+            return
+        table = Table.from_text(offset.stage)
+        stage = Stage(queue.connection, table)
+        try:
+            moved = stage.move(_digest(end)) if self._opened == end or stage.exists() else None
+        except Incomplete as error:
+            if deleting:
+                raise ConfigurationError(
+                    f"{error}, so the {deleting} rows of the last batch of {queue.table.name} stay in the queue: its database "
+                    f"has lost what was committed, or the sink does not stage there. {_RUN_AGAIN}"
+                ) from error
+            if not offset.claimed and not isinstance(error, Unsealed):
+                raise stage.refusal(error) from error
+            log.warning(
+                "nothing_to_send queue=%s: %s, and no row of the batch is left", queue.table.name, error
+            )
+            stage.give_up()
+            return
+        if moved is not None:
+            self._sent = (queue.table.name, table, moved)
+        elif deleting:
+            raise ConfigurationError(
+                f"What the last batch of {queue.table.name} sent is not on the stage {table} any more, so its {deleting} "
+                "rows stay in the queue: another pipeline of the same option stream has emptied the stage. Give each a "
+                f"name of its own. {_RUN_AGAIN}"
+            )
+
+    def settled(self) -> None:
+        """The transaction in which :meth:`send` was called is committed."""
+        if self._sent is not None:
+            log.info("sent queue=%s stage=%s sent=%d", *self._sent)
+            self._sent = None
+
+    def take(self) -> None:
+        """Hold the stage for a batch without rows of this queue, or none that come again. An earlier run of it may wait there.
+
+        A claim that somebody has begun there and not ended is given up: the batch would be staged for it.
+        """
+        if self._own is not None:
+            with self._at_home() as stage, self._transaction():
+                mark = stage.mark()
+                if mark is not None and mark.claim:
+                    stage.give_up()
+                stage.begin()
+
+    def tidy(self, start: Json) -> None:
+        """Between two batches, when the one that ends with ``start`` is settled: send what batches without rows of this
+        queue have left, and clear the stage.
+
+        Spark asks for more only when all that went before is logged.
+        """
+        self._look_back(start)
+        if self._own is None:
+            return
+        with self._at_home() as stage:
+            with self._transaction():
+                sent = stage.move_waiting()
+                given_up = stage.give_up() if sent is None else None
+                if self._just_taken:
+                    stage.begin()
+                    self._just_taken = False
+            self._say_sent(self._own, sent)
+            if given_up is not None:
+                log.warning("stage_given_up stage=%s sealed=%s: a batch that was begun there does not belong to this "
+                            "checkpoint's last one", self._own, given_up.sealed)  # fmt: skip
+            if sent is not None or given_up is not None or not self._empty:
+                self._empty = self._cleared(stage)
+
+    def hold(self) -> None:
+        """Hold the own stage before an offset names it: one that another source holds could never be opened for the batch."""
+        if self._own is not None:
+            with self._at_home():
+                pass
+
+    def named_after(self, start: Json) -> Json:
+        """The offset where there is nothing to claim: ``start``, or one of no rows that names the own stage.
+
+        A batch without rows of this queue leaves the offset as it is and may stage messages all the same. They are looked
+        for on the stage that the offset names, also when the stream has another one by then.
+        """
+        own = "" if self._own is None else self._own.to_text()
+        if not own or start.get("stage") == own:
+            return start
+        with self._pool.transaction() as queue:
+            offset = Offset(
+                queue=queue.table.name,
+                identity=queue.identity() or "",
+                live=RowSet(),
+                expired=RowSet(),
+                mode=ATOMIC,
+                serial=next_serial(start),
+                stage=own,
+            )
+        return offset.to_json()
+
+    def forget(self) -> None:
+        """The next batch is another attempt, even at the same rows."""
+        self._opened = None
+
+    def close(self) -> None:
+        """Let go of the stage."""
+        home, self._home = self._home, None
+        if home is not None:
+            home.connection.close()
+
+    # -- holding --------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _at_home(self) -> Iterator[Stage]:
+        """The own stage, on the connection that holds it; after an error it is let go, and taken again the next time."""
+        assert self._own is not None, "an atomic source has a stage"
+        if self._home is None:
+            self._home = self._taken(self._own)
+            self._just_taken, self._empty = True, False
+        try:
+            yield Stage(self._home.connection, self._own)
+        except BaseException:
+            self.close()
+            raise
+
+    def _taken(self, table: Table) -> Queue:
+        queue = self._pool.borrow()
+        try:
+            create_if_missing(queue.connection, table)
+            stage = Stage(queue.connection, table)
+            try:
+                with queue.connection.transaction():
+                    stage.hold()
+            except RowsHeld as error:
+                with queue.connection.transaction():
+                    whom = ", ".join(stage.holders()) or "another source"
+                raise _in_use(table, whom) from error
+        except BaseException:
+            queue.connection.close()
+            raise
+        return queue
+
+    def _transaction(self) -> contextlib.AbstractContextManager[Connection]:
+        assert self._home is not None, "called while the stage is held"
+        return self._home.connection.transaction()
+
+    def _cleared(self, stage: Stage) -> bool:
+        assert self._home is not None, "called while the stage is held"
+        try:
+            with self._home.connection.hasty(_CLEARING_MS):
+                stage.clear()
+        except RowsHeld:
+            log.debug("not_cleared stage=%s: somebody has it open; the next time", self._own)
+            return False
+        return True
+
+    # -- batches of other modes and streams -----------------------------------------------------
+
+    def _check_begun_so(self, offset: Offset, own: Table) -> None:
+        if not offset.stage:
+            raise ConfigurationError(
+                f"The last batch of {offset.queue} was begun with transactionMode {offset.mode} and has not ended, and its offset "
+                f"cannot remember a stage; start once with transactionMode {offset.mode}, then with {ATOMIC}."
+            )
+        begun = Table.from_text(offset.stage)
+        if begun != own:
+            raise ConfigurationError(
+                f"The last batch of {offset.queue} was begun with the stage {begun} and has not ended, but the option stream "
+                f"means the stage {own}; start once with the stream of before, then with the new one."
+            )
+
+    def _leave_to_the_sink(self, offset: Offset, end: Json) -> None:
+        """Write on a batch's stage that its sink sends it by itself, so that nobody ever sends from there for it."""
+        table = Table.from_text(offset.stage)
+        with self._pool.borrowed() as queue:
+            create_if_missing(queue.connection, table)
+            stage = Stage(queue.connection, table)
+            with queue.connection.transaction():
+                whom = stage.holders()
+                if whom and not offset.claimed:
+                    return  # another source of this query: the stage is its own
+                if whom:
+                    raise ConfigurationError(
+                        f"The last batch of {queue.table.name} was begun with the stage {table} and has not ended, and another "
+                        f"source holds that stage: {', '.join(whom)}. End that session if it is a stopped stream's; where it is "
+                        "another source of this query, give a new checkpoint folder."
+                    )
+                sent = stage.move_waiting()
+                stage.open(_digest(end), mode=self._options.transaction_mode)
+        self._say_sent(table, sent)
+
+    def _look_back(self, start: Json) -> None:
+        """Send what batches without rows of this queue have left on stages that this stream has used before."""
+        if self._looked_back:
+            return
+        found = self._named(start)
+        if self._own is None and self._options.stream:
+            with contextlib.suppress(ConfigurationError):  # no stage can be called so
+                found.add(table_of(self._options))
+        for table in found:
+            self._send_left(table, self._last_batch)
+        self._looked_back = True
+
+    def _named(self, start: Json) -> set[Table]:
+        """The stage that an offset names, unless it is the own one."""
+        offset = Offset.from_json(start)
+        named = set[Table]() if offset is None or not offset.stage else {Table.from_text(offset.stage)}
+        return named - {self._own}
+
+    def _send_left(self, table: Table, before: Callable[[Queue], Batch | None] = lambda _: None) -> None:
+        """Send what a batch without rows of this queue has left on another stage, unless its source lives."""
+        with self._pool.transaction() as queue:
+            stage, sent = Stage(queue.connection, table), None
+            if stage.exists() and not stage.holders():
+                sent = stage.move_waiting(before=before(queue))
+        self._say_sent(table, sent)
+
+    def _last_batch(self, queue: Queue) -> Batch | None:
+        """The last batch that was staged on the own stage: on another one it is void."""
+        if self._own is None:
+            return None
+        own = Stage(queue.connection, self._own)
+        mark = own.mark() if own.exists() else None
+        return None if mark is None else mark.batch
+
+    def _say_sent(self, table: Table, sent: int | None) -> None:
+        if sent is not None:
+            log.info("sent queue=%s stage=%s sent=%d", self._options.queue, table, sent)
+
+
+_RUN_AGAIN = (
+    "Remove the newest file of the checkpoint's folder commits: the batch then runs again. Where that does not help, because Spark "
+    "has begun another batch since, give a new checkpoint folder."
+)
+
+
+def stage_of(options: SourceOptions) -> Table | None:
+    """The stage of a stream; None where its mode needs none."""
+    return table_of(options) if options.transaction_mode == ATOMIC else None
+
+
+def _in_use(table: Table, by_whom: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Two sources use the stage {table}: it is held by {by_whom}. Give each a stream of its own, and see that the stream "
+        "runs only once; if that is what a dead machine has left, end that session, or start again in a few minutes."
+    )
+
+
+def _digest(end: Json) -> str:
+    """A claim's name, short and the same after a restart."""
+    return hashlib.sha256(json.dumps(end, sort_keys=True).encode()).hexdigest()
+
+
+def create_if_missing(connection: Connection, table: Table) -> bool:
+    """Create a stage in a transaction of its own; True if it was not there."""
+    stage = Stage(connection, table)
+    with connection.transaction():
+        if stage.exists():
+            return False
+        queue_admin.lock_creation(connection, table)
+        if stage.exists():
+            return False
+        stage.create()
+        log.info("created stage=%s", table)
+        return True

@@ -1,0 +1,214 @@
+"""The exact set of RowVersions that a micro-batch owns, kept as runs of consecutive numbers.
+
+A contiguous claim of any size costs a few bytes; the worst case, every second row, stays below three
+bytes a row. Runs hold two machine integers each, so a claim of a million scattered rows is 16 MB.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
+from typing import Self
+
+#: The ends of what a RowVersion can be.
+LOWEST = -(1 << 63)
+HIGHEST = (1 << 63) - 1
+
+
+class RowSet:
+    """An ascending set of RowVersions, as inclusive runs. Grows at its end only."""
+
+    __slots__ = ("_firsts", "_lasts", "_rows")
+
+    def __init__(self, runs: Iterable[tuple[int, int]] = ()) -> None:
+        self._firsts = array("q")
+        self._lasts = array("q")
+        self._rows = 0
+        for first, last in runs:
+            self.append(first, last)
+
+    def append(self, first: int, last: int | None = None) -> None:
+        """Add the rows ``first`` to ``last`` (or just ``first``), all above what is there."""
+        last = first if last is None else last
+        if self._lasts and first <= self._lasts[-1]:
+            raise ValueError(f"RowVersion {first} does not come after {self._lasts[-1]}.")
+        if self._lasts and first == self._lasts[-1] + 1:
+            self._lasts[-1] = last
+        else:
+            self._firsts.append(first)
+            self._lasts.append(last)
+        self._rows += last - first + 1
+
+    def __len__(self) -> int:
+        """How many rows, not how many runs."""
+        return self._rows
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._firsts, self._lasts, strict=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RowSet) and (self._firsts, self._lasts) == (other._firsts, other._lasts)
+
+    def __hash__(self) -> int:
+        return hash((self._firsts.tobytes(), self._lasts.tobytes()))
+
+    def __repr__(self) -> str:
+        return (
+            f"Runs({list(self)})"
+            if len(self._firsts) <= 8
+            else f"Runs({len(self._firsts)} runs, {self._rows} rows)"
+        )
+
+    @property
+    def first(self) -> int:
+        return self._firsts[0]
+
+    @property
+    def last(self) -> int:
+        return self._lasts[-1]
+
+    def rows(self) -> Iterator[int]:
+        """Every RowVersion, ascending."""
+        for first, last in self:
+            yield from range(first, last + 1)
+
+    def between(self, first: int, last: int) -> RowSet:
+        """Those of the rows from ``first`` to ``last``, both included."""
+        runs = slice(bisect_left(self._lasts, first), bisect_right(self._firsts, last))
+        pairs = zip(self._firsts[runs], self._lasts[runs], strict=True)
+        return RowSet((max(start, first), min(end, last)) for start, end in pairs)
+
+    def cut(self, sizes: Iterable[int]) -> Iterator[RowSet]:
+        """Contiguous pieces of the given numbers of rows; the sizes add up to ``len(self)``."""
+        runs = iter(self)
+        first, last = 0, -1
+        for size in sizes:
+            piece = RowSet()
+            while (missing := size - len(piece)) > 0:
+                if first > last:
+                    first, last = next(runs)
+                end = min(last, first + missing - 1)
+                piece.append(first, end)
+                first = end + 1
+            yield piece
+
+    def without(self, positions: Iterable[int]) -> RowSet:
+        """All rows but those at these positions, which count from 0 and ascend."""
+        sizes, begin = [], 0  # what is kept, one that is not, what is kept, and so on
+        for position in positions:
+            sizes += [position - begin, 1]
+            begin = position + 1
+        kept = RowSet()
+        for piece in islice(self.cut([*sizes, self._rows - begin]), 0, None, 2):
+            for first, last in piece:
+                kept.append(first, last)
+        return kept
+
+    def chunks(self, rows: int) -> Iterator[RowSet]:
+        """Contiguous pieces of at most ``rows`` rows, so that no statement locks more."""
+        whole, rest = divmod(self._rows, rows)
+        yield from self.cut([rows] * whole + ([rest] if rest else []))
+
+    def spans(self, gap: int) -> Iterator[RowSet]:
+        """Pieces whose neighbouring runs are at most ``gap`` numbers apart: each is read by one range."""
+        piece = RowSet()
+        for first, last in self:
+            if len(piece) and first - piece.last > gap + 1:
+                yield piece
+                piece = RowSet()
+            piece.append(first, last)
+        if len(piece):
+            yield piece
+
+    def spread(self, count: int) -> list[int]:
+        """At most ``count`` RowVersions spread evenly over the rows, first and last among them."""
+        count = min(count, self._rows)
+        if count < 2:
+            return [self.first] if count else []
+        positions = sorted({round(i * (self._rows - 1) / (count - 1)) for i in range(count)})
+        wanted, found, before = iter(positions), [], 0
+        position = next(wanted, None)
+        for first, last in self:
+            while position is not None and position - before <= last - first:
+                found.append(first + position - before)
+                position = next(wanted, None)
+            before += last - first + 1
+        return found
+
+    def encode(self) -> str:
+        """Base64 of deflated LEB128 numbers: for every run the gap before it, then its length less one."""
+        numbers = bytearray()
+        previous = 0
+        for first, last in self:
+            _varint(first - previous, numbers)
+            _varint(last - first, numbers)
+            previous = last
+        return base64.b64encode(zlib.compress(bytes(numbers), 6)).decode("ascii")
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        """The inverse of :meth:`encode`."""
+        runs, previous = cls(), 0
+        numbers = _numbers(zlib.decompress(base64.b64decode(text)))
+        for gap, more in zip(numbers, numbers, strict=True):
+            runs.append(previous + gap, previous + gap + more)
+            previous += gap + more
+        return runs
+
+
+def balanced(sizes: Iterable[int], pieces: int) -> list[int]:
+    """Cut a sequence of row sizes (bytes) into at most ``pieces`` contiguous parts of similar bytes.
+
+    :returns: the number of rows of each part; none is empty.
+    """
+    totals = array("q", accumulate(sizes))
+    if not totals:
+        return []
+    counts, start, piece = [], 0, 1
+    for index, total in enumerate(totals):
+        if piece < pieces and total * pieces >= totals[-1] * piece:
+            counts.append(index + 1 - start)
+            start = index + 1
+            while piece < pieces and total * pieces >= totals[-1] * piece:
+                piece += 1
+    if start < len(totals):
+        counts.append(len(totals) - start)
+    return counts
+
+
+def bounded(sizes: Sequence[int], most_rows: int, most_bytes: int) -> list[int]:
+    """Cut a sequence of row sizes (bytes) into parts of at most so many rows and bytes, or of one larger row.
+
+    :returns: the number of rows of each part.
+    """
+    totals = array("q", accumulate(sizes))
+    counts, start, before = [], 0, 0
+    while start < len(totals):
+        fit = bisect_right(totals, before + most_bytes, start, min(len(totals), start + most_rows))
+        end = max(fit, start + 1)
+        counts.append(end - start)
+        start, before = end, totals[end - 1]
+    return counts
+
+
+def _varint(number: int, into: bytearray) -> None:
+    zigzag = number << 1 if number >= 0 else ~(number << 1)
+    while zigzag > 0x7F:
+        into.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    into.append(zigzag)
+
+
+def _numbers(data: bytes) -> Iterator[int]:
+    number = shift = 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        if byte & 0x80:
+            shift += 7
+        else:
+            yield (number >> 1) ^ -(number & 1)
+            number = shift = 0

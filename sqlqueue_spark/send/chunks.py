@@ -1,0 +1,61 @@
+"""How many rows go out in one transaction."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.tables.insert import CHUNK
+
+#: A chunk is held three times while it is sent: as it came, as rows, and as the statement's parameters.
+_CHUNK_BYTES = 16 << 20
+
+
+def chunks(
+    batches: Iterable[pa.RecordBatch], sized: Sequence[str], rows: int = CHUNK
+) -> Iterator[pa.RecordBatch]:
+    """Rows in their order, at most 4,000 at once and not too many bytes, but at least one.
+
+    :param sized: the columns that tell how large a row is.
+    :param rows: what one statement takes, where that is less: two of them in one transaction could add ids that stand
+        behind those that it has added already, and wait for a twin that waits for it.
+    """
+    most = min(CHUNK, rows)
+    chunk: list[pa.RecordBatch] = []
+    count = size = 0
+    for batch in batches:
+        ends = _ends(batch, sized)
+        start = 0
+        while start < batch.num_rows:
+            before = ends[start - 1] if start else 0
+            fit = bisect.bisect_right(ends, before + _CHUNK_BYTES - size, start) - start
+            taken = min(fit if count else max(1, fit), most - count, batch.num_rows - start)
+            if taken:
+                chunk.append(batch.slice(start, taken))
+                count += taken
+                size += ends[start + taken - 1] - before
+                start += taken
+            if count == most or start < batch.num_rows:
+                yield _together(chunk)
+                chunk, count, size = [], 0, 0
+    if count:
+        yield _together(chunk)
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _ends(batch: pa.RecordBatch, sized: Sequence[str]) -> Sequence[int]:
+    """About how many bytes the batch has up to the end of each row."""
+    ends = [pc.cumulative_sum(_bytes(batch.column(name))).to_pylist() for name in sized]
+    return list(map(sum, zip(*ends, strict=True))) if ends else [0] * batch.num_rows
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    if pa.types.is_map(column.type) or pa.types.is_null(column.type):
+        return pa.array([column.nbytes // max(1, len(column))] * len(column), pa.int64())
+    return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())

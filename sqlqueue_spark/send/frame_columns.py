@@ -1,0 +1,101 @@
+"""The columns that a frame to be sent may have, checked before anything is sent."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import SinkOptions
+
+_TEXT = ("string",)
+#: What is understood, with Spark's names for the types that each may have.
+_TYPES: Mapping[str, tuple[str, ...]] = {
+    "Body": ("binary", "string"),
+    "Headers": ("string", "map<string,string>"),
+    "MessageId": _TEXT,
+    "Destination": _TEXT,
+    "Id": _TEXT,
+    "CorrelationId": _TEXT,
+    "ReplyToAddress": _TEXT,
+    "TimeToBeReceived": ("interval day to second",),
+    "Expires": ("timestamp",),
+    # Where a received row stood. Nothing of it is written.
+    "Queue": _TEXT,
+    "RowVersion": ("bigint",),
+}
+_NOTHING = "void"  # a column of NULLs
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameColumns:
+    """The columns of one frame; ``names`` maps what is understood to the frame's own spelling."""
+
+    names: Mapping[str, str]
+
+    @property
+    def received(self) -> bool:
+        """Whether the rows were received: then ``Id`` is that of the row which was received, and else of the one to be sent."""
+        return "RowVersion" in self.names
+
+    @classmethod
+    def of(cls, columns: Sequence[tuple[str, str]], options: SinkOptions) -> FrameColumns:
+        """Check the columns of a frame, given by name and type as in ``DataFrame.dtypes``.
+
+        :raises ConfigurationError: a column is unknown, missing or of another type, or two contradict each other.
+        """
+        known = {name.lower(): name for name in _TYPES}
+        names: dict[str, str] = {}
+        for given, type_ in columns:
+            name = known.get(given.lower())
+            if name is None:
+                raise ConfigurationError(_unknown(given))
+            if name in names:
+                raise ConfigurationError(
+                    f"There are two columns {names[name]} and {given}, which mean the same; drop one."
+                )
+            if type_ != _NOTHING and not _fits(type_, _TYPES[name]):
+                wanted = " or ".join(_TYPES[name])
+                raise ConfigurationError(f"The column {given} is {type_}; cast it to {wanted}.")
+            names[name] = given
+        found = cls(names=names)
+        _check_together(found, options)
+        return found
+
+
+def _fits(type_: str, wanted: tuple[str, ...]) -> bool:
+    # An interval of days and time has ten spellings, from `interval day` to `interval hour to second`.
+    between = type_.startswith("interval ") and not {"year", "month"} & set(type_.split())
+    return type_ in wanted or (between and "interval day to second" in wanted)
+
+
+def _check_together(columns: FrameColumns, options: SinkOptions) -> None:
+    names = columns.names
+    if "Body" not in names:
+        raise ConfigurationError(
+            "There is no column Body to send; name the payload so: df.select(…, to_json(…).alias('Body'))."
+        )
+    if {"TimeToBeReceived", "Expires"} <= names.keys():
+        raise ConfigurationError("Both TimeToBeReceived and Expires are given; drop one of them.")
+    if options.queue is None and "Destination" not in names:
+        raise ConfigurationError(
+            "Nothing says where to send: give the option queue, or the column Destination with an address for each row."
+        )
+    ids = {"MessageId", "Headers", *(["Id"] if columns.received else [])}
+    if options.uses_outbox and not ids & names.keys():
+        raise ConfigurationError(
+            "An outbox needs message ids, and there is neither a column MessageId nor Headers; make ids of key columns, "
+            "withColumn('MessageId', functions.deterministic_id('order', 'line')), or set outbox to none."
+        )
+
+
+def _unknown(given: str) -> str:
+    lowered = {name.lower(): name for name in _TYPES}
+    near = difflib.get_close_matches(given.lower(), lowered, n=1)
+    hint = (
+        f"did you mean {lowered[near[0]]}?"
+        if near
+        else f"drop it, or rename it to one of {', '.join(_TYPES)}."
+    )
+    return f"A message has no column {given!r}; {hint}"

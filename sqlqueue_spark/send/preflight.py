@@ -1,0 +1,109 @@
+"""What is checked on the driver before anything is sent: every destination, the outbox beside it, the stage's source."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+
+from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION
+from sqlqueue_spark.send.stage_writer import check_one_database
+from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.stage import Run, Stage, table_of
+from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
+
+log = logging.getLogger(__name__)
+
+
+def prepare(
+    options: SinkOptions,
+    destinations: Destinations,
+    addresses: Iterable[str],
+    *,
+    again: bool = False,
+    batch: Batch = NO_BATCH,
+    last: Run | None = None,
+) -> Run:
+    """Find the tables that these addresses mean, and the outbox in each of their databases.
+
+    :param again: their databases were reached before, so that one that lets nobody in is waited for.
+    :param batch: what is to be sent.
+    :param last: what this returned for the sink's last batch.
+    :returns: what an atomic pipeline's batch is staged for.
+
+    :raises QueueError: a queue table or an outbox table is missing; the message says which.
+    :raises ConfigurationError: an address or a name cannot be, or no atomic source holds the stage of an atomic pipeline.
+    """
+    addresses = list(addresses)
+    destinations.forget_if_old()
+    if options.transaction_mode == ATOMIC:
+        check_one_database(options, destinations, addresses)
+    run = Run(batch=batch)
+    with ExitStack() as stack:
+        opened: dict[Target, Connection] = {}
+
+        def connected(target: Target) -> Connection:
+            if target not in opened:
+                opened[target] = stack.enter_context(connect(target, again=again))
+                if options.uses_outbox:
+                    _check_outbox(options, destinations, opened[target])
+            return opened[target]
+
+        if options.transaction_mode == ATOMIC:
+            run = _enter(options, connected(Target.of(options)), batch, last)
+        elif options.stream and last is None:
+            _look_back(options, connected(Target.of(options)), batch)
+        for address in addresses:
+            _find(destinations, address, connected)
+    return run
+
+
+def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run | None) -> Run:
+    """What a batch is staged for; what an earlier one has left is sent first, as that was logged before this one began."""
+    stage = Stage(connection, table_of(options))
+    with connection.transaction():
+        sent = stage.move_waiting(before=batch) if stage.exists() else None
+    _say_sent(options, sent)
+    with connection.transaction():
+        return stage.enter(batch, last)
+
+
+def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> None:
+    """Send what a batch has left on the stage that was sealed while the stream was atomic; void if it is this batch.
+
+    :raises QueueError: a destination is not there any more, or refuses a message.
+    """
+    with suppress(ConfigurationError):  # no stage can be called so, or this login has nothing to do with it
+        stage = Stage(connection, table_of(options))
+        with connection.transaction():
+            there = stage.exists() and not stage.holders()
+            sent = stage.move_waiting(before=batch) if there else None
+        _say_sent(options, sent)
+
+
+def _say_sent(options: SinkOptions, sent: int | None) -> None:
+    if sent is not None:
+        log.info("sent stream=%s sent=%d: what an earlier batch had staged", options.stream, sent)
+
+
+def _find(destinations: Destinations, address: str, connected: Callable[[Target], Connection]) -> None:
+    try:
+        destinations.find(address, connected)
+    except QueueError as error:
+        raise QueueError(f"{error} Nothing of this batch was sent.") from error
+
+
+def _check_outbox(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:
+    endpoint = options.sender or ""
+    with connection.transaction():
+        outbox = OutboxTable(connection, endpoint, options.default_schema)
+        if not outbox.exists():
+            raise QueueError(
+                f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create {endpoint!r}, or set "
+                "outbox to none."
+            )
+        destinations.holds_earlier_keys(connection.target, lambda: outbox.may_hold(EARLIER_VERSION))

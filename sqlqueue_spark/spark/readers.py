@@ -1,0 +1,173 @@
+"""The readers of ``format("sqlqueue")``: translate between Spark and the receiver; decide nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, TryAgain
+from sqlqueue_spark.messages.message import COLUMNS
+from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.receive import (
+    DestructiveReceiver,
+    DestructiveSlice,
+    Receiver,
+    ReceiverBeforeSpark42,
+    Slice,
+    SliceReader,
+)
+from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.receive.peek import plan_peek
+from sqlqueue_spark.tables.queues import Queue
+
+log = logging.getLogger(__name__)
+
+_TYPES: dict[str, DataType] = {
+    "string": StringType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestampType(),
+    "binary": BinaryType(),
+    "bigint": LongType(),
+}
+_READER_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
+SCHEMA = StructType([StructField(name, _TYPES[type_]) for name, type_ in COLUMNS.items()])
+
+
+@dataclass
+class SlicePartition(InputPartition):
+    """A slice on its way to a worker."""
+
+    part: Slice
+
+
+class QueueStreamReader(DataSourceStreamReader):
+    """What every stream's reader does; its methods run in one process on the driver, ``read`` in the workers."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        _log_to_stderr()
+        _leave_ctrl_c_to_the_program()
+        self._options = options
+        kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
+        self._receiver: Receiver | DestructiveReceiver = kind(options, on_first_open=_log_findings)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return dict(INITIAL)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
+        return [SlicePartition(part) for part in self._receiver.plan(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
+        reader, part = SliceReader(Target.of(self._options)), partition.part
+        return reader.take(part) if isinstance(part, DestructiveSlice) else reader.read(part)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._receiver.settle(end)
+
+    def stop(self) -> None:
+        self._receiver.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["options"])  # type: ignore[misc] # a reader opens nothing when made
+
+
+class StreamReaderBeforeSpark42(QueueStreamReader):
+    """The reader for Spark before 4.2, which says neither how far it is nor how much it wants, nor asks for lag."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._follower = ReceiverBeforeSpark42(self._receiver, options.max_messages_per_trigger)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return dict(self._follower.initial())
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # as it was before 4.2
+        return self._follower.latest()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
+        return [SlicePartition(part) for part in self._follower.plan(start, end)]
+
+
+class SqlQueuePeekReader(DataSourceReader):
+    """A look at the rows that a stream would receive; nothing is locked or deleted."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[SlicePartition]:
+        return [SlicePartition(part) for part in plan_peek(self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, SlicePartition):  # Spark's own, where there is nothing to read
+            return iter(())
+        return SliceReader(Target.of(self._options)).peek(partition.part)
+
+
+def check_schema(schema: StructType) -> None:
+    """Refuse a user's schema that differs: Spark would pass it through unchecked."""
+    if schema != SCHEMA:
+        raise ConfigurationError(
+            f"The schema {schema.simpleString()} is not the queue's; leave out .schema(…) and select or cast "
+            f"columns of {SCHEMA.simpleString()}."
+        )
+
+
+def _log_to_stderr() -> None:
+    """Show what ``SQLQUEUE_LOG`` asks for, in processes that Spark starts and nobody configures; else warnings."""
+    ours = logging.getLogger("sqlqueue_spark")
+    level = os.environ.get("SQLQUEUE_LOG", "").upper()
+    if level in logging.getLevelNamesMapping() and not ours.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        ours.addHandler(handler)
+        ours.setLevel(level)
+
+
+def _leave_ctrl_c_to_the_program() -> None:
+    """Outlive the Ctrl-C that a terminal sends to Spark's reader process too: the program may want to end its batch."""
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if (
+        main is not None
+        and main.name == _READER_PROCESS
+        and threading.current_thread() is threading.main_thread()
+    ):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _log_findings(queue: Queue) -> None:
+    """Say once, at the start, what ``sqlqueue inspect`` would find. It is advice, for want of which no stream fails."""
+    from sqlqueue_spark.inspection.findings import findings
+    from sqlqueue_spark.tables.rights import RECEIVER
+
+    try:
+        found = findings(queue.connection, queue.table, RECEIVER)
+    except TryAgain:
+        raise
+    except SqlQueueError as error:
+        log.warning("not_inspected queue=%s: %s", queue.table.name, error)
+        return
+    for finding in found:
+        log.warning("finding queue=%s: %s %s", queue.table.name, finding.message, finding.remedy_sql)

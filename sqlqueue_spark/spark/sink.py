@@ -1,0 +1,244 @@
+"""``SqlQueueSink`` and the writers of ``format("sqlqueue")``: translate between Spark and the sender; decide nothing."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.send import (
+    Destinations,
+    FrameColumns,
+    MessageBuilder,
+    Sender,
+    Sent,
+    Staged,
+    prepare,
+    seal,
+    stage,
+)
+from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
+from sqlqueue_spark.tables.stage import Run
+from sqlqueue_spark.tables.stage_mark import Batch
+
+log = logging.getLogger(__name__)
+
+#: Longest wait for a cleanup at the end of a batch job; what is left is left to the next.
+_CLEANUP_SECONDS = 10.0
+
+#: Of how many batches the sink remembers what it sent.
+_REMEMBERED = 100
+#: What Spark calls a query's id, and the id of its run, among the properties of the thread that runs its batches.
+_QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
+#: Stands for the run where Spark does not tell it (Spark Connect).
+_PROCESS = str(uuid.uuid4())
+
+_SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64())])
+_STAGED = pa.schema([("task", pa.string()), ("destinations", pa.list_(pa.string())), ("rows", pa.int64())])
+
+
+class SqlQueueSink:
+    """Sends the rows of each micro-batch to queue tables: ``df.writeStream.foreachBatch(SqlQueueSink(…)).start()``.
+
+    Its arguments are the options by their names, and ``options`` takes those with dots::
+
+        SqlQueueSink(url="postgresql://…", queue="Billing", endpoint="Sales.Spark", outbox="pessimistic",
+                     options={"endpoint.Shipping*.url": "postgresql://…"})
+
+    With an outbox a batch that is tried again sends only what is missing. Columns: ``Body`` (binary or string), and as
+    wanted ``Headers`` (JSON or map), ``MessageId``, ``Destination``, ``Id``, ``CorrelationId``, ``ReplyToAddress``,
+    ``TimeToBeReceived`` (interval) or ``Expires``. Where ``RowVersion`` is among them, the rows were received: ``Id`` (and
+    ``Queue``) then tell which row that was, and are not written.
+
+    One line a batch is logged, a warning where messages had been sent before: ``sent batch=7 sent=90 repeated=10``.
+
+    :raises ConfigurationError: an option is unknown, missing or malformed; when called, a column is.
+    """
+
+    def __init__(self, *, options: Mapping[str, str] | None = None, **named: object) -> None:
+        given = {name: _text(value) for name, value in named.items() if value is not None}
+        self.__setstate__(SinkOptions.parse({**(options or {}), **given}))
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Send a batch; Spark calls this. Nothing is sent before columns, destinations and the outbox were checked."""
+        columns = FrameColumns.of(df.dtypes, self._options)
+        rows = df.persist() if "Destination" in columns.names else df
+        try:
+            addresses = _addresses(rows, columns, self._options)
+            batch = _batch_of(df, batch_id)
+            last = self._last_run
+            sent_before = last is not None
+            run = self._patience.retried(
+                lambda: prepare(
+                    self._options, self._destinations, addresses, again=sent_before, batch=batch, last=last
+                ),
+                lambda _: sent_before,
+            )
+            self._last_run = run
+            task = _Task(MessageBuilder(columns=columns, options=self._options), self._destinations)
+            if self._options.transaction_mode == ATOMIC:
+                own_ids = "Id" in columns.names and not columns.received
+                self._stage(rows, task, run, own_ids=own_ids)
+            else:
+                self._send(rows, task, batch_id)
+                self._cleaner.clean_when_due(self._destinations.databases())
+        except BaseException:
+            self._destinations.forget()
+            raise
+        finally:
+            if rows is not df:
+                rows.unpersist()
+
+    def _send(self, rows: DataFrame, task: _Task, batch_id: int) -> None:
+        done = rows.mapInArrow(task.send, "sent long, repeated long").collect()
+        sent = _together(Sent(sent=each.sent, repeated=each.repeated) for each in done)
+        self._remember(batch_id, sent)
+        _log_sent(f"batch={batch_id} ", sent)
+
+    def _stage(self, rows: DataFrame, task: _Task, run: Run, *, own_ids: bool) -> None:
+        done = rows.mapInArrow(task.stage, "task string, destinations array<string>, rows long").collect()
+        staged = [Staged(task=t, destinations=tuple(d), rows=n) for t, d, n in done]
+        seal(self._options, staged, run, own_ids=own_ids)
+        rows_staged = sum(each.rows for each in staged)
+        self._remember(run.batch.number, Sent(sent=rows_staged))
+        log.info("staged batch=%s staged=%d", run.batch.number, rows_staged)
+
+    def sent_in(self, batch_id: int) -> Sent | None:
+        """How many messages of a batch went out, or onto the stage, and how many had been sent before.
+
+        None where this process has not sent it (Spark Connect does so in another one), or not among the last batches.
+        """
+        return self._counts.get(batch_id)
+
+    def details(self, batch_id: int) -> str:
+        """The same as ``key=value``, for a line a batch; nothing where it is not known."""
+        sent = self.sent_in(batch_id)
+        if sent is None:
+            return ""
+        atomic = self._options.transaction_mode == ATOMIC
+        return f"sent={sent.sent}" if atomic else f"sent={sent.sent} repeated={sent.repeated}"
+
+    def _remember(self, batch_id: int, sent: Sent) -> None:
+        self._counts.pop(batch_id, None)
+        self._counts[batch_id] = sent
+        if len(self._counts) > _REMEMBERED:
+            del self._counts[next(iter(self._counts))]
+
+    def __getstate__(self) -> SinkOptions:
+        return self._options
+
+    #: What the last batch was staged for; until one was sent, an error is the configuration's.
+    _last_run: Run | None
+
+    def __setstate__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._destinations = Destinations(options)
+        self._cleaner = OutboxCleaner(options)
+        self._patience = Retry(f"sending by {options.sender or 'a sink'}")
+        self._counts: dict[int, Sent] = {}
+        self._last_run = None
+
+    def __repr__(self) -> str:
+        return f"SqlQueueSink({self._options!r})"
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What a worker does with its part of a batch."""
+
+    composer: MessageBuilder
+    destinations: Destinations
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([asdict(self.sent(batches))], _SENT)
+
+    def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
+        with Sender(self.composer.options, self.destinations) as sender:
+            return sender.send(self.composer.compose(batches))
+
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        staged = stage(self.composer.options, self.destinations, self.composer.compose(batches))
+        yield pa.RecordBatch.from_pylist([asdict(staged)], _STAGED)
+
+
+@dataclass
+class _Committed(WriterCommitMessage):
+    sent: Sent
+
+
+class SqlQueueWriter(DataSourceArrowWriter):
+    """``df.write.format("sqlqueue").mode("append")``: as the sink, for a batch job."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigurationError(
+                "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it with: "
+                "sqlqueue purge QUEUE."
+            )
+        parsed = SinkOptions.parse(options)
+        if parsed.transaction_mode == ATOMIC:
+            raise ConfigurationError(
+                "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave it out of a batch "
+                "job, where an outbox keeps a repeated write from sending twice."
+            )
+        columns = FrameColumns.of([(each.name, each.dataType.simpleString()) for each in schema], parsed)
+        destinations = Destinations(parsed)
+        prepare(parsed, destinations, () if parsed.queue is None else (parsed.queue,))
+        self._options = parsed
+        self._task = _Task(MessageBuilder(columns=columns, options=parsed), destinations)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _Committed(self._task.sent(iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        cleaner = OutboxCleaner(self._options)
+        cleaner.clean_when_due(self._task.destinations.databases())
+        sent = [each.sent for each in messages if isinstance(each, _Committed)]
+        _log_sent("", _together(sent))
+        cleaner.wait(_CLEANUP_SECONDS)  # its process ends with the job
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing: an outbox knows what was sent, and writing again sends the rest."""
+
+
+def _together(sent: Iterable[Sent]) -> Sent:
+    found = list(sent)
+    return Sent(sent=sum(each.sent for each in found), repeated=sum(each.repeated for each in found))
+
+
+def _log_sent(which: str, sent: Sent) -> None:
+    """One line a batch. That something was repeated is right after a failure, and else a sign that ids are not what they seem."""
+    level = logging.WARNING if sent.repeated else logging.INFO
+    log.log(level, "sent %ssent=%d repeated=%d", which, sent.sent, sent.repeated)
+
+
+def _addresses(rows: DataFrame, columns: FrameColumns, options: SinkOptions) -> list[str]:
+    """The destinations that a batch names."""
+    own = [] if options.queue is None else [options.queue]
+    column = columns.names.get("Destination")
+    if column is None:
+        return own
+    named = [row[0] for row in rows.select(column).distinct().collect()]
+    return [each for each in named if each] + (own if None in named or "" in named else [])
+
+
+def _batch_of(df: DataFrame, number: int) -> Batch:
+    """What Spark tells of the batch, on the thread that runs it."""
+    context = getattr(df.sparkSession, "sparkContext", None)
+    if context is None:
+        return Batch(number=number, attempt=_PROCESS)
+    query, run = (context.getLocalProperty(name) or "" for name in (_QUERY_ID, _RUN_ID))
+    return Batch(query=query, number=number, attempt=run or _PROCESS)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

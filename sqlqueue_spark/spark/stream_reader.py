@@ -1,0 +1,31 @@
+"""The stream's reader for Spark 4.2 and later, which says how far it is and how much it wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from sqlqueue_spark.spark.readers import QueueStreamReader
+
+
+class SqlQueueStreamReader(QueueStreamReader, SupportsTriggerAvailableNow):
+    """A reader with admission control, ``Trigger.AvailableNow`` and metrics of what waits."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_messages_per_trigger)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        rows = None if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", None)
+        return self._receiver.latest(start, rows)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self._receiver.waiting()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._receiver.stop_at_present_end()

@@ -1,0 +1,1 @@
+"""The tables: a module for each kind, the only callers of SQL; creating them, scripts and rights."""

@@ -1,0 +1,82 @@
+"""Sending to one queue table: messages become rows, in the columns that the table has, a chunk a statement.
+
+Nothing here needs the right to read the table: what it looks like stands in the catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.messages.outgoing import ascii_json, expiring, replaced
+from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, QueueTable
+
+#: Most messages that go out in one transaction.
+CHUNK = 4_000
+
+_INSERTED = ("Id", *OPTIONAL_COLUMNS, "Expires", "Headers", "Body")
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+    nullable: bool
+    computed: bool
+
+
+class Inserter:
+    """Inserts messages into one table, inside the connection's open transaction; never commits."""
+
+    def __init__(self, connection: Connection, table: QueueTable, columns: Iterable[Column]) -> None:
+        dialect = connection.dialect
+        self._columns = list(columns)
+        self._connection = connection
+        self._doing = f"sending to {table.name}"
+        self._statement = dialect.render(
+            "insert",
+            queue=dialect.table(table.table),
+            columns=", ".join(map(dialect.quote, present_columns(self._columns))),
+        )
+
+    def insert(self, messages: pa.RecordBatch) -> int:
+        """Insert messages (:data:`OUTGOING`) in their order; how many rows that made."""
+        messages = fitted(self._connection, self._columns, messages)
+        dialect = self._connection.dialect
+        return sum(
+            self._connection.modify(
+                self._statement,
+                dialect.bind_messages(messages.slice(start, dialect.written)),
+                doing=self._doing,
+            )
+            for start in range(0, messages.num_rows, dialect.written)
+        )
+
+
+def fitted(connection: Connection, columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:
+    """The messages as a table with these columns can take them: times to be received end by the database's clock."""
+    types = {column.name.lower(): column.type for column in columns}
+    if types.get("headers", "").startswith("varchar"):  # which keeps only the letters of one code page
+        headers = [ascii_json(text) for text in messages["headers"].to_pylist()]
+        messages = replaced(messages, headers=pa.array(headers, pa.string()))
+    if messages["ttl_ms"].null_count < messages.num_rows:
+        now: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
+        messages = expiring(messages, now.replace(tzinfo=UTC))
+    return messages
+
+
+def present_columns(columns: Iterable[Column]) -> list[str]:
+    """Those of a message's columns that a table has, as it spells them."""
+    own = {column.name.lower(): column.name for column in columns}
+    return [own[name.lower()] for name in _INSERTED if name.lower() in own]
+
+
+def columns_of(connection: Connection, table: QueueTable) -> list[Column]:
+    """The columns of a table, in their order."""
+    dialect = connection.dialect
+    statement = dialect.render("columns", catalog=dialect.quote(table.database))
+    names = (table.table.schema, table.table.table)
+    return [Column(*row) for row in connection.execute(statement, names, doing=f"looking at {table.name}")]

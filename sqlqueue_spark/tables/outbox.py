@@ -1,0 +1,303 @@
+"""One endpoint's outbox table: which message ids were sent or processed before. The only caller of its SQL statements.
+
+An id and what is done because of it are committed together, so that it is done exactly once however often it is tried.
+The tables are those of the .NET persistence, which both may share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, Protocol
+
+from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
+from sqlqueue_spark.engines.foreign_connection import ForeignConnection
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.version import __version__
+
+#: What fits into the column MessageId.
+LONGEST_ID = 200
+
+#: How what we write begins in the column PersistenceVersion.
+_OURS = "sqlqueue "
+#: How many rows the statement ``outbox_oldest`` looks at.
+_OLDEST = 1_000
+_CREATE = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatched")
+
+
+class OutboxReport(NamedTuple):
+    """What an outbox table holds; ``now`` is the database's clock.
+
+    Rows that are not dispatched are written by .NET endpoints alone. One that stays is an orphan: its endpoint stored the
+    messages and died before it had sent them.
+    """
+
+    rows: int
+    undispatched: int
+    oldest_dispatched_at: datetime | None
+    now: datetime
+
+
+class InTransaction(Protocol):
+    """What of a connection an outbox needs; it works inside the open transaction."""
+
+    @property
+    def dialect(self) -> Database: ...
+
+    def execute(
+        self, statement: str, parameters: Sequence[object] = (), *, doing: str = ""
+    ) -> list[tuple[Any, ...]]: ...
+
+    def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int: ...
+
+
+class OutboxTable:
+    """An outbox table on an open connection. Every method works inside the open transaction and never commits.
+
+    An id that is no text of 1 to 200 characters is a ConfigurationError.
+    """
+
+    def __init__(self, connection: InTransaction, endpoint: str, schema: str | None = None) -> None:
+        """:raises ConfigurationError: the engine has no table of such a name."""
+        dialect = connection.dialect
+        self._connection = connection
+        self._endpoint = endpoint
+        self.schema = schema or dialect.default_schema
+        self.table = dialect.outbox_table(endpoint)
+        self._names = dialect.outbox_names(self.schema, self.table)
+        #: The full name, quoted.
+        self.name = self._names["outbox"]
+
+    def exists(self) -> bool:
+        """Whether the table is there."""
+        return bool(self._execute("exists", (self.schema, self.table), "looking for"))
+
+    def create(self) -> None:
+        """Create the table and its indexes. The caller has made others wait and has looked that it is not there."""
+        for statement in create_statements(self._connection.dialect, self._names):
+            self._connection.execute(statement, doing=f"creating {self.name}")
+
+    def seen(self, ids: Iterable[str]) -> set[str]:
+        """Which of these ids are there already."""
+        found: set[str] = set()
+        for chunk in self._chunks(ids):
+            found |= self._answer("seen", (self._bound(chunk),), chunk)
+        return found
+
+    def seen_of(self, ids: Iterable[str], version: str) -> set[str]:
+        """Which of these ids a version of this package has remembered."""
+        found: set[str] = set()
+        for chunk in self._chunks(ids):
+            found |= self._answer("seen_of", (self._bound(chunk), version), chunk)
+        return found
+
+    def may_hold(self, version: str) -> bool:
+        """Whether rows of an earlier version of this package may be there; one short look, however many rows there are.
+
+        Versions follow each other in time. So where one of the oldest rows is ours they tell, and only where all of them
+        are a .NET endpoint's there may be others behind them.
+        """
+        written: dict[str | None, int] = dict(self._execute("oldest", (), "looking at"))
+        ours = {name for name in written if name is not None and name.startswith(_OURS)}
+        return version in ours or (not ours and sum(written.values()) >= _OLDEST)
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Remember these ids.
+
+        :raises Duplicate: one of them is there already, or comes with another transaction that has been waited for.
+        """
+        for chunk in self._chunks(ids):
+            self._modify("add", (_version(), self._bound(chunk)), "adding ids to")
+
+    def add_new(self, ids: Iterable[str]) -> set[str]:
+        """Remember those of these ids that are not there, and return them.
+
+        An id that another transaction has added and not committed is waited for, up to the lock timeout.
+        """
+        new: set[str] = set()
+        for chunk in self._chunks(ids):
+            new |= self._add_new(chunk)
+        return new
+
+    def clean(self, keep: timedelta) -> int:
+        """Forget at most :attr:`most_forgotten` ids that are older than ``keep`` by the database's clock; how many those were.
+
+        Rows that others hold are stepped over, and those that are not dispatched stay whatever their age.
+        """
+        return self._modify("clean", (-(-keep // timedelta(seconds=1)),), "cleaning")
+
+    @property
+    def most_forgotten(self) -> int:
+        """How many ids :meth:`clean` forgets while there are more."""
+        return self._connection.dialect.written
+
+    def report(self) -> OutboxReport:
+        """What the table holds; waits for nobody."""
+        rows, undispatched, oldest, now = self._execute("report", (), "looking at")[0]
+        return OutboxReport(
+            rows,
+            undispatched,
+            None if oldest is None else oldest.replace(tzinfo=UTC),
+            now.replace(tzinfo=UTC),
+        )
+
+    def _add_new(self, chunk: Sequence[str]) -> set[str]:
+        bound = self._bound(chunk)
+        if not self._connection.dialect.statement("outbox_added"):
+            return self._answer("add_new", (_version(), bound), chunk)
+        mark = f"{_OURS}{secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
+        self._modify("add_new", (mark, bound), "adding ids to")
+        return self._answer("added", (bound, mark), chunk)
+
+    def _chunks(self, ids: Iterable[str]) -> Iterator[Sequence[str]]:
+        """The ids, sorted, in portions for one statement."""
+        everything, rows = _sorted(ids), self._connection.dialect.written
+        for start in range(0, len(everything), rows):
+            yield everything[start : start + rows]
+
+    def _bound(self, chunk: Sequence[str]) -> object:
+        return self._connection.dialect.bind_texts(chunk)
+
+    def _answer(self, statement: str, parameters: Sequence[object], asked: Sequence[str]) -> set[str]:
+        """Some of the ids that were asked for. Ids that came back mangled would be taken for others, and be lost."""
+        doing = "adding ids to" if statement == "add_new" else "looking up ids in"
+        found = {each for (each,) in self._execute(statement, parameters, doing)}
+        if strange := found.difference(asked):
+            raise ConfigurationError(
+                f"The outbox table {self.name} was asked for some message ids and answered with {min(strange)!r}, which "
+                "was not among them: the connection's character set does not carry them; choose one that does, such as "
+                "utf8mb4."
+            )
+        return found
+
+    def _execute(self, statement: str, parameters: Sequence[object], doing: str) -> list[tuple[Any, ...]]:
+        with self._explained():
+            return self._connection.execute(self._render(statement), parameters, doing=f"{doing} {self.name}")
+
+    def _modify(self, statement: str, parameters: Sequence[object], doing: str) -> int:
+        with self._explained():
+            return self._connection.modify(self._render(statement), parameters, doing=f"{doing} {self.name}")
+
+    def _render(self, statement: str) -> str:
+        return self._connection.dialect.render(f"outbox_{statement}", **self._names)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """A missing table's remedy is another one than a queue's."""
+        try:
+            yield
+        except QueueError as error:
+            said = (str(error.__cause__ or error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
+            raise QueueError(
+                f"The outbox table {self.name} cannot be used ({said}); if it is not there, create it with: "
+                f"sqlqueue outbox create {self._endpoint!r}."
+            ) from error
+
+
+@dataclass(frozen=True)
+class Outbox:
+    """Makes a ``foreachBatch`` function write into its own tables exactly once, however often Spark repeats a batch.
+
+    The function asks which ids are new, writes just their rows, and commits both in one transaction of its own
+    connection. On the driver, for batches that fit into its memory::
+
+        outbox = Outbox("Sales")
+
+        def write(df, batch_id):
+            rows = {row.MessageId: row for row in df.toLocalIterator()}
+            with psycopg.connect(url) as connection:  # commits at the end, or rolls back
+                new = outbox.process(connection, rows)
+                with connection.cursor() as cursor:
+                    cursor.executemany(
+                        "INSERT INTO orders (id, amount) VALUES (%s, %s)", [(id, rows[id].amount) for id in new]
+                    )
+
+        stream.writeStream.foreachBatch(write).option("checkpointLocation", …).start()
+
+    Or on the workers, a transaction for each partition, for batches of any size::
+
+        def write_partition(rows):
+            rows = {row.MessageId: row for row in rows}
+            connection = pyodbc.connect(url, autocommit=False)
+            try:
+                new = Outbox("Sales").process(connection, rows)
+                cursor = connection.cursor()
+                for id in new:
+                    cursor.execute("UPDATE stock SET pieces = pieces - ? WHERE article = ?", rows[id].pieces, …)
+                connection.commit()
+            finally:
+                connection.close()  # what was not committed is rolled back
+
+        def write(df, batch_id):
+            df.foreachPartition(write_partition)
+
+    :param endpoint: names the table; ids that another pipeline has processed count as processed, so each needs its own.
+    :param engine: ``postgresql``, ``sqlserver``, ``mysql`` or ``oracle``, where the driver does not tell.
+    :param schema: of the table; by default ``public`` on PostgreSQL, ``dbo`` on SQL Server, elsewhere the connection's.
+    """
+
+    endpoint: str
+    engine: str | None = None
+    schema: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine is not None and self.engine not in OUTBOX_DATABASES:
+            raise ConfigurationError(
+                f"There is no engine {self.engine!r}; the engines are {', '.join(OUTBOX_DATABASES)}."
+            )
+
+    def process(self, connection: Any, ids: Iterable[str]) -> list[str]:
+        """Those of the ids that were not processed before, in the given order, each once.
+
+        They are remembered in the connection's open transaction: the caller commits it together with what he does for
+        them, and after a rollback they count as never processed. An id that another transaction is processing just now is
+        waited for. How durable that commit is, is the connection's own affair: one with ``synchronous_commit = off``, or in a
+        SQL Server database with delayed durability, can lose both together in a crash of the server, after Spark has logged
+        the batch. Which ids are the same is for the table's collation to say: on SQL Server and MySQL usually those that
+        differ only in case.
+
+        :param connection: of any driver of PEP 249 (psycopg, pyodbc, PyMySQL, mysqlclient, mariadb, mysql.connector,
+            oracledb), not in autocommit mode.
+        :raises ConfigurationError: an id is no text of 1 to 200 characters, the connection is in autocommit mode, or
+            nobody knows its engine.
+        """
+        wanted = list(dict.fromkeys(ids))
+        new = OutboxTable(ForeignConnection(connection, self.engine), self.endpoint, self.schema).add_new(
+            wanted
+        )
+        return [each for each in wanted if each in new]
+
+
+def create_statements(database: Database, names: Mapping[str, str]) -> list[str]:
+    """What creates an outbox table and its indexes, given its names as ``Database.outbox_names`` makes them."""
+    return [statement for each in _CREATE if (statement := database.render(each, **names))]
+
+
+def _version() -> str:
+    """Who wrote a row; the column PersistenceVersion takes 23 characters."""
+    return f"{_OURS}{__version__}"[:23]
+
+
+def _sorted(ids: Iterable[Any]) -> list[str]:
+    """The ids in the order in which everybody adds them: in different ones two could wait for each other.
+
+    :raises ConfigurationError: one of them does not fit into the column.
+    """
+    once = set(ids)
+    if set(map(type, once)) == {str} and "" not in once and 2 * max(map(len, once)) <= LONGEST_ID:
+        return sorted(once)  # as most are, so that each need not be looked at
+    for each in once:
+        if not isinstance(each, str) or not 0 < _length(each) <= LONGEST_ID:
+            raise ConfigurationError(
+                f"The message id {each!r} is no text of 1 to {LONGEST_ID} characters, as an outbox keeps them; make one "
+                "that is, such as functions.deterministic_id('order', 'line')."
+            )
+    return sorted(once)
+
+
+def _length(text: str) -> int:
+    """As SQL Server counts: a character beyond the first 65,536 takes the place of two."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

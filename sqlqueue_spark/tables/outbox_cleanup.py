@@ -1,0 +1,75 @@
+"""Forgets message ids that are old enough, in the background of whoever sends, and never in his way."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.progress import Progress, untold
+from sqlqueue_spark.tables.outbox import OutboxTable
+
+log = logging.getLogger(__name__)
+
+
+def forget(
+    connection: Connection,
+    outbox: OutboxTable,
+    keep: timedelta,
+    progress: Progress = untold,
+) -> int:
+    """Forget the ids that are older than ``keep``; how many. Each batch is a transaction of its own.
+
+    Rows that others hold stay, and so do those that are not dispatched.
+    """
+    forgotten = 0
+    while True:
+        with connection.transaction():
+            batch = outbox.clean(keep)
+        forgotten += batch
+        progress(batch)
+        if batch < outbox.most_forgotten:
+            return forgotten
+
+
+class OutboxCleaner:
+    """Cleans the outboxes of one sink every ``cleanupEvery``, when it is told that the sink is at work."""
+
+    def __init__(self, options: SinkOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._clock = clock
+        self._due = clock()
+        self._thread: threading.Thread | None = None
+
+    def clean_when_due(self, databases: Iterable[Target]) -> None:
+        """Begin a cleanup, where it is time for one and the last has ended; returns at once."""
+        running = self._thread is not None and self._thread.is_alive()
+        unwanted = self._options.disable_cleanup or not self._options.uses_outbox
+        if unwanted or running or self._clock() < self._due:
+            return
+        self._due = self._clock() + self._options.cleanup_every.total_seconds()
+        everywhere = list(databases)
+        self._thread = threading.Thread(
+            target=lambda: self._clean(everywhere), name="sqlqueue-outbox-cleanup", daemon=True
+        )
+        self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Until the cleanup that runs has ended, at most so many seconds."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _clean(self, databases: Iterable[Target]) -> None:
+        for target in databases:
+            try:
+                with connect(target) as connection:
+                    outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
+                    forgotten = forget(connection, outbox, self._options.keep_deduplication_data_for)
+                    log.info("cleaned outbox=%s forgotten=%d", outbox.name, forgotten)
+            except SqlQueueError as error:
+                log.warning("cleanup_failed endpoint=%s: %s", self._options.sender, error)

@@ -1,0 +1,223 @@
+"""A queue table as its keeper sees it: made, filled, looked into, emptied.
+
+Like a :class:`~sqlqueue_spark.tables.queues.Queue`, a keeper works inside the connection's open transaction and never
+commits. It is the only caller of these statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import NamedTuple
+
+from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
+from sqlqueue_spark.tables.queues import QueueTable, read_statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """An index by its key columns, in their order; ``filter`` is the condition of a partial one."""
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool
+    kind: str
+    filter: str | None
+
+
+class Space(NamedTuple):
+    """How full a table is. Rows are estimates; ``idle_seconds`` is the time since its last vacuum, if ever."""
+
+    pages: int
+    live: int
+    dead: int
+    idle_seconds: int | None
+
+
+class Numbers(NamedTuple):
+    """What numbers the rows: on PostgreSQL a sequence. ``last`` is None where it may not be seen."""
+
+    source: Table
+    last: int | None
+    highest: int
+
+
+class Compatibility(NamedTuple):
+    """How far a server goes, and how far it must go."""
+
+    what: str
+    is_: int
+    needed: int
+
+
+class Server(NamedTuple):
+    """Who we are to a server, and what it is."""
+
+    login: str
+    database: str
+    version: str
+
+
+class Length(NamedTuple):
+    """What stands in a queue; ``now`` is the database's clock."""
+
+    rows: int
+    expired: int
+    bytes: int
+    oldest_headers: str | None
+    now: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One row as it stands in the table, except that its Id is text and its times are known to be UTC."""
+
+    id: str
+    correlation_id: str | None
+    reply_to_address: str | None
+    recoverable: bool | None
+    expires: datetime | None
+    headers: str | None
+    body: bytes | None
+    row_version: int
+    expired: bool
+
+
+class QueueAdmin:
+    """A queue table on an open connection, for administration and sending."""
+
+    def __init__(self, connection: Connection, table: QueueTable) -> None:
+        self.connection = connection
+        self.table = table
+
+    def columns(self) -> list[Column]:
+        """The columns in the order of the table."""
+        return columns_of(self.connection, self.table)
+
+    def indexes(self) -> list[Index]:
+        """The indexes that queries may use."""
+        rows = self._execute("indexes", (self.table.object_id,))
+        return [
+            Index(
+                name=name,
+                columns=tuple(column or "(expression)" for _, column, *_ in keys),
+                unique=bool(unique),
+                kind=kind,
+                filter=condition,
+            )
+            for (name, unique, kind, condition), keys in groupby(rows, lambda row: (row[0], *row[2:]))
+            if name is not None
+        ]
+
+    def new_index_name(self, wanted: str) -> str:
+        """A name for a new index that nothing else has."""
+        taken = {name.lower() for (name,) in self._execute("index_names", (self.table.object_id,))}
+        numbered = (wanted, *(f"{wanted}_{number}" for number in range(2, len(taken) + 3)))
+        return next(name for name in numbered if name.lower() not in taken)
+
+    def space(self) -> Space | None:
+        """How full the table is; None where the engine keeps it tidy by itself."""
+        rows = self._execute("space", (self.table.object_id,))
+        return Space(*rows[0]) if rows else None
+
+    def numbers(self) -> Numbers | None:
+        """What numbers the rows; None when nothing does."""
+        rows = self._execute("numbers", (self.table.object_id, self.table.object_id))
+        if not rows:
+            return None
+        schema, name, last, highest = rows[0]
+        return Numbers(Table(table=name, schema=schema, catalog=self.table.table.catalog), last, highest)
+
+    def settings(self) -> list[tuple[str, str]]:
+        """How the table is set up, as far as it matters to a queue: names and values."""
+        rows = self._execute("settings", (self.table.database, self.table.object_id))
+        return [(name, value) for name, value in rows]
+
+    def length(self) -> Length:
+        """What stands in the queue; waits for nobody."""
+        rows, expired, size, headers, now = self._execute("length")[0]
+        return Length(rows, expired, size, headers, now.replace(tzinfo=UTC))
+
+    def peek(self, count: int) -> list[Message]:
+        """The first rows, without locking any."""
+        statement = read_statement(self.connection.dialect, self.table, "peek")
+        rows = self.connection.execute(statement, (count,), doing=f"looking at {self.table.name}")
+        return [_message(row) for row in rows]
+
+    def inserter(self) -> Inserter:
+        """For sending to the table, in the columns that it has."""
+        return Inserter(self.connection, self.table, self.columns())
+
+    def purge(self, after: int, up_to: int, *, expired: bool) -> list[int]:
+        """Delete the next rows (or the next expired ones) above ``after``, stepping over rows that others hold.
+
+        :returns: the RowVersions of at most :attr:`Database.written` rows; fewer when there are no more.
+        """
+        limits = (after, up_to, self.connection.dialect.written)
+        found = self._execute("purge_expired" if expired else "purge", limits, "deleting from")
+        return sorted(row_version for (row_version,) in found)
+
+    def _execute(
+        self, name: str, parameters: Sequence[object] = (), doing: str = "looking at"
+    ) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+        dialect = self.connection.dialect
+        names = {"queue": dialect.table(self.table.table), "catalog": dialect.quote(self.table.database)}
+        return self.connection.execute(
+            dialect.render(name, **names), parameters, doing=f"{doing} {self.table.name}"
+        )
+
+
+def schema_exists(connection: Connection, table: Table, database: str) -> bool:
+    """Whether the schema is there that a table is to lie in."""
+    dialect = connection.dialect
+    statement = dialect.render("schema", catalog=dialect.quote(table.catalog or database))
+    return bool(connection.execute(statement, (table.schema,), doing=f"looking for the schema of {table}"))
+
+
+def database(connection: Connection) -> str:
+    """The database that the connection leads to."""
+    name: str = connection.execute(connection.dialect.statement("database"))[0][0]
+    return name
+
+
+def server(connection: Connection) -> Server:
+    """The server that the connection leads to, and who we are there."""
+    return Server(*connection.execute(connection.dialect.statement("server"))[0])
+
+
+def compatibility(connection: Connection) -> Compatibility:
+    """Whether the server knows all the statements of this package."""
+    return Compatibility(*connection.execute(connection.dialect.statement("compatibility"))[0])
+
+
+def create(connection: Connection, table: Table) -> None:
+    """Create a queue table that is not there; the caller holds :func:`lock_creation` and has looked."""
+    dialect = connection.dialect
+    connection.execute(dialect.render("create", queue=dialect.table(table)), doing=f"creating {table}")
+
+
+def lock_creation(connection: Connection, table: Table) -> None:
+    """Wait until nobody else is creating this table, and keep others waiting until the transaction ends."""
+    dialect = connection.dialect
+    connection.execute(
+        dialect.statement("create_lock"), (dialect.table(table),), doing=f"waiting to create {table}"
+    )
+
+
+def _message(row: Sequence[object]) -> Message:
+    row_id, correlation_id, reply_to, recoverable, expires, headers, body, row_version, expired = row
+    return Message(
+        id=str(row_id).lower(),
+        correlation_id=None if correlation_id is None else str(correlation_id),
+        reply_to_address=None if reply_to is None else str(reply_to),
+        recoverable=None if recoverable is None else bool(recoverable),
+        expires=expires.replace(tzinfo=UTC) if isinstance(expires, datetime) else None,
+        headers=None if headers is None else str(headers),
+        body=bytes(body) if isinstance(body, bytes | bytearray | memoryview) else None,
+        row_version=int(str(row_version)),
+        expired=bool(expired),
+    )

@@ -1,0 +1,236 @@
+"""One queue table and everything that is ever said to it: the only caller of its SQL statements.
+
+Every method runs inside the connection's open transaction and never commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.dialects import ClaimedColumns, Dialect
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.messages.addresses import Naming, Table, for_shell
+from sqlqueue_spark.row_set import HIGHEST, RowSet
+
+#: Columns that not every generation of queue tables has; where one is missing, NULL is read.
+OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
+
+
+class Waiting(NamedTuple):
+    """What waits behind a row: at most so many rows, the oldest's headers, the database's clock."""
+
+    rows: int
+    headers: str | None
+    now: datetime
+
+
+class Holder(NamedTuple):
+    """A session that holds locks on rows."""
+
+    session: int
+    login: str
+    host: str | None
+    program: str | None
+
+    def __str__(self) -> str:
+        return f"session {self.session} ({self.program or 'unnamed program'}, {self.login}@{self.host or 'unknown'})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueTable:
+    """Which table an address means, for good: by name, and by what outlives a rename of the rows."""
+
+    table: Table
+    #: Canonical, with the names as the database spells them: ``orders@[public]@[shop]``.
+    name: str
+    object_id: int
+    #: Changes when the table is dropped and created again, not when it is truncated or rewritten.
+    identity: str
+    columns: tuple[str, ...]
+    #: The database the table lies in.
+    database: str
+    #: That takes no changes here: a readable copy of it, or a standby server.
+    read_only: bool = False
+    #: The database as its server spells it, where it is not the connection's own.
+    foreign: str | None = None
+
+    @property
+    def address(self) -> str:
+        """Which table of its server this is, whichever way it was named and however the connection's database is called."""
+        return str(replace(self.table, catalog=self.foreign))
+
+
+def find(connection: Connection, table: Table) -> QueueTable | None:
+    """Look a table up; None when it is not there.
+
+    :raises ConfigurationError: the address names a database that cannot be reached from this connection.
+    """
+    dialect = connection.dialect
+    doing = f"looking for {table}"
+    database, read_only = connection.execute(dialect.statement("database"), doing=doing)[0]
+    if table.catalog is not None and table.catalog != database and dialect.name == "postgresql":
+        raise ConfigurationError(
+            f"The queue {table} lies in database {table.catalog!r} but the url leads to {database!r}; "
+            "PostgreSQL reaches one database a connection, so put the queue's database into the url."
+        )
+    catalog = table.catalog or database
+    names = (table.schema, table.table)
+    in_catalog = {"catalog": dialect.quote(catalog)}
+    try:
+        found = connection.execute(dialect.render("identity", **in_catalog), names, doing=doing)
+    except QueueError as error:
+        if table.catalog is None:
+            raise
+        raise ConfigurationError(
+            f"The queue {table} lies in database {table.catalog!r}, which is not there ({error}); correct the address."
+        ) from error
+    if not found:
+        return None
+    schema, name, object_id, _ = found[0]
+    columns = connection.execute(dialect.render("columns", **in_catalog), names, doing=doing)
+    return QueueTable(
+        table=Table(table=name, schema=schema, catalog=table.catalog),
+        name=str(Table(table=name, schema=schema, catalog=catalog)),
+        object_id=object_id,
+        identity=_identity(found[0]),
+        columns=tuple(column[0] for column in columns),
+        database=catalog,
+        read_only=bool(read_only),
+        foreign=_foreign(connection, catalog, database),
+    )
+
+
+def _foreign(connection: Connection, catalog: str, own: str) -> str | None:
+    """How the server spells the name of another database than the connection's own."""
+    if catalog == own:
+        return None
+    spelled = connection.execute(connection.dialect.statement("catalog"), (catalog,))[0][0] or catalog
+    return None if spelled == own else spelled
+
+
+def _identity(found: tuple[object, ...]) -> str:
+    """The object id and, where the engine knows it, the creation date."""
+    _, _, object_id, created = found
+    return f"{object_id}/{created}" if created else str(object_id)
+
+
+def get(connection: Connection, address: str, naming: Naming) -> Queue:
+    """The queue at an address.
+
+    :raises QueueError: there is no such table.
+    """
+    table = naming.table(address)
+    found = find(connection, table)
+    if found is None:
+        raise QueueError(
+            f"There is no queue table {table} in this database; create it with: sqlqueue create {for_shell(address)}, "
+            "or correct the queue name or its schema."
+        )
+    return Queue(connection, found)
+
+
+def read_statement(dialect: Dialect, table: QueueTable, name: str = "read") -> str:
+    """The statement that reads (or takes) a range of rows in all columns of the stream."""
+    present = {column.lower() for column in table.columns}
+    optional = {name: dialect.quote(name) if name.lower() in present else "NULL" for name in OPTIONAL_COLUMNS}
+    return dialect.render(name, queue=dialect.table(table.table), **optional)
+
+
+class Queue:
+    """A queue table on an open connection."""
+
+    def __init__(self, connection: Connection, table: QueueTable) -> None:
+        self.connection = connection
+        self.table = table
+        self._quoted = connection.dialect.table(table.table)
+
+    def claim(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
+        """Lock the next rows above ``after``, stepping over rows that others hold; None when there are none."""
+        return self.connection.dialect.claimed(self._execute("claim", (after, up_to, limit), "claiming from"))
+
+    def look(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
+        """See the next rows above ``after`` without locking them; expired ones are not told apart."""
+        return self.connection.dialect.claimed(self._execute("look", (after, up_to, limit), "looking at"))
+
+    def lock(self, runs: RowSet) -> Iterator[tuple[int, int]]:
+        """Lock what is left of these rows, waiting for others; RowVersion and bytes of each.
+
+        :raises RowsHeld: somebody held one of them for longer than the lock timeout.
+        """
+        for chunk in runs.chunks(self.connection.dialect.chunk):
+            for row_version, size, *_ in self._execute("lock", self._bound(chunk), "locking rows again in"):
+                yield row_version, size
+
+    def delete(self, runs: RowSet) -> int:
+        """Delete these rows, which this transaction has locked; how many there were."""
+        doing = f"deleting from {self.table.name}"
+        deleted = 0
+        for chunk in runs.chunks(self.connection.dialect.chunk):
+            one_run = len(chunk) == chunk.last - chunk.first + 1
+            statement = self._render("delete_range" if one_run else "delete")
+            bound = (chunk.first, chunk.last) if one_run else self._bound(chunk)
+            deleted += self.connection.modify(statement, bound, doing=doing)
+        return deleted
+
+    def ids(self, row_versions: Sequence[int]) -> dict[int, str]:
+        """The row ids of those of the rows that are there.
+
+        :raises QueueError: one has none.
+        """
+        runs = RowSet((row_version, row_version) for row_version in row_versions)
+        found = dict(self._execute("ids", self._bound(runs), "checking rows of"))
+        for row_version, row_id in found.items():
+            if row_id is None:
+                raise QueueError(
+                    f"The row with RowVersion {row_version} of {self.table.name} has no Id, by which its batch would be known "
+                    "again after a crash; give it one, or delete it."
+                )
+        return {row_version: row_id.lower() for row_version, row_id in found.items()}
+
+    def identity(self) -> str | None:
+        """What the table's name means now: a stream may outlive its table, which is then created again."""
+        table = self.table.table
+        found = self._execute("identity", (table.schema, table.table), "identifying")
+        return _identity(found[0]) if found else None
+
+    def highest(self) -> int | None:
+        """The highest RowVersion that is there."""
+        highest: int | None = self._execute("highest", (), "looking at")[0][0]
+        return highest
+
+    def ends(self) -> tuple[int, int] | None:
+        """The lowest and the highest RowVersion that are there at one moment; None when nothing is."""
+        lowest, highest = self._execute("ends", (), "looking at")[0]
+        return None if lowest is None or highest is None else (min(lowest, highest), max(lowest, highest))
+
+    def waiting(self, after: int) -> Waiting | None:
+        """What waits above ``after``; None when nothing does."""
+        rows = self._execute("waiting", (after,), "looking at")
+        if not rows:
+            return None
+        first, highest, headers, now = rows[0]
+        # The highest may be gone again, or not be known to have come, when the first one is seen.
+        count = 1 if highest is None else max(1, highest - first + 1)
+        return Waiting(min(count, HIGHEST), headers, now.replace(tzinfo=UTC))
+
+    def holders(self, runs: RowSet) -> list[Holder]:
+        """Who holds locks on rows between the ends of these runs."""
+        where = (self.table.object_id, runs.first, runs.last, self.table.database)
+        rows = self._execute("holders", where, "looking who holds rows of")
+        return [Holder(*row) for row in rows]
+
+    def _execute(self, statement: str, parameters: Sequence[object], doing: str) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+        return self.connection.execute(
+            self._render(statement), parameters, doing=f"{doing} {self.table.name}"
+        )
+
+    def _render(self, statement: str) -> str:
+        dialect = self.connection.dialect
+        return dialect.render(statement, queue=self._quoted, catalog=dialect.quote(self.table.database))
+
+    def _bound(self, runs: RowSet) -> tuple[object, ...]:
+        return self.connection.dialect.bind(runs)

@@ -1,0 +1,75 @@
+"""Scripts for a database administrator, who runs them himself: nothing here needs a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlqueue_spark.engines.dialects import DIALECTS, Dialect
+from sqlqueue_spark.messages.addresses import Naming, Table
+from sqlqueue_spark.tables import ddl, rights
+from sqlqueue_spark.tables.stage import table_named
+
+
+def create(
+    engine: str,
+    wanted: Sequence[str],
+    *,
+    instances: Sequence[str] = (),
+    companions: Sequence[str] = (),
+    stream: str | None = None,
+    default_schema: str | None = None,
+    legacy_addresses: bool = False,
+) -> str:
+    """A script that creates queue tables.
+
+    :param stream: also the stage of this atomic pipeline.
+    """
+    dialect = DIALECTS[engine]
+    naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
+    stage = None if stream is None else table_named(stream, naming.default_schema)
+    return ddl.script(dialect, naming.tables(wanted, instances, companions), stage)
+
+
+def grants(
+    engine: str,
+    user: str,
+    role: str,
+    wanted: Sequence[str],
+    *,
+    instances: Sequence[str] = (),
+    companions: Sequence[str] = (),
+    endpoint: str | None = None,
+    stream: str | None = None,
+    default_schema: str | None = None,
+    legacy_addresses: bool = False,
+) -> str:
+    """A script that gives a user the rights of a role and no others.
+
+    :param role: one of :data:`sqlqueue_spark.tables.rights.ROLES`.
+    :param endpoint: also those on the outbox of this endpoint.
+    :param stream: also those on the stage of this atomic pipeline.
+    :raises ConfigurationError: a name is too long.
+    """
+    dialect = DIALECTS[engine]
+    naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
+    tables = naming.tables(wanted, instances, companions)
+    for table in tables:
+        ddl.check_name(dialect, table)
+    beside = naming.default_schema
+    return rights.script(
+        dialect,
+        user,
+        role,
+        tables,
+        outbox=None if endpoint is None else Table(table=dialect.outbox_table(endpoint), schema=beside),
+        stage=None if stream is None else table_named(stream, beside),
+    )
+
+
+def _naming(dialect: Dialect, default_schema: str | None, *, legacy_addresses: bool) -> Naming:
+    """How addresses become tables where no database is asked."""
+    return Naming(
+        default_schema=default_schema or dialect.default_schema,
+        legacy_addresses=legacy_addresses,
+        quoted_addresses=dialect.quoted_addresses,
+    )

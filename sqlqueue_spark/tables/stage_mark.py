@@ -1,0 +1,99 @@
+"""The mark of a stage: whose the stage is, and which of its rows count.
+
+A stage has at most one. It is one of these:
+
+- a *claim's*: opened by the source for the batch of a claim, then sealed by the sink;
+- a *batch's*: of a batch in which the source had no rows (a watermark, another source's rows); the sink writes it sealed;
+- *idle*: all that counted has gone out, and no row on the stage counts. It tells whose the last batch was.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+
+from sqlqueue_spark.row_set import LOWEST
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """What a sink knows of the micro-batch that it is given."""
+
+    #: The streaming query's id, which it keeps over restarts; nothing where Spark does not tell.
+    query: str = ""
+    number: int = -1
+    #: Which run of the query this is; it changes with each start.
+    attempt: str = ""
+
+
+#: Where no sink has told of one.
+NO_BATCH = Batch()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """Whose the stage is, and whose rows count."""
+
+    #: A claim's digest.
+    claim: str = ""
+    #: Since when: a name that changes whenever the stage is opened, and when all has gone out.
+    run: str = ""
+    #: Who sends the batch by itself, so that nothing on the stage counts: a sink of this transaction mode.
+    mode: str = ""
+    #: The last batch that a sink has told of.
+    batch: Batch = NO_BATCH
+    sealed: bool = False
+    #: How many messages each task has staged; None where an earlier version did not say.
+    tasks: Mapping[str, int | None] = field(default_factory=dict)
+    #: Where they go: tables as texts (:meth:`Table.to_text`).
+    destinations: tuple[str, ...] = ()
+    #: Rows up to this number are older than the mark.
+    after: int = LOWEST
+
+    @property
+    def waits(self) -> bool:
+        """Whether messages of a batch without a claim wait to be sent."""
+        return self.sealed and not self.claim
+
+    @property
+    def idle(self) -> bool:
+        """Whether no row on the stage counts, nor will."""
+        return not self.claim and not self.sealed
+
+    def done(self) -> Mark:
+        """The mark when all that counts has gone out, or nothing is to count any more.
+
+        Under a new run: a sink that outlived its driver may still want to seal for the one before.
+        """
+        return Mark(batch=self.batch, run=str(uuid.uuid4()))
+
+    def adding(self, tasks: Mapping[str, int | None], destinations: tuple[str, ...], batch: Batch) -> Mark:
+        """The mark, sealed, when the rows of these tasks count beside those that count already."""
+        return replace(
+            self,
+            sealed=True,
+            batch=batch,
+            tasks={**self.tasks, **tasks},
+            destinations=tuple(dict.fromkeys((*self.destinations, *destinations))),
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Mark:
+        """Read a mark, also one of the version that knew neither seals nor counts: there a mark with tasks was sealed."""
+        given = json.loads(text)
+        tasks = given["tasks"]
+        return cls(
+            claim=given["claim"],
+            run=given["run"],
+            mode=given.get("mode", ""),
+            batch=Batch(**given.get("batch", {})),
+            sealed=given.get("sealed", bool(tasks)),
+            tasks=dict(tasks) if isinstance(tasks, dict) else dict.fromkeys(tasks),
+            destinations=tuple(given["destinations"]),
+            after=given.get("after", LOWEST),
+        )

@@ -1,0 +1,489 @@
+"""Mode ``none``: workers take rows at most once, nothing is held meanwhile, and what was not taken comes later."""
+
+import dataclasses
+import itertools
+from datetime import UTC, datetime
+
+import pytest
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.receive import SliceReader
+from sqlqueue_spark.receive.offset import INITIAL, Offset
+from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.row_set import RowSet
+from tests.support import tampering
+from tests.support.driver import at_step, crash, streaming
+from tests.support.messages import headers, row_id, row_ids
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.needs("deletes_through_cte")
+
+PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
+
+
+def taking(engine, queue, **options):
+    return streaming(engine, queue, transactionMode="none", **options)
+
+
+def switch(stream, mode):
+    """Start the stream again, in another mode."""
+    stream.stop()
+    stream.options = dataclasses.replace(stream.options, transaction_mode=mode)
+
+
+# -- what is taken --------------------------------------------------------------------------------
+
+
+def test_an_offset_says_its_mode_and_the_rows_that_were_seen(engine, queue):
+    queue.insert(3)
+    tampering.delete(engine, queue, 2, 2)
+    with taking(engine, queue) as stream:
+        assert stream.construct()
+        offset = Offset.from_json(stream.end(1))
+        assert offset is not None
+        assert offset == Offset(
+            queue=offset.queue,
+            identity=offset.identity,
+            live=RowSet([(1, 1), (3, 3)]),
+            expired=RowSet(),
+            mode="none",
+            serial=1,
+        )
+        assert offset.queue.startswith(f"orders@[{queue.schema}]@[")
+
+
+def test_messages_are_taken_with_every_column_as_it_stands_in_the_table(engine, queue):
+    expires = datetime(2999, 12, 31, 23, 59, 58)  # noqa: DTZ001 -- the column has no zone
+    queue.insert_row(id=row_id(7), headers='{"a":"ü \\/ \\ud83d\\ude00"}', body=b"\x00\xff", expires=expires)
+    queue.insert_row(id=row_id(8), headers="", body=None)
+    with taking(engine, queue) as stream:
+        assert stream.trigger()
+        same = {
+            "CorrelationId": None,
+            "ReplyToAddress": None,
+            "Recoverable": None if engine.name == "postgresql" else True,
+        }
+        assert stream.messages() == [
+            {
+                "Id": str(row_id(7)),
+                **same,
+                "Expires": expires.replace(tzinfo=UTC),
+                "Headers": '{"a":"ü \\/ \\ud83d\\ude00"}',
+                "Body": b"\x00\xff",
+                "RowVersion": 1,
+            },
+            {"Id": str(row_id(8)), **same, "Expires": None, "Headers": "", "Body": None, "RowVersion": 2},
+        ]
+        assert queue.count() == 0
+
+
+def test_one_consumer_sees_strict_order_over_slices_statements_and_batches(engine, queue):
+    queue.insert(1000)
+    with taking(engine, queue, maxMessagesPerTrigger="300", minMessagesPerPartition="50") as stream:
+        stream.drain()
+        assert stream.ids() == row_ids(range(1000))
+        assert [len(batch) for batch in stream.batches()] == [300, 300, 300, 100]
+
+
+def test_rows_that_lie_in_another_order_than_their_numbers_are_taken_in_order(postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(100)
+    tampering.delete(postgresql, queue, 1, 50)
+    postgresql.execute("VACUUM orders")
+    queue.insert(50, start=100)  # into the room of those that went
+    assert postgresql.fetch("SELECT seq FROM orders ORDER BY ctid")[0] == (101,)
+    with taking(postgresql, queue) as stream:
+        stream.drain()
+        assert stream.batches() == [list(range(51, 151))]
+
+
+def test_a_batch_holds_at_most_so_many_bytes(engine, queue):
+    queue.insert(10, size=1000)
+    with taking(engine, queue, maxBytesPerTrigger=str(3 * (engine.bytes_of(headers(0)) + 1000))) as stream:
+        stream.drain()
+        assert [len(batch) for batch in stream.batches()] == [3, 3, 3, 1]
+        assert stream.ids() == row_ids(range(10))
+
+
+def test_expired_rows_are_deleted_and_never_emitted(engine, queue):
+    queue.insert(2, expires=PAST)
+    queue.insert(2, start=2)
+    queue.insert(2, start=4, expires=PAST)
+    queue.insert(1, start=6)
+    with taking(engine, queue) as stream:
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[3, 4, 7]], 0)
+
+
+def test_a_queue_of_nothing_but_expired_rows_is_emptied(engine, queue):
+    queue.insert(250, expires=PAST)
+    with taking(engine, queue, maxMessagesPerTrigger="100") as stream:
+        stream.drain()
+        assert (stream.ids(), queue.count()) == ([], 0)
+
+
+def test_a_row_that_expires_before_it_is_taken_is_not_emitted(engine, queue):
+    queue.insert(3)
+    with taking(engine, queue) as stream:
+        assert stream.construct()
+        tampering.expire(engine, queue, 2, 2)
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[1, 3]], 0)
+
+
+def test_rows_that_came_up_between_those_that_were_seen_do_not_make_a_statement_larger(engine, queue):
+    queue.insert(1)
+    with queue.session() as late, taking(engine, queue) as stream:
+        late.insert(50, start=100)
+        queue.insert(1, start=1)
+        assert stream.construct()
+        late.commit()
+        stream.drain()
+        assert stream.batches() == [[1, 2], list(range(3, 53))]
+        assert queue.count() == 0
+
+
+def test_record_batches_are_bounded_in_rows_and_bytes_and_all_of_one_schema(engine, queue):
+    queue.insert(25_000)
+    queue.insert(12, start=25_000, size=3 << 20)
+    with taking(engine, queue, maxConcurrency="1") as stream:
+        assert stream.construct()
+        (part,) = stream.plan()
+        rows, most, schemas = 0, 0, set()
+        for batch in SliceReader(Target.of(stream.options)).take(part):
+            rows += batch.num_rows
+            most = max(most, batch.nbytes)
+            schemas.add(batch.schema)
+            assert batch.num_rows <= 10_000
+    assert (rows, schemas, queue.count()) == (25_012, {SCHEMA}, 0)
+    assert most <= 12 << 20
+
+
+# -- beside others --------------------------------------------------------------------------------
+
+
+def test_nothing_is_locked_and_no_transaction_is_open_while_a_batch_runs(engine, queue):
+    queue.insert(10)
+    with taking(engine, queue, maxMessagesPerTrigger="4") as stream:
+        assert stream.construct()  # after which the look ahead, which is a transaction, may last a moment
+        slices = stream.plan()
+        assert eventually(lambda: not tampering.holds_a_transaction(engine, stream.name))
+        assert queue.take().row_version == 1
+        stream.write(stream.read(slices))
+        assert eventually(lambda: not tampering.holds_a_transaction(engine, stream.name))
+        assert queue.row_versions() == [5, 6, 7, 8, 9, 10]
+        assert [message["RowVersion"] for message in stream.messages()] == [2, 3, 4]
+
+
+def test_a_row_that_another_holds_is_left_without_waiting_and_comes_once_it_is_free(engine, queue):
+    queue.insert(10)
+    with taking(engine, queue, lockTimeout="1ms") as stream, queue.session() as other:
+        other.lock(3, 4)
+        assert stream.trigger()
+        queue.insert(2, start=10)
+        assert stream.trigger()
+        other.rollback()
+        stream.drain()
+        assert stream.batches() == [[1, 2, 5, 6, 7, 8, 9, 10], [11, 12], [3, 4]]
+        assert queue.count() == 0
+
+
+def test_rows_that_others_hold_on_are_planned_once_and_not_again_and_again(engine, queue):
+    queue.insert(10)
+    with taking(engine, queue) as stream, queue.locked(3, 4):
+        assert stream.trigger()
+        assert [stream.trigger() for _ in range(20)] == [False] * 20
+        assert stream.batches() == [[1, 2, 5, 6, 7, 8, 9, 10]]
+
+
+def test_a_row_that_another_receiver_takes_and_gives_back_comes_later(engine, queue):
+    queue.insert(5)
+    with taking(engine, queue) as stream, queue.session() as other:
+        assert other.take(2).row_version == 2
+        assert stream.trigger()
+        assert not stream.trigger()
+        other.rollback()
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[1, 3, 4, 5], [2]], 0)
+
+
+def test_a_row_that_comes_free_while_a_backlog_waits_is_not_left_behind(engine, queue):
+    """When that is depends on how long a look takes here, so the backlog grows as fast as it is taken."""
+    queue.insert(300)
+    sent = itertools.count(300, 20)
+    with taking(engine, queue, maxMessagesPerTrigger="20") as stream, queue.session() as other:
+        other.lock(3)
+        for _ in range(5):
+            assert stream.trigger()
+        other.rollback()
+        while 3 not in stream.batches()[-1]:
+            queue.insert(20, start=next(sent))
+            assert stream.trigger()
+        assert queue.count() > 100
+
+
+def test_the_same_row_in_two_batches_makes_two_offsets(engine, queue):
+    queue.insert(1)
+    with taking(engine, queue) as stream, queue.session() as other:
+        other.lock(1)
+        assert stream.trigger()
+        other.rollback()
+        stream.drain()
+        assert stream.batches() == [[], [1]]
+        assert stream.end(1) != stream.end(2)
+
+
+def test_two_streams_share_a_queue_and_each_message_comes_once(engine, queue):
+    queue.insert(2000)
+    options = {"maxMessagesPerTrigger": "150", "minMessagesPerPartition": "50"}
+    with taking(engine, queue, **options) as one, taking(engine, queue, **options) as other:
+        assert one.construct()
+        assert other.construct()
+        while one.trigger() | other.trigger():
+            pass
+        one.drain()
+        assert sorted([*one.ids(), *other.ids()]) == row_ids(range(2000))
+        assert min(len(one.sink), len(other.sink)) > 1
+
+
+def test_beside_a_stream_that_claims_each_message_comes_once(engine, queue):
+    queue.insert(2000)
+    with (
+        taking(engine, queue, maxMessagesPerTrigger="150") as one,
+        streaming(engine, queue, maxMessagesPerTrigger="100") as other,
+    ):
+        assert other.construct()
+        while one.trigger() | other.trigger():
+            pass
+        other.stop()
+        one.drain()
+        assert sorted([*one.ids(), *other.ids()]) == row_ids(range(2000))
+        assert min(len(one.ids()), len(other.ids())) > 0
+
+
+# -- when it ends -----------------------------------------------------------------------------------
+
+
+def test_a_bounded_run_takes_what_was_there_when_it_began_and_ends(engine, queue):
+    queue.insert(25)
+    with taking(engine, queue, maxMessagesPerTrigger="10") as stream, queue.locked(7):
+        stream.receiver.stop_at_present_end()
+        assert stream.trigger()
+        queue.insert(20, start=100)
+        while stream.trigger():
+            pass
+        assert stream.ids() == row_ids(row for row in range(25) if row != 6)
+        assert len(stream.sink) == 3
+    assert queue.row_versions() == [7, *range(26, 46)]
+
+
+def test_while_the_stop_file_is_there_nothing_is_planned(engine, queue, tmp_path):
+    stop = tmp_path / "stop"
+    queue.insert(20)
+    with taking(engine, queue, maxMessagesPerTrigger="5", stopFile=str(stop)) as stream:
+        assert stream.trigger()
+        stop.touch()
+        assert [stream.trigger() for _ in range(5)] == [False] * 5
+        assert queue.row_versions() == list(range(6, 21))
+        stop.unlink()
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(20)), 0)
+
+
+def test_how_many_wait_is_said(engine, queue):
+    queue.insert(30)
+    with taking(engine, queue, maxMessagesPerTrigger="10") as stream:
+        assert stream.receiver.waiting() is None
+        assert stream.trigger()
+        assert stream.receiver.waiting()["rows"] == 20
+        stream.drain()
+        assert stream.receiver.waiting() == {"rows": 0, "oldestSeconds": 0}
+
+
+# -- Spark's odd calls, and crashes -----------------------------------------------------------------
+
+
+def test_asked_again_before_the_batch_ran_the_same_offset_comes_again(engine, queue):
+    queue.insert(5)
+    with taking(engine, queue) as stream:
+        first = stream.receiver.latest(dict(INITIAL), 3)
+        queue.insert(5, start=5)
+        assert stream.receiver.latest(dict(INITIAL), 10) == first
+        assert stream.receiver.plan(dict(INITIAL), first) == stream.receiver.plan(dict(INITIAL), first)
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
+
+
+def test_a_commit_touches_nothing(engine, queue):
+    queue.insert(5)
+    with taking(engine, queue) as stream, queue.locked(2):
+        assert stream.trigger()
+        stream.receiver.settle(stream.end(1))
+        stream.receiver.settle(dict(INITIAL))
+    assert queue.row_versions() == [2]
+
+
+def test_a_task_that_is_tried_again_takes_what_its_first_attempt_left(engine, queue):
+    queue.insert(1000)
+    with taking(engine, queue, maxConcurrency="1") as stream:
+        assert stream.construct()
+        (part,) = stream.plan()
+        part = dataclasses.replace(part, counts=(400, 600))
+        first = SliceReader(Target.of(stream.options)).take(part)
+        assert next(first)["RowVersion"].to_pylist() == list(range(1, 401))
+        first.close()
+        assert [message["RowVersion"] for message in stream.read([part])] == list(range(401, 1001))
+
+
+def test_a_batch_that_nobody_took_before_the_crash_comes_whole_in_the_next_one(engine, queue, caplog):
+    queue.insert(10)
+    with taking(engine, queue) as stream:
+        assert stream.construct()
+        stream.crash()
+        assert stream.plan() == []
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[], list(range(1, 11))], 0)
+    assert "not_taken_again queue=orders@" in caplog.text
+
+
+def test_a_batch_that_the_sink_has_already_swallows_nothing_when_it_is_repeated(engine, queue):
+    queue.insert(10)
+    with taking(engine, queue) as stream, queue.session() as other:
+        other.lock(4)
+        assert stream.construct()
+        stream.write(stream.read(stream.plan()))
+        stream.crash()  # before Spark logged the batch as done
+        other.rollback()
+        stream.drain()
+        assert stream.batches() == [[row for row in range(1, 11) if row != 4], [4]]
+
+
+@pytest.mark.parametrize("step", fail_points.TAKING_STEPS)
+def test_a_crash_loses_at_most_what_its_batch_had_taken_and_doubles_nothing(engine, queue, step):
+    queue.insert(300)
+    options = {"maxMessagesPerTrigger": "70", "minMessagesPerPartition": "20", "maxConcurrency": "3"}
+    with taking(engine, queue, **options) as stream, at_step(step, crash, on={1, 3, 7}) as crashes:
+        stream.drain()
+    numbers = [row for batch in stream.batches() for row in batch]
+    assert len(crashes) == stream.crashes == 3
+    assert len(set(numbers)) == len(numbers)
+    assert len(numbers) == 300 if step == fail_points.OFFSET_LOGGED else 300 - 3 * 70 <= len(numbers) < 300
+    assert queue.count() == 0
+
+
+def test_connections_that_are_cut_between_two_batches_cost_nothing(engine, queue):
+    queue.insert(100)
+    with taking(engine, queue, maxMessagesPerTrigger="30") as stream:
+        while stream.trigger():
+            engine.cut_connections()
+        stream.drain()
+        assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(100)), 0, 0)
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["done", "unfinished"])
+def test_the_checkpoint_of_another_queue_is_refused_and_nothing_is_touched(engine, queue, done):
+    other = engine.create_queue("invoices")
+    queue.insert(5)
+    other.insert(5)
+    with taking(engine, queue) as stream, taking(engine, other) as wrong:
+        assert stream.construct()
+        if done:
+            stream.run()
+        stream.crash()
+        wrong.offsets, wrong.done = stream.offsets, stream.done
+        with pytest.raises(ConfigurationError, match=r"^The checkpoint belongs to the queue orders@"):
+            wrong.trigger()
+        assert other.count() == 5
+
+
+# -- one checkpoint, two modes ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone", ["in good order", "crash"])
+def test_after_none_a_stream_that_claims_deletes_nothing_that_was_left(engine, queue, gone):
+    queue.insert(10)
+    with taking(engine, queue) as stream, queue.session() as other:
+        other.lock(3, 4)
+        assert stream.trigger()
+        stream.crash() if gone == "crash" else None
+        other.rollback()
+        switch(stream, "receiveOnly")
+        stream.drain()
+        assert stream.batches() == [[1, 2, 5, 6, 7, 8, 9, 10], [3, 4]]
+        assert queue.count() == 0
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["written", "not written"])
+def test_an_unfinished_batch_of_none_is_empty_to_a_stream_that_claims(engine, queue, written, caplog):
+    queue.insert(10)
+    with taking(engine, queue) as stream, queue.session() as other:
+        other.lock(3)
+        assert stream.construct()
+        messages = stream.read(stream.plan()) if written else []
+        if written:
+            stream.write(messages)
+        stream.crash()
+        other.rollback()
+        switch(stream, "receiveOnly")
+        stream.drain()
+        rest = [3] if written else list(range(1, 11))
+        assert stream.batches() == [[m["RowVersion"] for m in messages], rest]
+        assert queue.count() == 0
+    assert "not_taken_again queue=orders@" in caplog.text
+
+
+@pytest.mark.parametrize("done", [True, False], ids=["done", "unfinished"])
+def test_rows_of_none_that_others_hold_on_keep_no_stream_that_claims_waiting(engine, queue, done):
+    queue.insert(10)
+    with taking(engine, queue, lockTimeout="1ms") as stream, queue.session() as other:
+        other.lock(3, 4)
+        assert stream.construct()
+        if done:
+            stream.run()
+        stream.crash()
+        switch(stream, "receiveOnly")
+        assert stream.trigger() is (not done)
+        other.rollback()
+        stream.drain()
+        assert (sorted(stream.ids()), queue.count()) == (row_ids(range(10)), 0)
+
+
+def test_what_a_stream_that_claims_had_done_is_deleted_before_rows_are_taken(engine, queue):
+    queue.insert(10)
+    with streaming(engine, queue, maxMessagesPerTrigger="6") as stream:
+        assert stream.trigger()
+        stream.crash()  # which leaves rows 1 to 6 in the table
+        switch(stream, "none")
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[1, 2, 3, 4, 5, 6], [7, 8, 9, 10]], 0)
+
+
+@pytest.mark.parametrize("written", [True, False], ids=["written", "not written"])
+def test_an_unfinished_claim_is_finished_as_a_claim_before_rows_are_taken(engine, queue, written):
+    queue.insert(10)
+    with streaming(engine, queue, maxMessagesPerTrigger="6") as stream:
+        assert stream.construct()
+        messages = stream.read(stream.plan())
+        if written:
+            stream.write(messages)
+        stream.crash()
+        switch(stream, "none")
+        stream.trigger()
+        assert tampering.holds_a_transaction(engine, stream.name)
+        assert queue.take().row_version == 7
+        stream.drain()
+        assert (stream.batches(), queue.count()) == ([[1, 2, 3, 4, 5, 6], [8, 9, 10]], 0)
+        assert not tampering.holds_a_transaction(engine, stream.name)
+
+
+def test_modes_may_change_with_every_start(engine, queue):
+    queue.insert(100)
+    with streaming(engine, queue, maxMessagesPerTrigger="10") as stream:
+        for number in range(10):
+            stream.trigger()
+            stream.crash() if number % 3 else None
+            switch(stream, ("none", "receiveOnly")[number % 2])
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(100)), 0)

@@ -1,0 +1,116 @@
+"""The outbox is cleaned in the background of a sink: when it is due, everywhere it sends to, and in nobody's way."""
+
+from datetime import timedelta
+from threading import Event
+
+import pytest
+
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
+from tests.support.outboxes import OutboxRows
+from tests.support.sending import options
+
+WEEK = timedelta(days=7)
+NEVER = [
+    {"disableCleanup": "true"},
+    {"outbox": "none"},
+    {"transactionMode": "sendsAtomicWithReceive", "stream": "s"},
+]
+
+
+@pytest.fixture
+def rows(engine):
+    """The outbox table of the endpoint Sales, with one id of eight days and one of six."""
+    return with_two(engine)
+
+
+def with_two(engine):
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
+    found = OutboxRows(engine)
+    found.insert("old", age=WEEK + timedelta(days=1))
+    found.insert("young", age=WEEK - timedelta(days=1))
+    return found
+
+
+def cleaned(cleaner, *targets):
+    cleaner.clean_when_due(targets)
+    cleaner.wait()
+
+
+def test_it_forgets_at_once_and_then_every_minute(engine, rows):
+    given = options(engine)
+    now = [1_000.0]
+    cleaner = OutboxCleaner(given, lambda: now[0])
+    cleaned(cleaner, Target.of(given))
+    assert rows.ids() == {"young"}
+    rows.age(WEEK + timedelta(days=1))
+    for seconds, left in ((59.9, {"young"}), (0.1, set())):
+        now[0] += seconds
+        cleaned(cleaner, Target.of(given))
+        assert rows.ids() == left
+
+
+def test_how_often_and_how_much_are_options(engine, rows):
+    given = options(engine, cleanupEvery="1h", keepDeduplicationDataFor="5d")
+    now = [0.0]
+    cleaner = OutboxCleaner(given, lambda: now[0])
+    cleaned(cleaner, Target.of(given))
+    assert rows.ids() == set()
+    rows.insert("old", age=WEEK)
+    for seconds, left in ((3_599.0, {"old"}), (1.0, set())):
+        now[0] += seconds
+        cleaned(cleaner, Target.of(given))
+        assert rows.ids() == left
+
+
+@pytest.mark.parametrize("never", NEVER, ids=["disabled", "no outbox", "atomic"])
+def test_it_leaves_everything_where_nobody_wants_it(engine, rows, never):
+    given = options(engine, **never)
+    cleaned(OutboxCleaner(given), Target.of(given))
+    assert rows.ids() == {"old", "young"}
+
+
+def test_it_forgets_more_than_one_statement_does_and_nothing_that_is_not_dispatched(engine, rows):
+    given = options(engine)
+    with connect(Target.of(given)) as connection, connection.transaction():
+        OutboxTable(connection, "Sales").add(f"order {number}" for number in range(9_001))
+    rows.age(WEEK + timedelta(days=1))
+    rows.insert("orphan", dispatched=False, age=2 * WEEK)
+    cleaned(OutboxCleaner(given), Target.of(given))
+    assert rows.ids() == {"orphan"}
+
+
+@pytest.mark.needs("numbers_missing_tables")
+def test_one_database_that_cannot_be_cleaned_keeps_no_other_from_it(engine, rows, elsewhere, caplog):
+    given = options(engine)
+    there = Target.of(options(elsewhere))
+    cleaned(OutboxCleaner(given), there, Target.of(given))
+    assert rows.ids() == {"young"}
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said.startswith("cleanup_failed endpoint=Sales: The outbox table ")
+    theirs = with_two(elsewhere)
+    cleaned(OutboxCleaner(given), there)
+    assert theirs.ids() == {"young"}
+
+
+def test_a_cleanup_that_takes_long_is_not_joined_by_a_second(engine, rows, monkeypatch):
+    given, go, begun = options(engine, cleanupEvery="1ms"), Event(), []
+    clean = OutboxTable.clean
+
+    def slowly(self, keep):
+        begun.append(keep)
+        assert go.wait(60)
+        return clean(self, keep)
+
+    monkeypatch.setattr(OutboxTable, "clean", slowly)
+    now = [0.0]
+    cleaner = OutboxCleaner(given, lambda: now[0])
+    for _ in range(3):
+        now[0] += 1.0
+        cleaner.clean_when_due([Target.of(given)])
+    go.set()
+    cleaner.wait(60)
+    assert (begun, rows.ids()) == ([WEEK], {"young"})

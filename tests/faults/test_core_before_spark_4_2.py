@@ -1,0 +1,201 @@
+"""A Spark that does not say how far it is, as before 4.2: every message arrives once all the same."""
+
+import json
+from typing import Any
+
+import pytest
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.messages.message import MESSAGE_ID
+from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
+from sqlqueue_spark.receive import DestructiveReceiver, Receiver, ReceiverBeforeSpark42
+from sqlqueue_spark.receive.offset import INITIAL
+from tests.support.driver import BATCH_WRITTEN, STEPS, Crash, Stream, at_step, crash, watched_connections
+from tests.support.forwarding import Forward, staged
+from tests.support.messages import message_id, message_ids, row_ids
+from tests.support.sending import ids_in
+from tests.support.waiting import eventually
+
+BATCHES = {"maxMessagesPerTrigger": "30", "minMessagesPerPartition": "10"}
+
+
+class FollowedStream(Stream):
+    """A query whose reader is asked for the newest offset, without another word, as Spark before 4.2 does."""
+
+    follower: Any = None
+
+    @property
+    def receiver(self):
+        if self.follower is None:
+            kind = DestructiveReceiver if self.options.transaction_mode == NO_TRANSACTION else Receiver
+            self.follower = ReceiverBeforeSpark42(kind(self.options), self.options.max_messages_per_trigger)
+            if self.done == 0:  # no batch is logged as done
+                self.follower.initial()
+        return self
+
+    def latest(self, _start, _rows):
+        return self.follower.latest()
+
+    def settle(self, end):
+        self.follower.settle(end)
+
+    def plan(self):
+        self.receiver  # noqa: B018 -- a new process opens its reader
+        return self.follower.plan(self.end(self.done), self.end(self.done + 1))
+
+    def crash(self, *, noticed=True):
+        self.follower = None
+        super().crash(noticed=noticed)
+
+
+@pytest.fixture
+def followed(engine, queue):
+    """Begins a stream over the queue; all end with the test."""
+    streams = []
+
+    def begin(**options):
+        streams.append(FollowedStream(engine, queue, **options))
+        return streams[-1]
+
+    def opened(target, connection):
+        for stream in streams:
+            stream.opened(target, connection)
+
+    with watched_connections(opened):
+        yield begin
+        for stream in streams:
+            if stream.follower is not None:
+                stream.follower.close()
+            stream.cut()
+
+
+def test_batches_follow_one_another_and_the_last_is_settled_when_spark_asks_again(queue, followed):
+    queue.insert(100)
+    stream = followed(**BATCHES)
+    stream.drain()
+    assert stream.batches() == [list(range(first, min(first + 30, 101))) for first in (1, 31, 61, 91)]
+    assert (queue.count(), stream.crashes) == (0, 0)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_each_message_arrives_once_whatever_step_the_process_dies_at(queue, followed, step):
+    queue.insert(100)
+    stream = followed(**BATCHES)
+    with at_step(step, crash, on={1, 3}) as crashes:
+        stream.drain()
+    # Batches may change places: what the dead process held or had claimed ahead stays locked until the server notices.
+    assert (sorted(stream.ids()), queue.count()) == (row_ids(range(100)), 0)
+    assert all(batch == sorted(batch) for batch in stream.batches())
+    assert stream.crashes == len(crashes) == 2
+
+
+def test_a_new_process_does_not_deliver_again_what_the_last_batch_left(queue, followed):
+    """It claims first, and learns only from its first plan which batch was the last one."""
+    queue.insert(50)
+    stream = followed(**BATCHES)
+    assert stream.trigger()
+    stream.crash()  # after the batch was logged as done, before it was deleted
+    queue.insert(10, start=50)
+    assert stream.construct()
+    assert stream.run()
+    assert stream.batches() == [list(range(1, 31)), []]  # the claim was what had been left
+    stream.drain()
+    assert (stream.ids(), queue.count()) == (row_ids(range(60)), 0)
+
+
+def test_of_a_claim_that_reaches_beyond_what_was_left_the_rest_is_delivered(queue, followed, caplog):
+    queue.insert(20)
+    stream = followed(**BATCHES)
+    assert stream.trigger()
+    stream.crash()
+    queue.insert(20, start=20)
+    assert stream.trigger()
+    assert stream.batches() == [list(range(1, 21)), list(range(21, 31))]
+    assert "recovered queue=" in caplog.text
+    stream.drain()
+    assert (stream.ids(), queue.count()) == (row_ids(range(40)), 0)
+
+
+def test_on_an_empty_queue_a_new_process_runs_an_empty_batch_and_no_other(queue, followed):
+    queue.insert(10)
+    stream = followed(**BATCHES)
+    stream.drain()
+    stream.crash()
+    assert stream.trigger()
+    assert [stream.trigger(), stream.trigger()] == [False, False]
+    assert (stream.batches(), stream.end(2)) == ([list(range(1, 11)), []], INITIAL)
+    queue.insert(5, start=10)
+    stream.drain()
+    assert (stream.ids(), queue.count()) == (row_ids(range(15)), 0)
+
+
+def test_an_unfinished_batch_is_replayed_although_the_newest_offset_was_asked_for_before(queue, followed):
+    """``Trigger.AvailableNow`` asks for the newest offset before it looks for an unfinished batch."""
+    queue.insert(60)
+    stream = followed(**BATCHES)
+    assert stream.trigger()
+    assert stream.construct()
+    stream.write(stream.read(stream.plan()))
+    stream.crash()  # before the second batch was logged as done
+    queue.insert(10, start=60)
+    newest = stream.receiver.latest(stream.end(1), 30)
+    assert stream.run()  # the second batch
+    third = stream.follower.plan(stream.end(2), newest)
+    assert [row["RowVersion"] for row in stream.read(third)] == []  # it was the second batch's rows
+    # What was claimed ahead for it is free when the server has ended that session.
+    assert eventually(lambda: stream.follower.latest() != newest)
+    stream.drain()
+    assert (stream.ids(), queue.count()) == (row_ids(range(70)), 0)
+
+
+@pytest.mark.parametrize("step", [fail_points.ROWS_LOCKED, fail_points.OFFSET_LOGGED])
+def test_without_a_transaction_nothing_is_doubled(queue, followed, step):
+    queue.insert(100)
+    stream = followed(transactionMode=NO_TRANSACTION, **BATCHES)
+    with at_step(step, crash, on={2}):
+        stream.drain()
+    assert (stream.ids(), queue.count()) == (row_ids(range(100)), 0)
+
+
+class FollowedForward(FollowedStream, Forward):
+    """Likewise, with the sink of an atomic pipeline at its end."""
+
+
+@pytest.mark.needs("reads_json_as_documented")
+@pytest.mark.parametrize("more", [0, 10], ids=["nothing new", "new rows"])
+def test_what_an_atomic_batch_has_staged_waits_until_a_new_process_knows_that_it_is_logged(
+    engine, queue, more
+):
+    billing = engine.create_queue("billing")
+    queue.insert(10)
+    stream = FollowedForward(engine, queue, transactionMode=ATOMIC)
+    with watched_connections(stream.opened):
+        assert stream.trigger()
+        stream.crash()  # after the batch was logged as done, before it was settled
+        queue.insert(more, start=10)
+        stream.drain()
+        stream.stop()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10 + more)), 0, 0)
+
+
+@pytest.mark.needs("reads_json_as_documented")
+def test_what_the_first_batch_of_a_new_process_sends_without_rows_is_sent_once_though_it_died(engine, queue):
+    """On an idle queue Spark begins with such a batch; a watermark or another source may have something to send."""
+    billing = engine.create_queue("billing")
+    queue.insert(10)
+    stream = FollowedForward(engine, queue, transactionMode=ATOMIC)
+    with watched_connections(stream.opened):
+        stream.drain()
+        stream.crash()
+        stream.others[stream.done] = [
+            {"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}
+        ]
+        assert stream.construct()
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            stream.run()
+        stream.crash()
+        stream.sink.pop(stream.done)
+        stream.run()
+        stream.drain()
+        stream.stop()
+    assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids([*range(10), 100]), 0, 0)

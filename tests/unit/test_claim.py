@@ -1,0 +1,97 @@
+"""Where the next look begins: rows that came and went cost a small share of the time, late rows are found."""
+
+import itertools
+
+import pytest
+
+from sqlqueue_spark.receive.claim import Claimed, Head
+from sqlqueue_spark.row_set import LOWEST, RowSet
+
+
+def rows(*runs, expired=()):
+    return Claimed(live=RowSet(runs), expired=RowSet(expired))
+
+
+def test_the_first_look_is_from_the_start():
+    assert Head().next(100.0) == LOWEST
+
+
+def test_after_a_claim_the_next_look_begins_where_it_ended():
+    head = Head()
+    head.looked_from_start(100.0, 0.5)
+    head.claimed(rows((1, 7000)))
+    assert (head.next(100.0), head.next(109.9)) == (7000, 7000)
+
+
+def test_a_look_from_the_start_comes_again_after_twenty_times_as_long_as_the_last_took():
+    head = Head()
+    head.looked_from_start(100.0, 0.5)
+    head.claimed(rows((1, 7000)))
+    assert (head.next(109.99), head.next(110.0)) == (7000, LOWEST)
+
+
+@pytest.mark.parametrize("takes", [0.0001, 0.01, 1.0])
+def test_looks_from_the_start_take_at_most_a_twentieth_of_the_time_whatever_they_cost(takes):
+    head, now, spent, last = Head(), 0.0, 0.0, 0
+    while now < 200 * takes + 1:
+        if head.next(now) == LOWEST:
+            now += takes
+            spent += takes
+            head.looked_from_start(now, takes)
+        head.claimed(rows((last + 1, last + 100)))
+        last += 100
+        now += 0.001
+    assert spent <= now / 20 + takes
+
+
+def test_after_a_claim_was_given_up_the_next_look_is_from_the_start():
+    head = Head()
+    head.looked_from_start(100.0, 0.5)
+    head.claimed(rows((1, 7000)))
+    head.look_from_start_next()
+    assert head.next(100.1) == LOWEST
+
+
+def test_late_rows_are_looked_for_when_it_is_time_wherever_no_claim_was():
+    head = Head()
+    head.looked_from_start(100.0, 0.5)
+    head.claimed(rows((5, 7000), (7010, 8000), expired=[(7005, 7006)]))
+    head.claimed(rows((8001, 9000), (9003, 9100)))
+    assert head.late_rows(109.9) == []
+    assert head.late_rows(110.0) == [(LOWEST, 4), (7000, 7004), (7006, 7009), (9000, 9002)]
+    assert head.next(109.9) == 9100
+
+
+def test_a_claim_from_the_start_forgets_what_was_claimed_before():
+    head = Head()
+    head.claimed(rows((5, 7000)))
+    head.claimed(rows((3, 3), (20, 30)))
+    assert head.late_rows(0.0) == [(LOWEST, 2), (3, 19)]
+    assert head.next(-1.0) == 30
+
+
+def test_after_a_claim_was_given_up_late_rows_may_stand_anywhere_below_the_next():
+    head = Head()
+    head.claimed(rows((5, 7000)))
+    head.look_from_start_next()
+    head.claimed(rows((7001, 7100)))
+    assert head.late_rows(0.0) == [(LOWEST, 7000)]
+
+
+def test_of_many_ranges_of_late_rows_those_that_lie_closest_become_one():
+    head = Head()
+    head.claimed(rows(*((n, n) for n in range(0, 2000, 2)), (5000, 5999), (6010, 6010)))
+    ranges = head.late_rows(0.0)
+    assert len(ranges) == 16
+    assert (ranges[0], ranges[-1]) == ((LOWEST, -1), (5999, 6009))
+    assert all(first[1] < second[0] + 1 for first, second in itertools.pairwise(ranges))
+    assert {n for n in range(1, 1998, 2) if not any(after < n <= up_to for after, up_to in ranges)} == set()
+
+
+def test_a_look_that_locked_nothing_leaves_late_rows_anywhere_up_to_its_end():
+    head = Head()
+    head.looked_from_start(100.0, 0.5)
+    head.passed(7000)
+    head.passed(9000)
+    assert (head.next(109.9), head.late_rows(109.9)) == (9000, [])
+    assert (head.next(110.0), head.late_rows(110.0)) == (LOWEST, [(LOWEST, 9000)])

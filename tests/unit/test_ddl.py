@@ -1,0 +1,28 @@
+"""Names that a database would cut, and index names that carry the table's."""
+
+import pytest
+
+from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.tables import ddl
+
+
+@pytest.mark.parametrize(
+    "dialect,name,fits",
+    [
+        (POSTGRESQL, "x" * 55, True),
+        (POSTGRESQL, "x" * 56, False),
+        (POSTGRESQL, "ü" * 27, True),
+        (POSTGRESQL, "ü" * 28, False),
+        (SQLSERVER, "ü" * 128, True),
+        (SQLSERVER, "x" * 129, False),
+    ],
+)
+def test_a_table_name_is_refused_before_the_database_cuts_it(dialect, name, fits):
+    table = Table(table=name, schema="s")
+    if fits:
+        assert ddl.script(dialect, [table]).count(dialect.quote(name)) >= 2
+        return
+    with pytest.raises(ConfigurationError, match="choose a shorter name"):
+        ddl.script(dialect, [table])

@@ -1,0 +1,128 @@
+"""The columns of a frame are checked by name and type before anything is sent."""
+
+import pytest
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send import FrameColumns
+
+NAMES = "Body, Headers, MessageId, Destination, Id, CorrelationId, ReplyToAddress, TimeToBeReceived, Expires, Queue, RowVersion"
+FEW = {"Body": "string", "MessageId": "string"}
+
+
+def sink(**more):
+    given = {"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing", **more}
+    return SinkOptions.parse({name: value for name, value in given.items() if value is not None})
+
+
+def refusal(columns, **more):
+    with pytest.raises(ConfigurationError) as caught:
+        FrameColumns.of(list(columns.items()), sink(**more))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("body", ["binary", "string", "void"])
+@pytest.mark.parametrize("headers", ["string", "map<string,string>", "void"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        ("Expires", "timestamp"),
+        ("TimeToBeReceived", "interval day to second"),
+        ("TimeToBeReceived", "interval day"),
+        ("TimeToBeReceived", "interval hour to minute"),
+        ("TimeToBeReceived", "interval second"),
+    ],
+)
+def test_every_column_is_understood_in_each_of_its_types(body, headers, end):
+    texts = ("MessageId", "Destination", "Id", "CorrelationId", "ReplyToAddress")
+    columns = {"Body": body, "Headers": headers, **dict.fromkeys(texts, "string"), end[0]: end[1]}
+    found = FrameColumns.of(list(columns.items()), sink())
+    assert found == FrameColumns(names={name: name for name in columns})
+
+
+def test_columns_are_found_whatever_their_case():
+    found = FrameColumns.of([("BODY", "string"), ("messageid", "string")], sink())
+    assert found == FrameColumns(names={"Body": "BODY", "MessageId": "messageid"})
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ("Bodi", "A message has no column 'Bodi'; did you mean Body?"),
+        ("header", "A message has no column 'header'; did you mean Headers?"),
+        ("message_id", "A message has no column 'message_id'; did you mean MessageId?"),
+        ("amount", f"A message has no column 'amount'; drop it, or rename it to one of {NAMES}."),
+    ],
+)
+def test_an_unknown_column_is_named_with_the_nearest(given, said):
+    assert refusal({**FEW, given: "string"}) == said
+
+
+@pytest.mark.parametrize(
+    "name, type_, wanted",
+    [
+        ("Body", "struct<a:int>", "binary or string"),
+        ("Headers", "map<string,int>", "string or map<string,string>"),
+        ("MessageId", "bigint", "string"),
+        ("Destination", "binary", "string"),
+        ("Id", "binary", "string"),
+        ("TimeToBeReceived", "int", "interval day to second"),
+        ("TimeToBeReceived", "interval year to month", "interval day to second"),
+        ("TimeToBeReceived", "interval month", "interval day to second"),
+        ("Expires", "timestamp_ntz", "timestamp"),
+        ("Expires", "date", "timestamp"),
+        ("RowVersion", "int", "bigint"),
+    ],
+)
+def test_a_column_of_another_type_is_refused_with_the_types_that_it_may_have(name, type_, wanted):
+    assert refusal({**FEW, name: type_}) == f"The column {name} is {type_}; cast it to {wanted}."
+
+
+def test_a_column_that_comes_twice_is_refused():
+    assert refusal({**FEW, "body": "binary"}) == (
+        "There are two columns Body and body, which mean the same; drop one."
+    )
+
+
+def test_without_a_body_there_is_nothing_to_send():
+    assert refusal({"MessageId": "string"}) == (
+        "There is no column Body to send; name the payload so: df.select(…, to_json(…).alias('Body'))."
+    )
+
+
+def test_two_ends_contradict_each_other():
+    both = {"TimeToBeReceived": "interval day to second", "Expires": "timestamp"}
+    assert refusal({**FEW, **both}) == "Both TimeToBeReceived and Expires are given; drop one of them."
+
+
+NO_ID = (
+    "An outbox needs message ids, and there is neither a column MessageId nor Headers; make ids of key columns, "
+    "withColumn('MessageId', functions.deterministic_id('order', 'line')), or set outbox to none."
+)
+
+
+@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
+def test_an_outbox_needs_message_ids(outbox):
+    assert refusal({"Body": "string"}, outbox=outbox) == NO_ID
+    FrameColumns.of([("Body", "string"), ("Headers", "string")], sink(outbox=outbox))
+
+
+@pytest.mark.parametrize(
+    "options", [{"outbox": "none"}, {"transactionMode": "sendsAtomicWithReceive", "stream": "s"}]
+)
+def test_without_an_outbox_a_body_is_enough(options):
+    assert FrameColumns.of([("Body", "string")], sink(**options)) == FrameColumns(names={"Body": "Body"})
+
+
+def test_an_outbox_knows_a_received_row_by_its_id_and_no_other():
+    received = {"Body": "string", "Id": "string", "RowVersion": "bigint", "Queue": "string"}
+    found = FrameColumns.of(list(received.items()), sink())
+    assert (found, found.received) == (FrameColumns(names={name: name for name in received}), True)
+    assert refusal({"Body": "string", "Id": "string", "Queue": "string"}) == NO_ID
+
+
+def test_somebody_must_say_where_to_send():
+    assert refusal(FEW, queue=None) == (
+        "Nothing says where to send: give the option queue, or the column Destination with an address for each row."
+    )
+    FrameColumns.of([*FEW.items(), ("Destination", "string")], sink(queue=None))

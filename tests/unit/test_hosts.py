@@ -1,0 +1,50 @@
+"""The hosts and ports that a url leads to."""
+
+import pytest
+
+from sqlqueue_spark.engines.hosts import hosts
+from sqlqueue_spark.errors import ConfigurationError
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "url,found",
+    [
+        (f"postgresql://me:{SECRET}@db.shop/sales", [("db.shop", 5432)]),
+        ("postgres://db:6000", [("db", 6000)]),
+        ("postgresql://a:1,b,[::1]:3/shop", [("a", 1), ("b", 5432), ("::1", 3)]),
+        ("postgresql:///shop", []),
+        ("postgresql://%2Frun%2Fpostgresql/shop", []),
+        ("postgresql:///shop?host=/run/postgresql&port=6000", []),
+        ("postgresql:///shop?host=a,b&port=6000", [("a", 6000), ("b", 6000)]),
+        ("postgresql:///shop?host=a,b&port=1,2", [("a", 1), ("b", 2)]),
+        ("postgresql://db/shop?hostaddr=10.0.0.1", [("10.0.0.1", 5432)]),
+        ("postgresql://db:many/shop", []),
+        ("mssql://me@db.shop/sales", [("db.shop", 1433)]),
+        ("mssql://db:6000", [("db", 6000)]),
+        (f"Server=db.shop;Database=sales;PWD={SECRET}", [("db.shop", 1433)]),
+        ("Server=tcp:db.shop,6000;Database=sales", [("db.shop", 6000)]),
+        ("Server=db;Port=6000", [("db", 6000)]),
+        ("Server=db\\live,6000", [("db", 6000)]),
+        ("Server=db\\live", []),
+        ("Server=.;Database=shop", [("localhost", 1433)]),
+        ("Server=(local)", [("localhost", 1433)]),
+        ("Server=(localdb)\\MSSQLLocalDB", []),
+        ("Server=np:\\\\db\\pipe\\sql\\query", []),
+        ("Server=db,many", []),
+        ("DSN=shop;UID=me", []),
+    ],
+)
+def test_a_url_says_where_it_leads_or_leaves_it_to_somebody_else(url, found):
+    assert hosts(url) == found
+
+
+@pytest.mark.parametrize(
+    "url",
+    [f"postgresql://me:1/{SECRET}@db/shop", f"Server=db;PWD=a}}{SECRET};Driver={{x", f"mysql://{SECRET}"],
+)
+def test_a_url_that_cannot_be_read_is_refused_without_being_repeated(url):
+    with pytest.raises(ConfigurationError) as caught:
+        hosts(url)
+    assert SECRET not in str(caught.value)

@@ -1,0 +1,483 @@
+"""Rows become messages: headers byte for byte as the .NET senders write them, and none that is there is overwritten."""
+
+import json
+import socket
+import tracemalloc
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import pyarrow as pa
+import pytest
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.message import parse_time
+from sqlqueue_spark.messages.outgoing import OUTGOING, Outgoing, format_time_span, outgoing, parse_time_span
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send import FrameColumns, MessageBuilder
+from tests.support import messages as sent
+
+N = "NServiceBus."
+MAP = pa.map_(pa.string(), pa.string())
+TYPES = {
+    "Body": pa.binary(),
+    "Headers": pa.string(),
+    "Expires": pa.timestamp("us", tz="America/New_York"),
+    "TimeToBeReceived": pa.duration("us"),
+    "RowVersion": pa.int64(),
+}
+
+
+class Message(NamedTuple):
+    """One message that a row became."""
+
+    message_id: str
+    destination: str
+    row: Outgoing
+
+
+def compose(*rows, types=None, **more):
+    """What becomes of rows, given as dictionaries with the same columns."""
+    given = {"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing", **more}
+    options = SinkOptions.parse({name: value for name, value in given.items() if value is not None})
+    schema = pa.schema([(name, {**TYPES, **(types or {})}.get(name, pa.string())) for name in rows[0]])
+    batch = pa.RecordBatch.from_pylist(list(rows), schema)
+    (chunk,) = MessageBuilder(
+        columns=FrameColumns(names={each: each for each in rows[0]}), options=options
+    ).compose([batch])
+    addresses = {at: address for address, positions in chunk.destinations() for at in positions}
+    made = chunk.rows(range(len(chunk)))
+    assert made.schema == OUTGOING
+    return [Message(chunk.ids[at], addresses[at], Outgoing(**row)) for at, row in enumerate(made.to_pylist())]
+
+
+def headers_of(*rows, **more):
+    return [json.loads(each.row.headers) for each in compose(*rows, **more)]
+
+
+def refusal(*rows, **more):
+    with pytest.raises(ConfigurationError) as caught:
+        compose(*rows, **more)
+    return str(caught.value)
+
+
+# -- headers --------------------------------------------------------------------------------------
+
+
+def test_a_bare_body_gets_what_a_well_behaved_sender_writes():
+    before = datetime.now(UTC)
+    (message,) = compose({"Body": b'{"a":1}'}, outbox="none", messageType="Sales.OrderPlaced, Sales")
+    after = datetime.now(UTC)
+    headers = json.loads(message.row.headers)
+    time_sent = headers.pop(N + "TimeSent")
+    assert len(time_sent) == 28
+    sent_at = parse_time(time_sent)
+    assert sent_at is not None
+    assert before <= sent_at <= after
+    conversation = uuid.UUID(headers.pop(N + "ConversationId"))
+    new = uuid.UUID(message.message_id)
+    assert (conversation.version, new.version, uuid.UUID(bytes=message.row.id).version) == (4, 4, 7)
+    assert conversation != new
+    assert headers == {
+        N + "MessageId": str(new),
+        N + "MessageIntent": "Send",
+        N + "CorrelationId": str(new),
+        N + "OriginatingMachine": socket.gethostname(),
+        N + "OriginatingEndpoint": "Sales",
+        N + "ContentType": "application/json",
+        N + "EnclosedMessageTypes": "Sales.OrderPlaced, Sales",
+    }
+    assert message.destination == "Billing"
+    assert message.row._replace(id=b"", headers="") == Outgoing(
+        id=b"", headers="", body=b'{"a":1}', correlation_id=str(new)
+    )
+
+
+def test_each_row_has_ids_of_its_own():
+    made = compose(*[{"Body": b"x"}] * 100, outbox="none")
+    conversations = {json.loads(each.row.headers)[N + "ConversationId"] for each in made}
+    ids = {each.message_id for each in made} | {str(uuid.UUID(bytes=each.row.id)) for each in made}
+    assert len(ids | conversations) == 300
+
+
+@pytest.mark.parametrize("as_map", [True, False], ids=["map", "JSON"])
+def test_no_header_that_is_there_is_overwritten(as_map):
+    text = sent.headers(7)
+    given = list(json.loads(text).items()) if as_map else text
+    row = {
+        "Body": b"<a/>",
+        "Headers": given,
+        "CorrelationId": "other",
+        "ReplyToAddress": "Other",
+        "TimeToBeReceived": timedelta(minutes=1),
+    }
+    (message,) = compose(row, messageType="Another, Type", types={"Headers": MAP} if as_map else None)
+    assert json.loads(message.row.headers) == json.loads(text) | {N + "TimeToBeReceived": "00:01:00"}
+    assert message.message_id == sent.message_id(7)
+    assert message.row._replace(id=b"", headers="") == Outgoing(
+        id=b"",
+        headers="",
+        body=b"<a/>",
+        ttl_ms=60_000,
+        correlation_id=sent.message_id(7),
+        reply_to="Shop.Web@[dbo]@[shop]",
+    )
+
+
+#: Each member as it must stand, byte for byte: the slash and what lies beyond the BMP escaped, everything else raw.
+MEMBERS = {
+    N + "MessageId": '"NServiceBus.MessageId":"m"',
+    N + "MessageIntent": '"NServiceBus.MessageIntent":"Publish"',
+    N + "ConversationId": '"NServiceBus.ConversationId":"c"',
+    N + "CorrelationId": '"NServiceBus.CorrelationId":"k"',
+    N + "OriginatingMachine": '"NServiceBus.OriginatingMachine":"WEB-07"',
+    N + "OriginatingEndpoint": '"NServiceBus.OriginatingEndpoint":"größe"',
+    N + "ContentType": '"NServiceBus.ContentType":"application\\/json"',
+    N + "TimeSent": '"NServiceBus.TimeSent":"2025-11-20 08:15:30:123456 Z"',
+    "注文/é": '"注文\\/é":"\\ud83d\\ude00 \\u0001\\t\\"\\\\ \u200b\u007f\uffee"',
+    "": '"":""',
+}
+VALUES = {
+    name: json.loads("{" + member + "}")[name] for name, member in MEMBERS.items()
+}  # read by Python's own parser, which unescapes
+
+
+@pytest.mark.parametrize("form", ["map", "JSON", "spaced JSON", "ASCII JSON"])
+def test_headers_are_written_byte_for_byte_whichever_way_they_are_given(form):
+    given = {
+        "map": list(VALUES.items()),
+        "JSON": "{" + ",".join(MEMBERS.values()) + "}",
+        "spaced JSON": "\ufeff { " + " , ".join(MEMBERS.values()).replace('":"', '" : "') + " } ",
+        "ASCII JSON": json.dumps(VALUES),
+    }[form]
+    (message,) = compose({"Body": b"", "Headers": given}, types={"Headers": MAP} if form == "map" else None)
+    text = message.row.headers
+    assert text == "{" + ",".join(MEMBERS[name] for name in json.loads(text)) + "}"
+    assert json.loads(text) == VALUES
+
+
+def test_rows_of_many_shapes_keep_their_order_and_each_gets_what_it_lacks():
+    """Twenty senders whose headers have other names in another order; among them what .NET would not have written."""
+    written = []
+    for number in range(200):
+        own = {f"{number % 20}.{each}": f"v/{number}" for each in range(number % 20)}
+        headers = (
+            {**own, N + "MessageId": f"id/{number}"}
+            if number % 2
+            else {N + "MessageId": f"id/{number}", **own}
+        )
+        text = json.dumps(headers, separators=(",", ":")).replace("/", "\\/")
+        written.append((headers, f" {text}" if number % 7 == 0 else text))
+    made = compose(*({"Body": b"{}", "Headers": text} for _, text in written))
+    for (headers, _), message in zip(written, made, strict=True):
+        out = message.row.headers
+        added = json.loads(out).keys() - headers.keys()
+        assert message.message_id == headers[N + "MessageId"]
+        assert json.loads(out) == json.loads(out) | headers
+        assert added == {N + each for each in ("MessageIntent", "CorrelationId", "ConversationId", "OriginatingMachine",
+                                               "OriginatingEndpoint", "ContentType", "TimeSent")}  # fmt: skip
+        assert out.count('"') == 4 * len(json.loads(out))
+
+
+@pytest.mark.parametrize(
+    "body, said",
+    [
+        (None, "application/json"),
+        (b"\xef\xbb\xbf{}", "application/json"),
+        (b"<a/>", "text/xml"),
+        (b"\xff", "application/octet-stream"),
+    ],
+)
+def test_the_content_type_is_what_the_body_looks_like_and_the_body_stays_as_it_is(body, said):
+    (message,) = compose({"Body": body, "MessageId": "m"})
+    assert (json.loads(message.row.headers)[N + "ContentType"], message.row.body) == (said, body)
+
+
+def test_a_large_body_is_neither_parsed_nor_copied_to_tell_its_content_type():
+    """64 MB of JSON, which its parser would make some 800 MB of."""
+    numbers = b"[" + b"1," * (32 << 20) + b"1]"
+    batch = pa.RecordBatch.from_pydict({"Body": [numbers], "MessageId": ["m"]}, pa.schema(
+        [("Body", pa.binary()), ("MessageId", pa.string())]))  # fmt: skip
+    options = SinkOptions.parse({"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing"})
+    columns = FrameColumns(names={"Body": "Body", "MessageId": "MessageId"})
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    try:
+        (chunk,) = MessageBuilder(columns=columns, options=options).compose([batch])
+        rows = chunk.rows([0])
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert json.loads(rows["headers"][0].as_py())[N + "ContentType"] == "application/json"
+    assert rows["body"].buffers()[2].address == batch["Body"].buffers()[2].address
+    assert most < 1 << 20
+    assert pa.total_allocated_bytes() - before < 1 << 20
+
+
+def test_a_body_of_text_goes_out_in_utf_8():
+    made = compose(
+        {"Body": "größe 😀", "MessageId": "a"}, {"Body": None, "MessageId": "b"}, types={"Body": pa.string()}
+    )
+    assert [each.row.body for each in made] == ["größe 😀".encode(), None]
+
+
+def test_headers_that_are_null_or_empty_are_no_headers():
+    rows = [{"Body": b"x", "MessageId": "m", "Headers": given} for given in (None, "", " ", "{}")]
+    names = {frozenset(headers) for headers in headers_of(*rows)}
+    ours = ("MessageId", "MessageIntent", "CorrelationId", "ConversationId", "OriginatingMachine",
+            "OriginatingEndpoint", "ContentType", "TimeSent")  # fmt: skip
+    assert names == {frozenset(N + each for each in ours)}
+    of_map = headers_of({"Body": b"x", "MessageId": "m", "Headers": None}, types={"Headers": MAP})
+    assert {frozenset(headers) for headers in of_map} == names
+
+
+def test_a_header_of_a_map_that_is_null_is_not_there():
+    row = {"Body": b"x", "MessageId": "m", "Headers": [("a", None), (N + "MessageIntent", None), ("b", "")]}
+    (headers,) = headers_of(row, types={"Headers": MAP})
+    assert (headers.get("a"), headers[N + "MessageIntent"], headers["b"]) == (None, "Send", "")
+
+
+@pytest.mark.parametrize("poison", ["not JSON", "[]", '{"a":1}', '{"a":null}', "null", r'{"a":"\ud800"}'])
+def test_poison_headers_are_refused_with_the_remedy(poison):
+    assert refusal({"Body": b"x", "MessageId": "m", "Headers": poison}) == (
+        f"The headers of a row are not a JSON object of strings: {poison!r}; filter such rows, or give them "
+        "headers of their own."
+    )
+
+
+def test_poison_headers_are_shown_in_part():
+    assert f"{'x' * 80!r}; filter" in refusal({"Body": b"x", "MessageId": "m", "Headers": "x" * 5_000})
+
+
+# -- ids, addresses -------------------------------------------------------------------------------
+
+
+def test_a_message_id_is_the_column_or_the_header():
+    own = json.dumps({N + "MessageId": "h"})
+    rows = [
+        {"Body": b"x", "MessageId": "c", "Headers": None},
+        {"Body": b"x", "MessageId": None, "Headers": own},
+        {"Body": b"x", "MessageId": "", "Headers": own},
+        {"Body": b"x", "MessageId": "h", "Headers": own},
+    ]
+    made = compose(*rows)
+    assert [each.message_id for each in made] == ["c", "h", "h", "h"]
+    assert [json.loads(each.row.headers)[N + "MessageId"] for each in made] == ["c", "h", "h", "h"]
+    assert [json.loads(each.row.headers)[N + "CorrelationId"] for each in made] == ["c", "h", "h", "h"]
+
+
+@pytest.mark.parametrize("outbox", ["optimistic", "none"])
+def test_a_column_and_a_header_that_name_two_ids_are_refused(outbox):
+    row = {"Body": b"x", "MessageId": "c", "Headers": json.dumps({N + "MessageId": "h"})}
+    assert refusal(row, outbox=outbox) == (
+        "A row has the MessageId 'c' and the header NServiceBus.MessageId 'h', and its outbox can only know it by one of "
+        "them; drop the column, or take the header out of Headers where this is a new message."
+    )
+
+
+@pytest.mark.parametrize(
+    "row", [{"MessageId": None}, {"MessageId": ""}, {"Headers": None}, {"Headers": "{}"}]
+)
+def test_an_outbox_refuses_a_row_without_a_message_id(row):
+    assert refusal({"Body": b"x", **row}) == (
+        "A row has no message id, neither in the column MessageId nor in the header NServiceBus.MessageId, so an outbox "
+        "cannot tell whether it was sent; make ids of key columns with functions.deterministic_id('order', 'line'), or set "
+        "outbox to none."
+    )
+
+
+def test_the_columns_correlation_id_and_reply_to_address_become_headers_and_columns():
+    row = {"Body": b"x", "MessageId": "m", "CorrelationId": "k", "ReplyToAddress": "Sales@[s]"}
+    (message,) = compose(row)
+    headers = json.loads(message.row.headers)
+    assert (headers[N + "CorrelationId"], headers[N + "ReplyToAddress"]) == ("k", "Sales@[s]")
+    assert (message.row.correlation_id, message.row.reply_to) == ("k", "Sales@[s]")
+
+
+def test_the_headers_correlation_id_and_reply_to_address_become_columns():
+    given = json.dumps({N + "CorrelationId": "k", N + "ReplyToAddress": "r" * 256})
+    (message,) = compose({"Body": b"x", "MessageId": "m", "Headers": given})
+    assert (message.row.correlation_id, message.row.reply_to) == ("k", None)
+    assert json.loads(message.row.headers)[N + "ReplyToAddress"] == "r" * 256
+
+
+@pytest.mark.parametrize("odd, fits", [("\0", False), ("a\0b", False), ("é" * 127, True), ("é" * 128, False)])
+def test_what_a_column_cannot_keep_stands_in_its_header_only(odd, fits):
+    made = compose({"Body": b"x", "MessageId": odd}, {"Body": b"x", "MessageId": "ordinary"})
+    assert [each.row.correlation_id for each in made] == [odd if fits else None, "ordinary"]
+    assert json.loads(made[0].row.headers)[N + "CorrelationId"] == odd
+    own = outgoing({N + "CorrelationId": odd}, b"x")
+    assert own.correlation_id == (odd if fits else None)
+
+
+def test_the_id_of_a_row_is_the_column_where_it_is_given():
+    text = "0A000000-0000-4000-8000-00000000000f"
+    made = compose({"Body": b"x", "MessageId": "a", "Id": text}, {"Body": b"x", "MessageId": "b", "Id": None})
+    assert made[0].row.id == uuid.UUID(text).bytes
+    assert uuid.UUID(bytes=made[1].row.id).version == 7
+
+
+@pytest.mark.parametrize("odd", ["7", "{0a000000-0000-4000-8000-00000000000f}", "x" * 36])
+def test_an_id_that_is_no_uuid_is_refused(odd):
+    assert refusal({"Body": b"x", "MessageId": "m", "Id": odd}) == (
+        f"The Id {odd!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids of your own "
+        "into MessageId."
+    )
+
+
+ROW = "00000000-0000-4000-8000-00000000000a"
+
+
+def test_a_received_row_s_id_is_the_message_s_where_it_has_no_other_and_never_the_new_row_s():
+    rows = [
+        {"Body": b"x", "RowVersion": 7, "Id": ROW, "MessageId": own, "Headers": headers}
+        for own, headers in (
+            ("c", None), (None, json.dumps({N + "MessageId": "h"})), (None, "{}"), ("", '{"NServiceBus.MessageId":""}'),
+            (None, '{"NServiceBus.MessageId" : "spaced"}'), (None, '{"other":"\\"NServiceBus.MessageId\\":\\"no\\""}'),
+        )
+    ]  # fmt: skip
+    made = compose(*rows)
+    assert [each.message_id for each in made] == ["c", "h", ROW, ROW, "spaced", ROW]
+    assert [uuid.UUID(bytes=each.row.id).version for each in made] == [7] * 6
+    assert {each.row.headers.count("RowVersion") for each in made} == {0}
+    made = compose(*({"Body": b"x", "RowVersion": each, "Id": ROW, "Queue": "orders"} for each in (7, 8)))
+    assert [json.loads(each.row.headers)[N + "MessageId"] for each in made] == [ROW, ROW]
+
+
+RECEIVED = {
+    "Body": b"x",
+    "MessageId": "m",
+    "Headers": "{}",
+    "Destination": "Billing",
+    "Id": ROW,
+    "RowVersion": 7,
+}
+
+
+@pytest.mark.parametrize(
+    "odd, said",
+    [
+        ({"Headers": "poison"}, "The headers of a row are not a JSON object of strings: "),
+        ({"Headers": '{"NServiceBus.MessageId":"other"}'}, "A row has the MessageId 'm' and the header "),
+        ({"MessageId": None, "Id": None}, "A row has no message id, "),
+        ({"Destination": None}, "A row's Destination is NULL and there is no option queue; "),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_what_cannot_be_sent_names_the_row_that_was_received(odd, said, at):
+    rows = [{**RECEIVED, "RowVersion": number, "Queue": "orders"} for number in range(3)]
+    rows[at] |= odd
+    found = refusal(*rows, queue=None)
+    assert found.startswith(said)
+    row = "None" if "Id" in odd else ROW
+    assert found.endswith(f". It is the row with RowVersion {at}, Id {row}, Queue orders.")
+
+
+def test_a_row_is_named_among_all_of_its_chunk():
+    """Of three batches of Spark's, whose rows have headers of several shapes and go out together."""
+    names = [name for name in RECEIVED if name != "Destination"]
+    shapes = ["{}", '{"a":"1"}', '{ "b" : "2" }']
+    rows = [{**RECEIVED, "RowVersion": number, "Headers": shapes[number % 3]} for number in range(30)]
+    rows[17]["Headers"] = "poison"
+    schema = pa.schema([(name, TYPES.get(name, pa.string())) for name in names])
+    batches = pa.Table.from_pylist(rows, schema).to_batches(max_chunksize=10)
+    options = SinkOptions.parse({"url": "postgresql://h/d", "endpoint": "Sales", "queue": "Billing"})
+    composer = MessageBuilder(columns=FrameColumns(names={name: name for name in names}), options=options)
+    with pytest.raises(ConfigurationError, match=rf"It is the row with RowVersion 17, Id {ROW}\.$"):
+        list(composer.compose(batches))
+
+
+def test_a_destination_wins_over_the_option_queue():
+    rows = [{"Body": b"x", "MessageId": "m", "Destination": each} for each in ("Shipping", None, "")]
+    assert [each.destination for each in compose(*rows)] == ["Shipping", "Billing", "Billing"]
+
+
+@pytest.mark.parametrize("nowhere", [None, ""])
+def test_a_row_that_goes_nowhere_is_refused(nowhere):
+    assert refusal({"Body": b"x", "MessageId": "m", "Destination": nowhere}, queue=None) == (
+        "A row's Destination is NULL and there is no option queue; give one, or filter such rows."
+    )
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+def test_a_time_to_be_received_becomes_header_and_end():
+    rows = [
+        {"Body": b"x", "MessageId": "m", "TimeToBeReceived": each}
+        for each in (timedelta(days=1, milliseconds=1), None)
+    ]
+    made = compose(*rows)
+    assert [json.loads(each.row.headers).get(N + "TimeToBeReceived") for each in made] == [
+        "1.00:00:00.0010000",
+        None,
+    ]
+    assert [(each.row.ttl_ms, each.row.expires) for each in made] == [(86_400_001, None), (None, None)]
+
+
+def test_a_time_beyond_all_dates_means_never():
+    row = {"Body": b"x", "MessageId": "m", "TimeToBeReceived": timedelta(days=10_675_199)}
+    (message,) = compose(row)
+    assert (message.row.ttl_ms, json.loads(message.row.headers)[N + "TimeToBeReceived"]) == (
+        None,
+        "10675199.00:00:00",
+    )
+
+
+@pytest.mark.parametrize(
+    "text, ttl_ms",
+    [("00:10:00", 600_000), ("10675199.02:48:05.4775807", None), ("soon", None), ("", None)],
+)
+def test_a_header_alone_sets_the_end_where_it_is_a_time(text, ttl_ms):
+    given = json.dumps({N + "TimeToBeReceived": text})
+    (message,) = compose({"Body": b"x", "MessageId": "m", "Headers": given})
+    assert (message.row.ttl_ms, json.loads(message.row.headers)[N + "TimeToBeReceived"]) == (ttl_ms, text)
+
+
+def test_the_column_wins_over_the_header_and_the_header_stays():
+    given = json.dumps({N + "TimeToBeReceived": "00:10:00"})
+    row = {"Body": b"x", "MessageId": "m", "Headers": given, "TimeToBeReceived": timedelta(seconds=1)}
+    (message,) = compose(row)
+    assert (message.row.ttl_ms, json.loads(message.row.headers)[N + "TimeToBeReceived"]) == (
+        1_000,
+        "00:10:00",
+    )
+
+
+def test_an_end_is_the_column_and_a_null_there_means_never():
+    moment = datetime(2026, 7, 1, 12, 0, 0, 250_000, tzinfo=UTC)
+    given = json.dumps({N + "TimeToBeReceived": "00:10:00"})
+    rows = [{"Body": b"x", "MessageId": "m", "Headers": given, "Expires": each} for each in (moment, None)]
+    assert [(each.row.ttl_ms, each.row.expires) for each in compose(*rows)] == [(None, moment), (None, None)]
+
+
+@pytest.mark.parametrize(
+    "span, text",
+    [
+        (timedelta(0), "00:00:00"),
+        (timedelta(seconds=1), "00:00:01"),
+        (timedelta(hours=23, minutes=59, seconds=59), "23:59:59"),
+        (timedelta(days=1), "1.00:00:00"),
+        (timedelta(days=365, microseconds=1), "365.00:00:00.0000010"),
+        (timedelta(milliseconds=1500), "00:00:01.5000000"),
+    ],
+)
+def test_a_length_of_time_is_written_as_dotnet_writes_it_and_read_again(span, text):
+    assert format_time_span(span) == text
+    assert parse_time_span(text) == span
+
+
+@pytest.mark.parametrize(
+    "text, span",
+    [("00:00:01.5", timedelta(seconds=1.5)), ("1.00:00:00.0000019", timedelta(days=1, microseconds=1))],
+)
+def test_a_length_of_time_may_have_fewer_or_more_digits_than_ours(text, span):
+    assert parse_time_span(text) == span
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "1", "1:00:00", "-00:00:01", "00:00:01.", "00:00:01.12345678", "365001.00:00:00"],
+)
+def test_what_is_no_length_of_time_is_none(text):
+    assert parse_time_span(text) is None

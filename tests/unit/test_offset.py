@@ -1,0 +1,100 @@
+"""Offsets, as they stand in checkpoints: read back whole, refused when they are not ours."""
+
+import json
+
+import pytest
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.receive.offset import INITIAL, Offset
+from sqlqueue_spark.row_set import RowSet
+
+OFFSET = Offset(
+    queue="orders@[dbo]@[shop]",
+    identity="1042/2024-05-01T10:00:00",
+    live=RowSet([(1, 3), (7, 7)]),
+    expired=RowSet([(5, 5)]),
+    witnesses={1: "00000000-0000-4000-8000-000000000001", 7: "00000000-0000-4000-8000-000000000007"},
+)
+
+
+def test_an_offset_is_a_small_json_object_that_people_can_read():
+    assert OFFSET.to_json() == {
+        "version": 1,
+        "queue": "orders@[dbo]@[shop]",
+        "table": "1042/2024-05-01T10:00:00",
+        "rows": 4,
+        "live": RowSet([(1, 3), (7, 7)]).encode(),
+        "expired": RowSet([(5, 5)]).encode(),
+        "witnesses": {
+            "1": "00000000-0000-4000-8000-000000000001",
+            "7": "00000000-0000-4000-8000-000000000007",
+        },
+    }
+
+
+@pytest.mark.parametrize("expired", [RowSet(), RowSet([(5, 5)]), RowSet([(100, 200)])], ids=repr)
+def test_an_offset_survives_the_log(expired):
+    offset = Offset(
+        queue=OFFSET.queue,
+        identity=OFFSET.identity,
+        live=OFFSET.live,
+        expired=expired,
+        witnesses=OFFSET.witnesses,
+    )
+    assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+def test_an_offset_of_another_mode_says_so_and_survives_the_log():
+    offset = Offset(
+        queue=OFFSET.queue,
+        identity=OFFSET.identity,
+        live=OFFSET.live,
+        expired=RowSet(),
+        mode="none",
+        serial=17,
+    )
+    written = offset.to_json()
+    assert (written["mode"], written["serial"], written["witnesses"]) == ("none", 17, {})
+    assert Offset.from_json(json.loads(json.dumps(written))) == offset
+    assert (offset.taken, OFFSET.taken) == (True, False)
+
+
+def test_equal_offsets_have_equal_texts():
+    again = Offset.from_json(OFFSET.to_json())
+    assert again is not None
+    assert json.dumps(again.to_json()) == json.dumps(OFFSET.to_json())
+
+
+def test_an_offset_counts_all_that_was_claimed():
+    assert OFFSET.claimed == 5
+
+
+def test_an_offset_written_by_the_first_version_is_read():
+    # A checkpoint outlives the process that wrote it: this text must be readable for ever.
+    written = (
+        '{"version": 1, "queue": "orders@[public]@[shop]", "table": "16384", "rows": 4, "live": "eJxjYuFgAAAAKAAP",'
+        ' "expired": "", "witnesses": {"1": "00000000-0000-4000-8000-000000000001"}}'
+    )
+    offset = Offset.from_json(json.loads(written))
+    assert offset == Offset(
+        queue="orders@[public]@[shop]",
+        identity="16384",
+        live=RowSet([(1, 3), (7, 7)]),
+        expired=RowSet(),
+        witnesses={1: "00000000-0000-4000-8000-000000000001"},
+    )
+
+
+def test_before_the_first_batch_there_is_no_offset():
+    assert INITIAL == {"version": 1}
+    assert Offset.from_json(INITIAL) is None
+
+
+@pytest.mark.parametrize("given", [{}, {"version": 2}, {"version": 2, "live": ""}, {"offset": 7}], ids=str)
+def test_an_offset_that_is_not_ours_is_refused(given):
+    with pytest.raises(ConfigurationError) as caught:
+        Offset.from_json(given)
+    assert str(caught.value) == (
+        f"The checkpoint holds an offset that this version of sqlqueue cannot read (version {given.get('version')!r}, "
+        "expected 1); use the version that wrote it, or a new checkpoint."
+    )

@@ -1,0 +1,54 @@
+"""When the next look for late rows is due."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.scanner import Scanner
+from sqlqueue_spark.row_set import LOWEST
+
+OPTIONS = SourceOptions.parse({"url": "postgresql://h/d", "queue": "orders", "pollInterval": "1ms"})
+
+
+class SlowPool(ConnectionPool):
+    """The first connection takes a minute, as with a database that has to wake up; it is kept."""
+
+    def __init__(self, now):
+        super().__init__(OPTIONS, None)
+        self._now = now
+        self._seconds = 60.0
+
+    def borrow(self):
+        self._now[0] += self._seconds
+        self._seconds = 0.0
+        return SimpleNamespace(connection=SimpleNamespace(rollback=lambda: None, close=lambda: None))
+
+    def give_back(self, queue):
+        pass
+
+
+@pytest.mark.parametrize("seconds", [0.25, 0.5])
+def test_late_rows_are_looked_for_by_how_long_a_look_took_and_not_the_connection(seconds):
+    now, looks = [0.0], []
+
+    def find(queue, start, after, up_to, limits):
+        now[0] += seconds
+        looks.append(after)
+        return Found() if after == LOWEST else None
+
+    class Found:
+        last, keeps_queue = 7, False
+
+        def mark(self, head):
+            head.passed(self.last)
+
+    seeker = Scanner(OPTIONS, SlowPool(now), find, lambda: now[0], lambda _: None)
+    seeker._next_waiting = 1e9
+    assert seeker.next({}, 10) is not None
+    now[0] += 20 * seconds - 0.1
+    assert seeker.next({}, 10) is None
+    now[0] += 0.2
+    assert seeker.next({}, 10) is not None
+    assert looks == [LOWEST, 7, LOWEST]
