@@ -4,6 +4,10 @@ A message is one sentence with the value and the remedy. The driver's own error 
 with every secret struck out. Nothing here opens, reads or logs anything.
 """
 
+from __future__ import annotations
+
+import re
+
 
 class SqlQueueError(Exception):
     """Any error of this package."""
@@ -38,3 +42,24 @@ class Duplicate(TryAgain):
 
 class ClaimLost(SqlQueueError):
     """Rows of a claim were taken while a micro-batch ran: the batch must fail and be replayed."""
+
+
+_OURS = re.compile(r"sqlqueue_spark\.errors\.\w+: (?P<sentence>.+)")
+_CALLING = re.compile(r"\A(py4j\.protocol\.Py4JJavaError: )?An error occurred while calling \S+\.\n: ")
+#: What a ``foreachBatch`` function raised, below the lines of its stack.
+_RAISED = re.compile(
+    r"Return Message: Traceback \(most recent call last\):\n(?:[ \t][^\n]*\n|\n)*(?P<error>[A-Za-z_][\w.]*: .*)",
+    re.DOTALL,
+)
+_CAPTURED = re.compile(r"\Apyspark\.errors\.[\w.]+: ")
+
+
+def sentence_of(error: BaseException) -> str:
+    """The one sentence of ours in an error that came through Spark, or the first line of somebody else's."""
+    text = str(error)
+    found = list(_OURS.finditer(text))
+    if found:
+        return found[-1]["sentence"]
+    raised = _RAISED.search(text)
+    said = _CAPTURED.sub("", _CALLING.sub("", (raised["error"] if raised else text).strip()))
+    return (said.splitlines() or [type(error).__name__])[0]

@@ -12,11 +12,9 @@ from datetime import timedelta
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
-from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.progress import Progress, untold
-from sqlqueue_spark.tables import ddl, queue_admin
+from sqlqueue_spark.tables import ddl
 from sqlqueue_spark.tables.outbox import OutboxReport, OutboxTable, create_statements
 from sqlqueue_spark.tables.outbox_cleanup import forget
 
@@ -44,9 +42,7 @@ def create(options: ConnectionOptions, endpoint: str) -> Created:
     :raises QueueError: the name belongs to something else than a table.
     """
     with _opened(options, endpoint) as (connection, outbox):
-        table = Table(table=outbox.table, schema=outbox.schema or "")
-        new = ddl.once(connection, lambda: _create(connection, outbox, table), outbox.exists)
-        return Created(outbox=outbox.name, new=new)
+        return Created(outbox=outbox.name, new=ddl.create_outbox(connection, outbox))
 
 
 def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> str:
@@ -59,11 +55,7 @@ def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> 
     database = OUTBOX_DATABASES[engine]
     table = database.outbox_table(endpoint)
     names = database.outbox_names(default_schema or database.default_schema, table)
-    begin = database.written_out(
-        "script_begin", [names["outbox"]] if "?" in database.statement("script_begin") else []
-    )
-    body = ";\n".join(create_statements(database, names))
-    return "\n".join(part for part in (begin, body, database.statement("script_end")) if part) + "\n"
+    return ddl.script_of(database, names["outbox"], create_statements(database, names))
 
 
 def cleanup(
@@ -92,26 +84,3 @@ def _opened(options: ConnectionOptions, endpoint: str) -> Iterator[tuple[Connect
     """An endpoint's outbox table on a connection of its own."""
     with connect(Target.of(options)) as connection:
         yield connection, OutboxTable(connection, endpoint, options.default_schema)
-
-
-def _create(connection: Connection, outbox: OutboxTable, table: Table) -> bool:
-    if outbox.exists():
-        return False
-    if not queue_admin.schema_exists(connection, table, queue_admin.database(connection)):
-        dialect = connection.dialect
-        remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
-        raise ConfigurationError(
-            f"There is no schema {table.schema!r} for the outbox table {outbox.name}; create it with: {remedy}, or "
-            "correct the schema."
-        )
-    queue_admin.lock_creation(connection, table)
-    if outbox.exists():
-        return False
-    try:
-        outbox.create()
-    except QueueError as error:
-        raise QueueError(
-            f"Something else than a table is called {outbox.name} (a view, say), so the outbox table was not created; "
-            "choose another endpoint."
-        ) from error
-    return True

@@ -22,7 +22,6 @@ from sqlqueue_spark.messages.message import MESSAGE_ID, time_sent
 from sqlqueue_spark.messages.outgoing import Outgoing, fill_in, outgoing, outgoing_rows
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.progress import Progress, untold
-from sqlqueue_spark.receive.stage_lifecycle import create_if_missing
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.insert import CHUNK, Column, Inserter
@@ -103,7 +102,7 @@ def create(
         made = [_created(connection, table) for table in naming.tables(wanted, instances, companions)]
         if stream is not None:
             table = table_named(stream, naming.default_schema)
-            new = create_if_missing(connection, table)
+            new = ddl.create_stage(connection, table)
             made.append(Created(queue=_name(connection, table), new=new))
         return made
 
@@ -245,7 +244,7 @@ def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[Sequ
 
 
 def _created(connection: Connection, table: Table) -> Created:
-    new = ddl.create(connection, table)
+    new = ddl.create_queue(connection, table)
     return Created(queue=_name(connection, table), new=new)
 
 

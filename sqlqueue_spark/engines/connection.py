@@ -339,3 +339,9 @@ class Failure:
         text = str(cause)
         clean = self.scrub(text)
         return cause if clean == text else RuntimeError(f"{type(cause).__name__}: {clean}")
+
+
+def splits_login(url: str) -> bool:
+    """Whether a slash in the password, not percent-encoded, makes its rest look like the database's name, to be shown."""
+    _, _, path = url.partition("://")[2].partition("?")[0].partition("/")
+    return "@" in path

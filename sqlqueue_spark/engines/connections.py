@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from types import ModuleType
+
 from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS, Connection, Reader, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 
@@ -36,16 +39,12 @@ def open_reader(target: Target) -> Reader:
     return _driver(target).open_reader(target)  # type: ignore[no-any-return] # a module chosen by name
 
 
-def _driver(target: Target):  # type: ignore[no-untyped-def] # a module
+def _driver(target: Target) -> ModuleType:
     """The engine's driver module, imported late: nobody needs both drivers."""
     try:
-        if target.dialect.name == "postgresql":
-            from sqlqueue_spark.engines.postgresql import connection as driver
-        else:
-            from sqlqueue_spark.engines.sqlserver import connection as driver
+        return import_module(f"sqlqueue_spark.engines.{target.dialect.name}.connection")
     except ImportError as error:
         raise ConfigurationError(
             f"The driver for {target.dialect.title} cannot be loaded ({error}); install it with: "
             f"pip install 'sqlqueue-spark[{target.dialect.name}]'."
         ) from error
-    return driver

@@ -63,6 +63,18 @@ class Dialect(Database):
     #: Bytes of headers and body together up to which a row is small: those are read in blocks where it is known of a whole
     #: range that they are. None where size makes no difference to a reader.
     small_row: ClassVar[int | None] = None
+    #: The columns that every queue table has, with the types that will do.
+    queue_columns: ClassVar[Mapping[str, Sequence[str]]]
+    #: The column that numbers a queue's rows, and the one by which expired rows are found in an index of their own, where the
+    #: classic table has one.
+    row_version: ClassVar[str]
+    expires_with_index: ClassVar[str | None] = None
+    #: The longest name of a queue table, and what is counted.
+    longest_queue: ClassVar[tuple[int, str]]
+    #: Whether a table without a clustered index is kept otherwise, and does not give back the room of deleted rows.
+    knows_heaps: ClassVar[bool] = False
+    #: Whether one connection reaches other databases of its server.
+    reaches_other_databases: ClassVar[bool] = False
     #: What a Microsoft Entra token must be for to be a login here.
     entra_scope: ClassVar[str]
     #: Whether the transport's ``"schema"."table"`` is an address here.
@@ -71,6 +83,10 @@ class Dialect(Database):
     @abstractmethod
     def speaks(self, url: str) -> bool:
         """Whether a URL or connection string is one of this engine's."""
+
+    @abstractmethod
+    def row_version_index(self, table: str) -> str:
+        """What the index that a queue's rows are found by is called in a new table of this name."""
 
     @abstractmethod
     def bind(self, runs: RowSet) -> tuple[object, ...]:

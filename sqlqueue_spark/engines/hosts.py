@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from sqlqueue_spark.engines.connection import splits_login
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
-from sqlqueue_spark.engines.urls import splits_login
 from sqlqueue_spark.errors import ConfigurationError
 
 Host = tuple[str, int]

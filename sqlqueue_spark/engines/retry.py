@@ -76,7 +76,7 @@ class Retry:
         if now - self._failing_since >= BREAKER_SECONDS and not self._told:
             self._told = True
             log.error(
-                "circuit_breaker_open %s seconds=%d: nothing has succeeded for so long; check that the server runs and can "
+                "still_failing %s seconds=%d: nothing has succeeded for so long; check that the server runs and can "
                 "be reached from here, whether it fails over or is throttled, and who holds locks; last said: %s",
                 self._what,
                 now - self._failing_since,
@@ -85,5 +85,5 @@ class Retry:
 
     def _succeeded(self) -> None:
         if self._told:
-            log.warning("circuit_breaker_closed %s: it works again", self._what)
+            log.warning("works_again %s", self._what)
         self._failing_since, self._told = None, False

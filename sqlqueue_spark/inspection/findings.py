@@ -15,26 +15,6 @@ from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin, Space, compatib
 from sqlqueue_spark.tables.queues import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
-#: The columns that every queue table has, with the types that will do.
-_COLUMNS = {
-    "sqlserver": {
-        "Id": ("uniqueidentifier",),
-        "Expires": ("datetime", "datetime2"),
-        "Headers": ("nvarchar(max)", "varchar(max)"),
-        "Body": ("varbinary(max)",),
-        "RowVersion": ("bigint",),
-    },
-    "postgresql": {
-        "id": ("uuid",),
-        "expires": ("timestamp without time zone",),
-        "headers": ("text", "character varying"),
-        "body": ("bytea",),
-        "seq": ("bigint", "integer"),
-    },
-}
-_ROW_VERSION = {"sqlserver": "RowVersion", "postgresql": "seq"}
-#: The index that expired rows are found by, where the classic table has one.
-_EXPIRES = {"sqlserver": "Expires"}
 #: Indexes can be sought in order.
 _ORDERED = ("clustered", "nonclustered", "btree")
 
@@ -81,7 +61,7 @@ def of_table(connection: Connection, table: QueueTable) -> list[Finding]:
 def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
     there = {column.name.lower(): column for column in admin.columns()}
     anew = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
-    for name, types in _COLUMNS[admin.connection.dialect.name].items():
+    for name, types in admin.connection.dialect.queue_columns.items():
         wanted = " or ".join(types)
         column = there.get(name.lower())
         if column is None:
@@ -93,17 +73,16 @@ def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
 
 
 def _index_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    engine = admin.connection.dialect.name
+    dialect = admin.connection.dialect
     indexes = admin.indexes()
-    row_version = _ROW_VERSION[engine]
+    row_version, expires = dialect.row_version, dialect.expires_with_index
     if not any(_leads(index, row_version) and index.filter is None for index in indexes):
-        name = "Index_RowVersion" if engine == "sqlserver" else _cut(admin.table.table.table, "_seq_key")
+        name = dialect.row_version_index(admin.table.table.table)
         yield Finding(
             message=f"{admin.table.name} has no index that begins with {row_version}: every look at the queue "
             "reads the whole table, and receiving is refused or slow.",
             remedy_sql=_remedy(admin, "index_row_version", index=admin.new_index_name(name)),
         )
-    expires = _EXPIRES.get(engine)
     if expires and not any(_leads(index, expires) for index in indexes):
         yield Finding(
             message=f"{admin.table.name} has no index that begins with {expires}: purging expired messages is "
@@ -116,7 +95,7 @@ def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
     space = admin.space()
     if space is None:
         return
-    if admin.connection.dialect.name == "sqlserver":
+    if admin.connection.dialect.knows_heaps:
         # Each row of a heap lies on one page, so more pages than rows are mostly dead ones.
         if space.pages > max(space.live, _FEW_PAGES):
             yield Finding(
@@ -133,7 +112,7 @@ def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
 
 
 def _number_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    row_version = _ROW_VERSION[admin.connection.dialect.name]
+    row_version = admin.connection.dialect.row_version
     numbers = admin.numbers()
     if numbers is None:
         yield Finding(
@@ -203,8 +182,3 @@ def _remedy(admin: QueueAdmin, name: str, **names: str) -> str:
     quoted = {key: dialect.quote(value) if key == "index" else value for key, value in names.items()}
     catalog = dialect.quote(admin.table.database)
     return dialect.render(f"remedy_{name}", queue=dialect.table(admin.table.table), catalog=catalog, **quoted)
-
-
-def _cut(name: str, ending: str) -> str:
-    """An index name that carries the table's, cut to the 63 bytes of PostgreSQL."""
-    return name.encode()[: 63 - len(ending)].decode(errors="ignore") + ending

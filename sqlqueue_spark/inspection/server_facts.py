@@ -89,7 +89,7 @@ def _rights(rights: Rights) -> Iterator[ServerFact]:
 
 def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
     """The generations of SQL Server's tables; PostgreSQL has one kind only."""
-    if admin.connection.dialect.name != "sqlserver":
+    if not admin.connection.dialect.knows_heaps:
         return
     clustered = next((index for index in admin.indexes() if index.kind == "clustered"), None)
     if clustered is None:

@@ -11,6 +11,7 @@
         run_until_stopped(spark, query, stop_file, done_file=done_file)
 """
 
+from sqlqueue_spark.errors import sentence_of
 from sqlqueue_spark.pipeline.batch_report import Totals, progress_line
 from sqlqueue_spark.pipeline.flow import (
     DeltaOptions,
@@ -22,7 +23,6 @@ from sqlqueue_spark.pipeline.flow import (
 )
 from sqlqueue_spark.pipeline.pipeline_options import agreed
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
-from sqlqueue_spark.pipeline.sentences import sentence_of
 from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
 
 __all__ = [

@@ -15,8 +15,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships n
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
-from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
-from sqlqueue_spark.pipeline.sentences import sentence_of
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 
 Command = Callable[..., Any]
 

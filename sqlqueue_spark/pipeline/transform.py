@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options.fields import Options, boolean, option, text
 from sqlqueue_spark.pipeline.flow import with_message_columns
-from sqlqueue_spark.pipeline.sentences import sentence_of
 
 #: The view that the SQL reads; one of this name that the session has is replaced.
 VIEW = "messages"

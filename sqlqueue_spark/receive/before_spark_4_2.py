@@ -12,8 +12,7 @@ from __future__ import annotations
 import secrets
 
 from sqlqueue_spark.receive.destructive_read import DestructiveReceiver
-from sqlqueue_spark.receive.held_claim import Json
-from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.receive.offset import INITIAL, Json
 from sqlqueue_spark.receive.receiver import Receiver
 from sqlqueue_spark.receive.slices import Slice
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sqlqueue_spark.engines.dialects import ClaimedColumns
-from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.errors import ClaimLost, QueueError
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue
 
@@ -164,3 +164,16 @@ class Head:
         widest = heapq.nlargest(self._RANGES - 1, inner, key=lambda i: ranges[i][0] - ranges[i - 1][1])
         cuts = [0, *sorted(widest), len(ranges)]
         return [(ranges[a][0], ranges[b - 1][1]) for a, b in itertools.pairwise(cuts)]
+
+
+def delete(queue: Queue, rows: Claimed) -> None:
+    """Delete rows that this transaction has locked: exactly those, or none.
+
+    :raises ClaimLost: other rows went with them, or fewer; the caller must not commit.
+    """
+    deleted = queue.delete(rows.live) + queue.delete(rows.expired)
+    if deleted != rows.rows:
+        raise ClaimLost(
+            f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing was deleted; "
+            "somebody changes rows without locking them: stop that."
+        )

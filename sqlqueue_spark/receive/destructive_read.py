@@ -25,8 +25,7 @@ from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claim import Claimed, Head, Limits, look
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.held_claim import Json
-from sqlqueue_spark.receive.offset import INITIAL, Offset, next_serial
+from sqlqueue_spark.receive.offset import INITIAL, Json, Offset, next_serial
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.receiver import Receiver
 from sqlqueue_spark.receive.replay import check_belongs, say_not_taken_again

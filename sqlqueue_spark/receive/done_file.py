@@ -10,13 +10,12 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.receive.offset import Json
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 _LOOK_SECONDS = 0.05
 

@@ -6,20 +6,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Any
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
-from sqlqueue_spark.receive.claim import Claimed, Head, Limits, claim
-from sqlqueue_spark.receive.offset import Offset, next_serial
-from sqlqueue_spark.receive.replay import delete
+from sqlqueue_spark.receive.claim import Claimed, Head, Limits, claim, delete
+from sqlqueue_spark.receive.offset import Json, Offset, next_serial
 from sqlqueue_spark.tables.queues import Queue
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 #: How many rows of a claim vouch for it.
 _WITNESSES = 32

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from sqlqueue_spark.receive.claim import Head, Limits
-from sqlqueue_spark.receive.held_claim import Json
+from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.tables.queues import Queue
 
 

@@ -14,6 +14,9 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
 from sqlqueue_spark.row_set import RowSet
 
+#: An offset as Spark knows it.
+Json = dict[str, Any]
+
 VERSION = 1
 
 
@@ -46,9 +49,9 @@ class Offset:
         """Whether the rows left the table when workers read them, so that none is deleted for the batch's sake."""
         return self.mode == NO_TRANSACTION
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """For Spark. Equal offsets give equal texts."""
-        own: dict[str, Any] = {} if self.mode == RECEIVE_ONLY else {"mode": self.mode}
+        own: Json = {} if self.mode == RECEIVE_ONLY else {"mode": self.mode}
         if self.serial:  # none in what the first versions wrote
             own["serial"] = self.serial
         if self.stage:
@@ -95,4 +98,4 @@ def next_serial(start: Mapping[str, Any]) -> int:
 
 
 #: The offset before the first batch.
-INITIAL: dict[str, Any] = {"version": VERSION}
+INITIAL: Json = {"version": VERSION}

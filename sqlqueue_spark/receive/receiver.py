@@ -25,8 +25,8 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.done_file import DoneFile
-from sqlqueue_spark.receive.held_claim import HeldClaim, Json, Settling, hold, may_go_away
-from sqlqueue_spark.receive.offset import INITIAL, Offset
+from sqlqueue_spark.receive.held_claim import HeldClaim, Settling, hold, may_go_away
+from sqlqueue_spark.receive.offset import INITIAL, Json, Offset
 from sqlqueue_spark.receive.replay import check_belongs, relock, say_not_taken_again
 from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.receive.slices import Slice, plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, RowsHeld, SqlQueueError
+from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld, SqlQueueError
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.tables.queues import Queue
@@ -71,19 +71,6 @@ def say_not_taken_again(offset: Offset) -> None:
     """A batch of mode ``none`` that was not done is not taken up again, by whichever mode."""
     log.warning("not_taken_again queue=%s rows=%d: the process that planned this batch has ended; what its workers took is "
                 "in the sink or lost, the rest comes in later batches", offset.queue, offset.claimed)  # fmt: skip
-
-
-def delete(queue: Queue, rows: Claimed) -> None:
-    """Delete rows that this transaction has locked: exactly those, or none.
-
-    :raises ClaimLost: other rows went with them, or fewer; the caller must not commit.
-    """
-    deleted = queue.delete(rows.live) + queue.delete(rows.expired)
-    if deleted != rows.rows:
-        raise ClaimLost(
-            f"Deleting from {queue.table.name} found {deleted} of {rows.rows} locked rows, so nothing was deleted; "
-            "somebody changes rows without locking them: stop that."
-        )
 
 
 def _last_proven(queue: Queue, offset: Offset) -> int | None:

@@ -12,8 +12,8 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Head, Limits
 from sqlqueue_spark.receive.claim_ahead import IDLE_SECONDS, ClaimAhead, worthwhile
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.held_claim import Json
 from sqlqueue_spark.receive.look import Find, Found
+from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Queue

@@ -17,10 +17,9 @@ from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.held_claim import Json
-from sqlqueue_spark.receive.offset import Offset, next_serial
+from sqlqueue_spark.receive.offset import Json, Offset, next_serial
 from sqlqueue_spark.row_set import RowSet
-from sqlqueue_spark.tables import queue_admin
+from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed, table_of
 from sqlqueue_spark.tables.stage_mark import Batch
@@ -212,7 +211,7 @@ class StageLifecycle:
     def _taken(self, table: Table) -> Queue:
         queue = self._pool.borrow()
         try:
-            create_if_missing(queue.connection, table)
+            create_stage(queue.connection, table)
             stage = Stage(queue.connection, table)
             try:
                 with queue.connection.transaction():
@@ -259,7 +258,7 @@ class StageLifecycle:
         """Write on a batch's stage that its sink sends it by itself, so that nobody ever sends from there for it."""
         table = Table.from_text(offset.stage)
         with self._pool.borrowed() as queue:
-            create_if_missing(queue.connection, table)
+            create_stage(queue.connection, table)
             stage = Stage(queue.connection, table)
             with queue.connection.transaction():
                 whom = stage.holders()
@@ -335,17 +334,3 @@ def _in_use(table: Table, by_whom: str) -> ConfigurationError:
 def _digest(end: Json) -> str:
     """A claim's name, short and the same after a restart."""
     return hashlib.sha256(json.dumps(end, sort_keys=True).encode()).hexdigest()
-
-
-def create_if_missing(connection: Connection, table: Table) -> bool:
-    """Create a stage in a transaction of its own; True if it was not there."""
-    stage = Stage(connection, table)
-    with connection.transaction():
-        if stage.exists():
-            return False
-        queue_admin.lock_creation(connection, table)
-        if stage.exists():
-            return False
-        stage.create()
-        log.info("created stage=%s", table)
-        return True

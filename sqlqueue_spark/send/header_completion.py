@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import MESSAGE_ID, format_headers, format_member, parse_headers
 from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
-from sqlqueue_spark.send.unsendable import Unsendable
 
 #: The headers whose values are asked for.
 _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
@@ -28,6 +28,17 @@ _VALUE = rf"(?:{_PLAIN}|\\/)*"
 #: So many shapes of a column are learned; a row of yet another one is parsed by itself.
 _SHAPES = 8
 _SHOWN = 80
+
+
+class Unsendable(ConfigurationError):
+    """A row that cannot be sent as it is, told by its position among the rows that it stands with, and the remedy.
+
+    Whoever has the frame's columns adds which row it is.
+    """
+
+    def __init__(self, position: int, text: str) -> None:
+        super().__init__(text)
+        self.position = position
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,39 +1,106 @@
-"""The shape of queue tables: creating the classic one, and scripts that do."""
+"""Creating the tables: queues, stages and outboxes, each if it is missing; and scripts that do."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.engines.dialects import Database, Dialect
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import queue_admin, queues
-from sqlqueue_spark.tables.stage import create_statements
+from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.stage import Stage, create_statements
 
-#: The longest table name, and what is counted. PostgreSQL: 63 bytes less what index names add.
-_LONGEST = {"sqlserver": (128, "characters"), "postgresql": (55, "bytes")}
+log = logging.getLogger(__name__)
 
 
-def create(connection: Connection, table: Table) -> bool:
-    """Create a queue table, in a transaction of its own; True if it was not there.
+def create_queue(connection: Connection, table: Table) -> bool:
+    """Create a queue table, in a transaction of its own; True if it was not there. Errors as :func:`create_if_missing`.
 
-    Safe in a race: others who create the same table wait for one another, and "already there" is done.
-
-    :raises ConfigurationError: the name is too long, or its schema is not there.
+    :raises ConfigurationError: also where the name is too long.
     :raises QueueError: the name belongs to something else than a table.
     """
     check_name(connection.dialect, table)
-    return once(
-        connection, lambda: _create(connection, table), lambda: queues.find(connection, table) is not None
+
+    def exists() -> bool:
+        return queues.find(connection, table) is not None
+
+    def create() -> None:
+        queue_admin.create(connection, table)
+        if not exists():
+            raise QueueError(
+                f"Something else than a table is called {table} (a view, say), so the queue was not created; "
+                "choose another name."
+            )
+
+    return create_if_missing(connection, table, exists, create, called=f"the queue {table}")
+
+
+def create_stage(connection: Connection, table: Table) -> bool:
+    """Create a stage, in a transaction of its own; True if it was not there. Errors as :func:`create_if_missing`."""
+    stage = Stage(connection, table)
+    new = create_if_missing(connection, table, stage.exists, stage.create, called=f"the stage {table}")
+    if new:
+        log.info("created stage=%s", table)
+    return new
+
+
+def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:
+    """Create an outbox table, in a transaction of its own; True if it was not there. Errors as :func:`create_if_missing`.
+
+    :raises QueueError: the name belongs to something else than a table.
+    """
+
+    def create() -> None:
+        try:
+            outbox.create()
+        except QueueError as error:
+            raise QueueError(
+                f"Something else than a table is called {outbox.name} (a view, say), so the outbox table was not created; "
+                "choose another endpoint."
+            ) from error
+
+    table = Table(table=outbox.table, schema=outbox.schema or "")
+    return create_if_missing(
+        connection, table, outbox.exists, create, called=f"the outbox table {outbox.name}"
     )
 
 
-def once(connection: Connection, create: Callable[[], bool], exists: Callable[[], bool]) -> bool:
-    """Create something in a transaction of its own; that somebody else was quicker is no error."""
+def create_if_missing(
+    connection: Connection,
+    table: Table,
+    exists: Callable[[], bool],
+    create: Callable[[], None],
+    *,
+    called: str,
+) -> bool:
+    """Create a table in a transaction of its own; True if it was not there.
+
+    Safe in a race: others who create the same table wait for one another, and "already there" is done.
+
+    :raises ConfigurationError: its schema is not there.
+    """
+
+    def attempt() -> bool:
+        if exists():
+            return False
+        if not queue_admin.schema_exists(connection, table, queue_admin.database(connection)):
+            dialect = connection.dialect
+            remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
+            raise ConfigurationError(
+                f"There is no schema {table.schema!r} for {called}; create it with: {remedy}, or correct the schema."
+            )
+        queue_admin.lock_creation(connection, table)
+        if exists():
+            return False
+        create()
+        return True
+
     try:
         with connection.transaction():
-            return create()
+            return attempt()
     except SqlQueueError as error:
         if isinstance(error, ConfigurationError | TryAgain) and not isinstance(error, Duplicate):
             raise
@@ -42,28 +109,6 @@ def once(connection: Connection, create: Callable[[], bool], exists: Callable[[]
             if exists():
                 return False
         raise
-
-
-def _create(connection: Connection, table: Table) -> bool:
-    if queues.find(connection, table) is not None:
-        return False
-    if not queue_admin.schema_exists(connection, table, queue_admin.database(connection)):
-        dialect = connection.dialect
-        remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
-        raise ConfigurationError(
-            f"There is no schema {table.schema!r} for the queue {table}; create it with: {remedy}, or correct "
-            "the schema."
-        )
-    queue_admin.lock_creation(connection, table)
-    if queues.find(connection, table) is not None:
-        return False
-    queue_admin.create(connection, table)
-    if queues.find(connection, table) is None:
-        raise QueueError(
-            f"Something else than a table is called {table} (a view, say), so the queue was not created; "
-            "choose another name."
-        )
-    return True
 
 
 def script(dialect: Dialect, wanted: Sequence[Table], stage: Table | None = None) -> str:
@@ -75,15 +120,23 @@ def script(dialect: Dialect, wanted: Sequence[Table], stage: Table | None = None
     parts = []
     for table in wanted:
         check_name(dialect, table)
-        parts.append(_scripted(dialect, table, [dialect.render("create", queue=dialect.table(table))]))
+        parts.append(
+            script_of(dialect, dialect.table(table), [dialect.render("create", queue=dialect.table(table))])
+        )
     if stage is not None:
-        parts.append(_scripted(dialect, stage, create_statements(dialect, stage)))
+        parts.append(script_of(dialect, dialect.table(stage), create_statements(dialect, stage)))
     return "".join(parts)
 
 
-def _scripted(dialect: Dialect, table: Table, statements: Sequence[str]) -> str:
-    begin = dialect.written_out("script_begin", [dialect.table(table)])
-    return "\n".join((begin, ";\n".join(statements), dialect.written_out("script_end"), ""))
+def script_of(database: Database, name: str, statements: Sequence[str]) -> str:
+    """These statements as a script that may be run any number of times.
+
+    :param name: what they create, quoted: where it is there already, an engine may need to be told to leave out the rest.
+    """
+    begin = database.statement("script_begin")
+    begin = database.written_out("script_begin", [name] if "?" in begin else [])
+    parts = (begin, ";\n".join(statements), database.written_out("script_end"))
+    return "\n".join(part for part in parts if part) + "\n"
 
 
 def check_name(dialect: Dialect, table: Table) -> None:
@@ -91,7 +144,7 @@ def check_name(dialect: Dialect, table: Table) -> None:
 
     :raises ConfigurationError: it is too long.
     """
-    longest, unit = _LONGEST[dialect.name]
+    longest, unit = dialect.longest_queue
     length = len(table.table.encode()) if unit == "bytes" else len(table.table)
     if length > longest:
         raise ConfigurationError(

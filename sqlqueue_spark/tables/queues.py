@@ -72,10 +72,10 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
     dialect = connection.dialect
     doing = f"looking for {table}"
     database, read_only = connection.execute(dialect.statement("database"), doing=doing)[0]
-    if table.catalog is not None and table.catalog != database and dialect.name == "postgresql":
+    if table.catalog is not None and table.catalog != database and not dialect.reaches_other_databases:
         raise ConfigurationError(
             f"The queue {table} lies in database {table.catalog!r} but the url leads to {database!r}; "
-            "PostgreSQL reaches one database a connection, so put the queue's database into the url."
+            f"{dialect.title} reaches one database a connection, so put the queue's database into the url."
         )
     catalog = table.catalog or database
     names = (table.schema, table.table)

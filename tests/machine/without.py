@@ -9,9 +9,9 @@ from unittest import mock
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive import destructive_read, held_claim
+from sqlqueue_spark.receive.claim import delete
 from sqlqueue_spark.receive.held_claim import HeldClaim
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.replay import delete
 from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.receive.stage_lifecycle import StageLifecycle
 from sqlqueue_spark.send.message_builder import Composed

@@ -82,12 +82,12 @@ def test_thirty_seconds_without_success_are_one_error_in_the_log_with_what_to_ch
         (
             "ERROR",
             (
-                "circuit_breaker_open receiving from orders seconds=33: nothing has succeeded for so long; check that the server "
+                "still_failing receiving from orders seconds=33: nothing has succeeded for so long; check that the server "
                 "runs and can be reached from here, whether it fails over or is throttled, and who holds locks; last said: "
                 "failure 4"
             ),
         ),
-        ("WARNING", "circuit_breaker_closed receiving from orders: it works again"),
+        ("WARNING", "works_again receiving from orders"),
     ]
 
 

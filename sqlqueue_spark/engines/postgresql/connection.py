@@ -27,11 +27,11 @@ from sqlqueue_spark.engines.connection import (
     Reader,
     Row,
     Target,
+    splits_login,
     under,
 )
 from sqlqueue_spark.engines.dialects import POSTGRESQL, DriverError, Kind
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
-from sqlqueue_spark.engines.urls import splits_login
 from sqlqueue_spark.errors import ConfigurationError
 
 _CONNECT_SECONDS = 10

@@ -70,6 +70,15 @@ class PostgreSQL(Dialect):
     default_schema: ClassVar[str] = "public"
     # Row locks live in the rows here and never escalate: 20,000 a statement claims twice as fast as 4,000.
     chunk: ClassVar[int] = 20_000
+    queue_columns: ClassVar[Mapping[str, Sequence[str]]] = {
+        "id": ("uuid",),
+        "expires": ("timestamp without time zone",),
+        "headers": ("text", "character varying"),
+        "body": ("bytea",),
+        "seq": ("bigint", "integer"),
+    }
+    row_version: ClassVar[str] = "seq"
+    longest_queue: ClassVar[tuple[int, str]] = (55, "bytes")  # 63 less what index names add
     reads_see_open_deletes: ClassVar[bool] = True
     escalates: ClassVar[bool] = False
     lock_timeout_ends_with_transaction: ClassVar[bool] = True
@@ -78,6 +87,11 @@ class PostgreSQL(Dialect):
     longest_outbox: ClassVar[int] = 50  # 63 less what index names add: longer ones are cut, and then the same
     counts_bytes: ClassVar[bool] = True
     entra_scope: ClassVar[str] = "https://ossrdbms-aad.database.windows.net/.default"
+
+    def row_version_index(self, table: str) -> str:
+        """Cut to the 63 bytes that a name may have."""
+        ending = "_seq_key"
+        return table.encode()[: 63 - len(ending)].decode(errors="ignore") + ending
 
     def speaks(self, url: str) -> bool:
         return url.startswith(("postgresql://", "postgres://"))

@@ -109,11 +109,26 @@ class SqlServer(Dialect):
     # A statement that takes 5,000 locks on one index or heap may be given a table lock, which stops every sender. Locks on
     # pages count, and a row may have a page to itself (docs/sqlserver-locking.md).
     chunk: ClassVar[int] = 2_400
+    queue_columns: ClassVar[Mapping[str, Sequence[str]]] = {
+        "Id": ("uniqueidentifier",),
+        "Expires": ("datetime", "datetime2"),
+        "Headers": ("nvarchar(max)", "varchar(max)"),
+        "Body": ("varbinary(max)",),
+        "RowVersion": ("bigint",),
+    }
+    row_version: ClassVar[str] = "RowVersion"
+    expires_with_index: ClassVar[str | None] = "Expires"
+    longest_queue: ClassVar[tuple[int, str]] = (128, "characters")
+    knows_heaps: ClassVar[bool] = True
+    reaches_other_databases: ClassVar[bool] = True
     written: ClassVar[int] = 2_400
     longest_outbox: ClassVar[int] = 128
     # So the body is at most as many bytes, and headers as many characters: varchar has a byte of each.
     small_row: ClassVar[int | None] = 8_000
     entra_scope: ClassVar[str] = "https://database.windows.net/.default"
+
+    def row_version_index(self, table: str) -> str:  # noqa: ARG002 -- each table has index names of its own
+        return "Index_RowVersion"
 
     def speaks(self, url: str) -> bool:
         return (

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from sqlqueue_spark.engines.connection import splits_login
 from sqlqueue_spark.engines.sqlserver.dialect import URL_SCHEME
-from sqlqueue_spark.engines.urls import splits_login
 from sqlqueue_spark.errors import ConfigurationError
 
 _PART = re.compile(r"[;\s]*([^=;{}\s][^=;{}]*?)\s*=\s*(\{(?:[^}]|\}\})*\}|[^;{][^;]*?|)\s*(?:;|$)")
