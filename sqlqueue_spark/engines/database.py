@@ -91,7 +91,7 @@ class Database(ABC):
 
     def statement(self, name: str) -> str:
         """The text of ``<name>.sql`` without its comments."""
-        return _text(self.sql, name)
+        return _text(type(self), name)
 
     def render(self, name: str, **identifiers: str) -> str:
         """A statement with its identifiers filled in; each must be quoted already."""
@@ -124,6 +124,6 @@ class Database(ABC):
 
 
 @functools.cache
-def _text(folder: Traversable, name: str) -> str:
-    lines = (folder / f"{name}.sql").read_text(encoding="utf-8").splitlines()
+def _text(engine: type[Database], name: str) -> str:
+    lines = (engine.sql / f"{name}.sql").read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if not line.lstrip().startswith("--")).strip()
