@@ -7,10 +7,11 @@ from __future__ import annotations
 import functools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources.abc import Traversable
 from typing import ClassVar
 
+from sqlqueue_spark.engines.statements import Statement, read
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 
@@ -20,7 +21,7 @@ class Database(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    #: Where its statements are, one a file, under the same names for every engine.
+    #: Where its statements are (:mod:`sqlqueue_spark.engines.statements`), under the same names for every engine.
     sql: ClassVar[Traversable]
     #: None where a name without a schema will do.
     default_schema: ClassVar[str | None] = None
@@ -90,8 +91,13 @@ class Database(ABC):
         }
 
     def statement(self, name: str) -> str:
-        """The text of ``<name>.sql`` without its comments."""
-        return _text(type(self), name)
+        """The text of a statement without its comments."""
+        return self.statements()[name].text
+
+    @classmethod
+    def statements(cls) -> Mapping[str, Statement]:
+        """All statements of the engine, by name."""
+        return _statements(cls)
 
     def render(self, name: str, **identifiers: str) -> str:
         """A statement with its identifiers filled in; each must be quoted already."""
@@ -124,6 +130,5 @@ class Database(ABC):
 
 
 @functools.cache
-def _text(engine: type[Database], name: str) -> str:
-    lines = (engine.sql / f"{name}.sql").read_text(encoding="utf-8").splitlines()
-    return "\n".join(line for line in lines if not line.lstrip().startswith("--")).strip()
+def _statements(engine: type[Database]) -> dict[str, Statement]:
+    return read(engine.sql)

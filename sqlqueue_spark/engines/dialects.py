@@ -1,8 +1,4 @@
-"""The engines that there are, and which one a url belongs to.
-
-Each engine's folder ``sql`` holds one statement a file, under the same names for every engine. In it ``{name}`` is only
-ever a quoted identifier (or NULL for a column that a table does not have) and ``?`` only ever a bound value.
-"""
+"""The engines that there are, and which one a url belongs to."""
 
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind

@@ -1,6 +1,6 @@
 """Who may do what: which rights of a role a login has, and the statements that give it all of them and no others.
 
-Which rights those are follows from the statements of that role, and stands in ``grants_*.sql`` of each engine, a right a
+Which rights those are follows from the statements of that role, and stands in ``rights.sql`` of each engine, a right a
 line.
 """
 

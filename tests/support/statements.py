@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -39,7 +38,7 @@ class Call(NamedTuple):
     expected: object
 
 
-NAMES = sorted(path.stem for path in Path(str(SQLSERVER.sql)).glob("*.sql"))
+NAMES = sorted(SQLSERVER.statements())
 
 #: Printed for people, who run them as they are.
 FOR_PEOPLE = {name for name in NAMES if name.startswith(("grants_", "remedy_", "script_"))} | {

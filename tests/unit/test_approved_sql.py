@@ -5,6 +5,7 @@
 
 import logging
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,12 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel
 
 from sqlqueue_spark.engines.dialects import DIALECTS, OUTBOX_DATABASES
+from sqlqueue_spark.engines.statements import Statement, read
 from sqlqueue_spark.messages.addresses import Table
 
 ROOT = Path(__file__).parents[2]
 APPROVED = ROOT / "tests" / "approved"
-SQL = {engine: Path(str(each.sql)) for engine, each in OUTBOX_DATABASES.items()}
-NAMES = {engine: sorted(path.stem for path in SQL[engine].glob("*.sql")) for engine in OUTBOX_DATABASES}
+NAMES = {engine: sorted(each.statements()) for engine, each in OUTBOX_DATABASES.items()}
 STATEMENTS = [(engine, name) for engine, names in NAMES.items() for name in names]
 
 # T-SQL has a test of its own (test_tsql_grammar.py).
@@ -112,9 +113,39 @@ def test_what_each_statement_of_sql_server_locks_is_written_down():
 
 
 @pytest.mark.parametrize("dialect,name", STATEMENTS)
-def test_a_statement_opens_with_its_name_its_engine_and_its_effect(dialect, name):
-    first = (SQL[dialect] / f"{name}.sql").read_text(encoding="utf-8").splitlines()[0]
-    assert first.startswith(f"-- {name}.sql · {OUTBOX_DATABASES[dialect].title} · ")
+def test_a_statement_says_what_it_does(dialect, name):
+    assert OUTBOX_DATABASES[dialect].statements()[name].comment
+
+
+def files(engine):
+    return sorted(Path(str(OUTBOX_DATABASES[engine].sql)).glob("*.sql"))
+
+
+@pytest.mark.parametrize("file", [file for engine in OUTBOX_DATABASES for file in files(engine)], ids=str)
+def test_a_file_opens_with_its_name_its_engine_and_its_task(file):
+    first = file.read_text(encoding="utf-8").splitlines()[0]
+    titles = [each.title for each in OUTBOX_DATABASES.values()]
+    assert any(first.startswith(f"-- {file.name} · {title} · ") for title in titles)
+
+
+def test_twins_stand_in_files_of_the_same_name_in_the_same_order():
+    def named(engine):
+        return {
+            file.name: re.findall(r"^-- name: (\w+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            for file in files(engine)
+        }
+
+    assert named("postgresql") == named("sqlserver")
+    shared = {"outbox.sql": named("postgresql")["outbox.sql"], "admin.sql": ["script_begin", "script_end"]}
+    assert named("mysql") == named("oracle") == shared
+
+
+def test_a_name_that_stands_twice_is_refused(tmp_path):
+    (tmp_path / "a.sql").write_text("-- name: one\n-- says so\nSELECT 1\n\n-- name: two\n-- says so\n")
+    assert read(tmp_path) == {"one": Statement("SELECT 1", "says so"), "two": Statement("", "says so")}
+    (tmp_path / "b.sql").write_text("-- name: two\nSELECT 2\n")
+    with pytest.raises(ValueError, match=r"^The statement two stands twice in "):
+        read(tmp_path)
 
 
 @pytest.mark.parametrize("dialect,name", [each for each in STATEMENTS if each[0] in GRAMMARS])

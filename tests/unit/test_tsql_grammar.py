@@ -5,7 +5,6 @@ strictest: sqlglot takes any word for a hint, and sqlfluff reads ``LIMIT 5`` and
 """
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -22,8 +21,7 @@ grammar = pytest.importorskip(
 )
 antlr4 = pytest.importorskip("antlr4")
 
-SQL = Path(str(SQLSERVER.sql))
-NAMES = sorted(path.stem for path in SQL.glob("*.sql"))
+NAMES = sorted(SQLSERVER.statements())
 
 #: Names that are legal, and would be anything but a name if they were not quoted.
 HOSTILE = Table(table="or]ders' -- ; DROP", schema="my schema", catalog="sh[op")

@@ -1,4 +1,7 @@
--- rights.sql · PostgreSQL · what the connected user may do with a table, as grants_receiver.sql and grants_sender.sql give it
+-- rights.sql · PostgreSQL · what a login may do, and the statements that let it
+
+-- name: rights
+-- what the connected user may do with a table, as grants_receiver and grants_sender give it
 -- in: database, object id of the table     out: user, role, right, whether the user has it
 -- Rights that come by roles or by ownership count. A sequence must be allowed only to senders who take its numbers by a
 -- default; an identity's belongs to the column. CASE: conditions are tried in any order, and a table is no sequence.
@@ -25,3 +28,47 @@ CROSS JOIN LATERAL (
            ))
 ) AS r (role, name, held)
 WHERE current_database() = ? AND c.oid = ?::oid
+
+-- name: grants_database
+-- nothing to do: a connection reaches one database, and names of another are refused
+
+-- name: grants_receiver
+-- for people: all that a receiver needs of its queue, a right a line
+-- SELECT … FOR UPDATE takes UPDATE on some column, whichever: so on the row's id, by which nothing is found and nothing
+-- expires.
+GRANT USAGE ON SCHEMA {schema} TO {user};
+GRANT SELECT ON {queue} TO {user};
+GRANT UPDATE (id) ON {queue} TO {user};
+GRANT DELETE ON {queue} TO {user};
+
+-- name: grants_sender
+-- for people: all that a sender needs of a destination, a right a line
+-- Not SELECT. The default of seq takes its numbers from the sequence as the sender.
+GRANT USAGE ON SCHEMA {schema} TO {user};
+GRANT INSERT ON {queue} TO {user};
+GRANT USAGE ON SEQUENCE {sequence} TO {user};
+
+-- name: grants_outbox
+-- for people: all that a sender needs of its outbox, a right a line
+-- The cleanup locks the rows that it deletes, which takes UPDATE on some column: so on the one that nothing goes by.
+GRANT USAGE ON SCHEMA {schema} TO {user};
+GRANT SELECT ON {outbox} TO {user};
+GRANT INSERT ON {outbox} TO {user};
+GRANT UPDATE ("PersistenceVersion") ON {outbox} TO {user};
+GRANT DELETE ON {outbox} TO {user};
+
+-- name: grants_stage
+-- for people: all that an atomic pipeline needs of its stage, a right a line
+-- Source and sink together, for they are one login. UPDATE locks and changes the mark.
+GRANT USAGE ON SCHEMA {schema} TO {user};
+GRANT SELECT ON {stage} TO {user};
+GRANT INSERT ON {stage} TO {user};
+GRANT UPDATE (mark) ON {stage} TO {user};
+GRANT TRUNCATE ON {stage} TO {user};
+GRANT USAGE ON SEQUENCE {sequence} TO {user};
+
+-- name: grants_installer
+-- for people: all that an installer needs of a schema, a right a line
+-- What he creates is his own. USAGE: a table's default finds its sequence by name while it is created.
+GRANT USAGE ON SCHEMA {schema} TO {user};
+GRANT CREATE ON SCHEMA {schema} TO {user};

@@ -1,1 +1,0 @@
--- outbox_index_dispatched.sql · MySQL · nothing to do: outbox_create makes the index

@@ -1,1 +1,0 @@
--- outbox_oldest.sql · MySQL · nothing to do: no sink sends here, and what Outbox.process remembers has one form only

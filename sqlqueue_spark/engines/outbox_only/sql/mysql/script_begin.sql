@@ -1,1 +1,0 @@
--- script_begin.sql · MySQL · nothing to do: a statement that creates a table is a transaction of its own

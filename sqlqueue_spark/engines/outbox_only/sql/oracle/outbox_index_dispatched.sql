@@ -1,1 +1,0 @@
--- outbox_index_dispatched.sql · Oracle · nothing to do: one index serves cleanup and look

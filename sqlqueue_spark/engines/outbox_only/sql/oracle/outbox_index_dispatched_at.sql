@@ -1,1 +1,0 @@
--- outbox_index_dispatched_at.sql · Oracle · nothing to do: outbox_create makes the index

@@ -1,1 +1,0 @@
--- outbox_oldest.sql · Oracle · nothing to do: no sink sends here, and what Outbox.process remembers has one form only

@@ -1,1 +1,0 @@
--- outbox_seen_of.sql · Oracle · nothing to do: no sink sends here, and what Outbox.process remembers has one form only

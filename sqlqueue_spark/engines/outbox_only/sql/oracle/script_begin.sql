@@ -1,1 +1,0 @@
--- script_begin.sql · Oracle · nothing to do: each statement commits by itself

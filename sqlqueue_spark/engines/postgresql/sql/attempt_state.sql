@@ -1,1 +1,0 @@
--- attempt_state.sql · PostgreSQL · nothing to ask: an error behind a savepoint never ends the transaction

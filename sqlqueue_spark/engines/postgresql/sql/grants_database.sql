@@ -1,1 +1,0 @@
--- grants_database.sql · PostgreSQL · nothing to do: a connection reaches one database, and names of another are refused

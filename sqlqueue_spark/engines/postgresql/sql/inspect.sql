@@ -1,0 +1,126 @@
+-- inspect.sql · PostgreSQL · how a queue table is set up, and what puts right what is wrong with it
+
+-- name: compatibility
+-- whether the server knows all that is said to it
+-- out: what is counted, how far it goes, how far it must go
+SELECT 'server version', current_setting('server_version_num')::int / 10000, 13
+
+-- name: indexes
+-- the key columns of a table's indexes
+-- in: object id of the table     out: index, key column (NULL for an expression), unique, kind, filter
+-- One row a key column, in their order. An index that is not valid serves nobody and is left out.
+SELECT c.relname::text, a.attname::text, i.indisunique, m.amname::text, pg_get_expr(i.indpred, i.indrelid)
+FROM pg_catalog.pg_index AS i
+JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
+JOIN pg_catalog.pg_am AS m ON m.oid = c.relam
+CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, position)
+LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE i.indrelid = ?::oid AND i.indisvalid AND k.position <= i.indnkeyatts
+ORDER BY c.relname, k.position
+
+-- name: index_names
+-- the names that a new index cannot have
+-- in: object id of the table     out: name
+-- Every relation of the schema takes part: indexes share their names with tables.
+SELECT c.relname::text
+FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_class AS q ON q.relnamespace = c.relnamespace
+WHERE q.oid = ?::oid
+
+-- name: space
+-- how much of a table is dead
+-- in: object id of the table     out: pages, live rows, dead rows, seconds since it was last vacuumed (NULL: never)
+-- Rows as the statistics see them. Pages do not count against a table here: rows are found by index.
+SELECT pg_relation_size(s.relid) / current_setting('block_size')::bigint,
+       s.n_live_tup,
+       s.n_dead_tup,
+       extract(epoch FROM statement_timestamp() - greatest(s.last_vacuum, s.last_autovacuum))::bigint
+FROM pg_catalog.pg_stat_all_tables AS s
+WHERE s.relid = ?::oid
+
+-- name: numbers
+-- what numbers the rows of a table
+-- in: object id of the table, twice     out: schema and name of the sequence, last number (NULL: unknown), highest number
+-- A serial's sequence is named by the column's default, an identity's belongs to the column. The column's own type may
+-- end before the sequence does. The last number may be seen with USAGE or SELECT on the sequence.
+WITH numbered AS (
+    SELECT p.refobjid AS sequence, d.adrelid AS queue, d.adnum AS attnum
+    FROM pg_catalog.pg_attrdef AS d
+    JOIN pg_catalog.pg_depend AS p ON p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid
+    WHERE d.adrelid = ?::oid AND p.refclassid = 'pg_class'::regclass
+    UNION
+    SELECT p.objid, p.refobjid, p.refobjsubid
+    FROM pg_catalog.pg_depend AS p
+    WHERE p.refobjid = ?::oid AND p.classid = 'pg_class'::regclass AND p.refclassid = 'pg_class'::regclass
+      AND p.deptype IN ('a', 'i')
+)
+SELECT n.nspname::text,
+       c.relname::text,
+       CASE WHEN has_sequence_privilege(c.oid, 'USAGE, SELECT') THEN pg_sequence_last_value(c.oid) END,
+       least(s.seqmax, CASE a.atttypid WHEN 'integer'::regtype THEN 2147483647 ELSE s.seqmax END)
+FROM numbered
+JOIN pg_catalog.pg_attribute AS a
+    ON a.attrelid = numbered.queue AND a.attnum = numbered.attnum AND a.attname = 'seq'
+JOIN pg_catalog.pg_sequence AS s ON s.seqrelid = numbered.sequence
+JOIN pg_catalog.pg_class AS c ON c.oid = s.seqrelid
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+
+-- name: settings
+-- how a table is set up, as far as it matters to a queue
+-- in: database, object id of the table     out: setting, value
+SELECT v.name, v.value
+FROM pg_catalog.pg_class AS c
+CROSS JOIN LATERAL (
+    VALUES ('write-ahead log', CASE c.relpersistence WHEN 'p' THEN 'on' ELSE 'off' END),
+           ('fsync', current_setting('fsync')),
+           ('autovacuum', CASE WHEN current_setting('autovacuum')::boolean AND coalesce((
+               SELECT o.option_value::boolean
+               FROM pg_catalog.pg_options_to_table(c.reloptions) AS o
+               WHERE o.option_name = 'autovacuum_enabled'
+           ), true) THEN 'on' ELSE 'off' END),
+           ('row security', CASE WHEN row_security_active(c.oid) THEN 'on' ELSE 'off' END)
+) AS v (name, value)
+WHERE current_database() = ? AND c.oid = ?::oid
+
+-- name: remedy_autovacuum
+-- a remedy for people: lets the server free the room of deleted rows
+ALTER TABLE {queue} RESET (autovacuum_enabled);
+
+-- name: remedy_compatibility
+-- no statement does it: the server must be upgraded
+
+-- name: remedy_durability
+-- nothing to do: every session of this package sets synchronous_commit for itself
+
+-- name: remedy_fsync
+-- a remedy for people: what is committed is on the disk, of every database of the server
+ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();
+
+-- name: remedy_headers
+-- nothing to do: a database keeps every letter, or refuses it
+
+-- name: remedy_index_expires
+-- nothing to do: the classic table has no such index, and nothing goes by it
+
+-- name: remedy_index_row_version
+-- a remedy for people: the index that receiving goes by
+-- CONCURRENTLY blocks nobody; it cannot run inside a transaction.
+CREATE UNIQUE INDEX CONCURRENTLY {index} ON {queue} (seq);
+
+-- name: remedy_lock_escalation
+-- nothing to do: row locks lie in the rows and never escalate
+
+-- name: remedy_numbers
+-- a remedy for people: numbers for the next centuries
+-- The table is rewritten and locked meanwhile: quick when the queue is nearly empty.
+ALTER SEQUENCE {sequence} AS bigint;
+ALTER TABLE {queue} ALTER COLUMN seq TYPE bigint;
+
+-- name: remedy_space
+-- a remedy for people: frees the room of dead rows, beside running receivers
+VACUUM {queue};
+
+-- name: remedy_write_ahead_log
+-- a remedy for people: a table whose rows outlive a crash of the server
+-- Every row is written anew and everybody waits meanwhile: quick when the queue is nearly empty.
+ALTER TABLE {queue} SET LOGGED;

@@ -1,1 +1,0 @@
--- remedy_compatibility.sql · PostgreSQL · no statement does it: the server must be upgraded

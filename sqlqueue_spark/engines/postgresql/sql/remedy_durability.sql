@@ -1,1 +1,0 @@
--- remedy_durability.sql · PostgreSQL · nothing to do: every session of this package sets synchronous_commit for itself

@@ -1,1 +1,0 @@
--- remedy_headers.sql · PostgreSQL · nothing to do: a database keeps every letter, or refuses it

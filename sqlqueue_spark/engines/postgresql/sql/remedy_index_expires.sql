@@ -1,1 +1,0 @@
--- remedy_index_expires.sql · PostgreSQL · nothing to do: the classic table has no such index, and nothing goes by it

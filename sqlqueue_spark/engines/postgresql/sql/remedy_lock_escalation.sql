@@ -1,1 +1,0 @@
--- remedy_lock_escalation.sql · PostgreSQL · nothing to do: row locks lie in the rows and never escalate

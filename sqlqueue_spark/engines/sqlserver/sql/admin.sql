@@ -1,0 +1,149 @@
+-- admin.sql · SQL Server · what people do to queues: create, measure, look into, purge
+
+-- name: server
+-- who we are to the server, and what it is
+-- out: login, database, product and version
+SELECT COALESCE(SUSER_SNAME(), USER_NAME()),
+       DB_NAME(),
+       CONCAT(N'SQL Server ', CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), N', ',
+              CAST(SERVERPROPERTY('Edition') AS nvarchar(128)))
+
+-- name: clock
+-- the database's clock, by which messages expire
+-- out: now, in UTC
+SELECT SYSUTCDATETIME()
+
+-- name: schema
+-- whether a schema is there
+-- in: schema     out: its name
+SELECT name FROM {catalog}.sys.schemas WHERE name = ?
+
+-- name: create_schema
+-- a remedy for people: the schema that an address names
+CREATE SCHEMA {schema}
+
+-- name: create_lock
+-- makes installers of the same table wait for one another
+-- in: the table's full name, quoted
+-- The lock is given back when the transaction ends; one must be open already, which the look for the table does
+-- (a SELECT begins one, EXEC does not). A refused lock is a return code, not an error, until we make it one.
+DECLARE @resource nvarchar(255) = LEFT(CAST(? AS nvarchar(max)), 255), @got int
+EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction'
+IF @got < 0
+BEGIN;
+    THROW 51000, N'another session has been creating this table for longer than lockTimeout', 1;
+END
+
+-- name: create
+-- creates a queue table: the classic one
+-- The caller has looked, under the lock, that it is not there. The clustered index keeps rows in RowVersion order
+-- and gives pages back as they empty, which a heap does not. Index_Expires finds expired rows without a scan.
+CREATE TABLE {queue} (
+    Id uniqueidentifier NOT NULL,
+    CorrelationId varchar(255) NULL,
+    ReplyToAddress varchar(255) NULL,
+    Recoverable bit NOT NULL,
+    Expires datetime NULL,
+    Headers nvarchar(max) NOT NULL,
+    Body varbinary(max) NULL,
+    RowVersion bigint IDENTITY(1,1) NOT NULL
+);
+CREATE CLUSTERED INDEX Index_RowVersion ON {queue} (RowVersion);
+CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVersion);
+
+-- name: script_begin
+-- how a script that creates one table begins; create or outbox_create follows
+-- in: the table's full name, quoted
+-- One transaction a table, under the lock of create_lock. XACT_ABORT: an error ends it as a whole. QUOTED_IDENTIFIER:
+-- sqlcmd turns it off, and with it off no filtered index can be made.
+SET QUOTED_IDENTIFIER ON;
+SET XACT_ABORT ON;
+BEGIN TRANSACTION;
+DECLARE @queue nvarchar(max) = ?, @got int;
+DECLARE @resource nvarchar(255) = LEFT(@queue, 255);
+EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
+IF @got < 0
+BEGIN;
+    THROW 51000, N'Another session is creating this table; run the script again.', 1;
+END;
+IF OBJECT_ID(@queue, N'U') IS NULL
+BEGIN
+
+-- name: script_end
+-- how a script that creates one table ends
+-- GO ends the batch, so that the next table's variables may have the same names.
+END;
+COMMIT TRANSACTION;
+GO
+
+-- name: length
+-- how much stands in a queue
+-- out: rows, expired, bytes of headers and bodies, headers of the oldest, the database's clock in UTC
+-- READUNCOMMITTED: it must neither wait for anyone nor make anyone wait, so it counts rows that are just being sent
+-- or received. The lengths of (max) columns are read without their pages; headers are read as committed rows, because those
+-- off their row may be moved meanwhile, and error 7105 ends the connection. Hints as in peek.
+SELECT COUNT_BIG(*),
+       COALESCE(SUM(CASE WHEN Expires <= GETUTCDATE() THEN CAST(1 AS bigint) ELSE CAST(0 AS bigint) END), 0),
+       COALESCE(SUM(COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0)), 0),
+       (SELECT TOP (1) CAST(Headers AS nvarchar(max)) FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)
+        ORDER BY RowVersion),
+       SYSUTCDATETIME()
+FROM {queue} WITH (READUNCOMMITTED)
+
+-- name: peek
+-- the first rows of a queue
+-- in: how many     out: the eight columns of a message, and whether it is expired
+-- Shared locks live for the moment a row is read and pass the update locks of receivers. READPAST steps over rows
+-- that are just being sent or deleted; with READ_COMMITTED_SNAPSHOT on it is legal only beside READCOMMITTEDLOCK
+-- (error 650). Headers are varchar or nvarchar, by the table's age. Columns the table does not have arrive as NULL.
+SELECT LOWER(CONVERT(char(36), Id)) AS Id,
+       CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
+       CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
+       CAST({Recoverable} AS bit) AS Recoverable,
+       Expires,
+       CAST(Headers AS nvarchar(max)) AS Headers,
+       Body,
+       RowVersion,
+       CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
+FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)
+ORDER BY RowVersion
+OFFSET 0 ROWS FETCH NEXT ? ROWS ONLY
+
+-- name: purge
+-- deletes the next rows, whatever they are
+-- in: after which RowVersion, up to which, how many     out: the RowVersion of each deleted row
+-- READPAST steps over rows receivers hold: they stay, and nobody waits. It must meet their locks while it looks: the
+-- delete itself would wait. So the length of Headers (always true) makes it look at the row and not only at an index
+-- key. FORCESEEK: a scan with a sort would lock every row; it may stand in a FROM clause, not beside DELETE (error
+-- 10724). The values are declared first because TOP stands before the others in the text. MAXDOP as in claim. DEADLOCK_PRIORITY,
+-- which ends with the batch: where an index key and its row are locked in both orders, nobody loses his work to a cleanup.
+SET DEADLOCK_PRIORITY LOW;
+DECLARE @after bigint = ?, @up_to bigint = ?, @rows bigint = ?;
+WITH batch AS (
+    SELECT TOP (@rows) RowVersion
+    FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    WHERE RowVersion > @after AND RowVersion <= @up_to AND COALESCE(DATALENGTH(Headers), 0) >= 0
+    ORDER BY RowVersion
+)
+DELETE FROM batch
+OUTPUT deleted.RowVersion
+OPTION (MAXDOP 1)
+
+-- name: purge_expired
+-- deletes the next expired rows
+-- in: after which RowVersion, up to which, how many     out: the RowVersion of each deleted row
+-- Expired rows are found by Index_Expires, oldest first, so each batch begins where none is left. The range stands here
+-- only as in the twin: as a condition it would let the plan go by RowVersion and lock the whole backlog. GETUTCDATE(),
+-- not SYSUTCDATETIME(): of the column's own type, or the seek would need a conversion. IS NOT NULL is what a filtered
+-- index says. Else as purge.
+SET DEADLOCK_PRIORITY LOW;
+DECLARE @after bigint = ?, @up_to bigint = ?, @rows bigint = ?;
+WITH batch AS (
+    SELECT TOP (@rows) RowVersion
+    FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    WHERE Expires IS NOT NULL AND Expires <= GETUTCDATE() AND COALESCE(DATALENGTH(Headers), 0) >= 0
+    ORDER BY Expires
+)
+DELETE FROM batch
+OUTPUT deleted.RowVersion
+OPTION (MAXDOP 1)

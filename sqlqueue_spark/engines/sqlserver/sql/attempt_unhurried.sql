@@ -1,1 +1,0 @@
--- attempt_unhurried.sql · SQL Server · nothing to do: how long a statement may take is for the driver to say

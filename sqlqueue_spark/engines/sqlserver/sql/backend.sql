@@ -1,1 +1,0 @@
--- backend.sql · SQL Server · nothing to ask: nobody lends its sessions to others from one transaction to the next

@@ -1,1 +1,0 @@
--- outbox_added.sql · SQL Server · nothing to do: outbox_add_new tells itself what it has inserted

@@ -1,1 +1,0 @@
--- outbox_index_dispatched.sql · SQL Server · nothing to do: outbox_index_dispatched_at knows what is dispatched

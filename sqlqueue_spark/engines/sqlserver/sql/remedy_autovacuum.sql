@@ -1,1 +1,0 @@
--- remedy_autovacuum.sql · SQL Server · nothing to do: the server cleans up by itself

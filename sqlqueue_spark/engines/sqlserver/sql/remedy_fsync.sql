@@ -1,1 +1,0 @@
--- remedy_fsync.sql · SQL Server · nothing to do: the log is always written through to the disk

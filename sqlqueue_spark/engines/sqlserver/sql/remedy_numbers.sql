@@ -1,1 +1,0 @@
--- remedy_numbers.sql · SQL Server · nothing to do: a bigint identity does not end

@@ -1,1 +1,0 @@
--- remedy_write_ahead_log.sql · SQL Server · nothing to do: what is committed is in the log

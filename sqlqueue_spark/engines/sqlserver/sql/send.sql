@@ -1,0 +1,49 @@
+-- send.sql · SQL Server · what a sender says to a queue table
+
+-- name: isolation_read_committed
+-- isolates the transactions of a connection: a statement sees what was committed when it began
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+
+-- name: isolation_repeatable_read
+-- isolates the transactions of a connection: what was read stays as it was
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ
+
+-- name: isolation_serializable
+-- isolates the transactions of a connection: as if one transaction ran after the other
+SET TRANSACTION ISOLATION LEVEL SERIALIZABLE
+
+-- name: isolation_snapshot
+-- isolates the transactions of a connection: a transaction sees what was committed when it began
+-- Refused with error 3952 where the database does not allow it (ALTER DATABASE … SET ALLOW_SNAPSHOT_ISOLATION ON).
+SET TRANSACTION ISOLATION LEVEL SNAPSHOT
+
+-- name: insert
+-- sends messages
+-- in: the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to address],…]
+-- out: number of rows
+-- Needs INSERT on the table, not SELECT. {columns} are those of the seven that the table has, quoted, the same list
+-- twice: Recoverable is being removed, old columns are not everywhere, and a computed column takes no value.
+-- CAST: a long text arrives as ntext, which OPENJSON refuses. OPENJSON decodes Base64 where it is asked for varbinary.
+-- ORDER BY makes the identity follow the list. Times are in UTC, or NULL.
+INSERT INTO {queue} ({columns})
+SELECT {columns}
+FROM (
+    SELECT j.n,
+           j.Id,
+           j.CorrelationId,
+           j.ReplyToAddress,
+           CAST(1 AS bit) AS Recoverable,
+           j.Expires,
+           j.Headers,
+           j.Body
+    FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (
+        n int '$[0]',
+        Id uniqueidentifier '$[1]',
+        Expires datetime2(3) '$[2]',
+        Headers nvarchar(max) '$[3]',
+        Body varbinary(max) '$[4]',
+        CorrelationId nvarchar(255) '$[5]',
+        ReplyToAddress nvarchar(255) '$[6]'
+    ) AS j
+) AS m
+ORDER BY m.n
