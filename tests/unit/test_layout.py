@@ -63,3 +63,16 @@ def test_only_engines_hold_sql(file):
     )
     sql = [value for value in constants if isinstance(value, str) and SQL.match(value)]
     assert component(file) == "engines" or sql == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_only_what_speaks_to_spark_imports_it(file):
+    public = {"functions", "pipeline", "__init__", "demo"}
+    spark = {"pyspark", "delta", "py4j"} & {name.split(".")[0] for name in imports(file)}
+    assert component(file) in {"spark", *public} or spark == set()
+
+
+def test_no_two_files_of_a_name_mean_different_things():
+    """But for the twins of the engines, and what a room says of itself."""
+    names = [file.stem for file in FILES if "engines" not in file.parts and file.stem != "__init__"]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == ["outbox"]
