@@ -12,7 +12,7 @@ import click
 from sqlqueue_spark import __version__
 from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.cli import asking, showing
-from sqlqueue_spark.cli.outbox import outbox
+from sqlqueue_spark.cli.outbox_commands import outbox
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions

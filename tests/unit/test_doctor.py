@@ -14,7 +14,7 @@ from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection import doctor
-from sqlqueue_spark.inspection.doctor import Check, State, drivers, machine
+from sqlqueue_spark.inspection.doctor import Check, State, driver_checks, machine_checks
 from sqlqueue_spark.inspection.doctor.checks import checked
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support import recording
@@ -55,27 +55,27 @@ def program(folder, says):
 def test_java_is_that_of_java_home_and_17_or_newer(monkeypatch, tmp_path, said, expected):
     program(tmp_path, said)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    check = checked("java", machine.java)
+    check = checked("java", machine_checks.java)
     assert (check.state, expected[1] in check.said) == (expected[0], True)
 
 
 def test_a_java_home_without_java_is_named_and_so_is_a_path_without_one(monkeypatch, tmp_path):
     remedy = "install a JRE 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one."
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert checked("java", machine.java).said == (
+    assert checked("java", machine_checks.java).said == (
         f"Java 17 is missing, for JAVA_HOME is {str(tmp_path)!r}, which has no bin/java; {remedy}"
     )
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert (
-        checked("java", machine.java).said
+        checked("java", machine_checks.java).said
         == f"Java 17 is missing, for there is no java on the PATH; {remedy}"
     )
 
 
 def test_an_old_python_is_named(monkeypatch):
     monkeypatch.setattr(sys, "version_info", (3, 10, 4))
-    assert checked("python", machine.python) == Check(
+    assert checked("python", machine_checks.python) == Check(
         name="python", state=State.WRONG, said="Python is 3.10.4, and 3.11 or newer is needed: install one."
     )
 
@@ -107,12 +107,12 @@ def test_spark_is_shown_beside_the_version_that_is_pinned(monkeypatch, version, 
 
     monkeypatch.setattr(metadata, "version", installed)
     monkeypatch.setattr(metadata, "requires", lambda _: ["click>=8.1", 'pyspark==4.2.0; extra == "spark"'])
-    check = checked("spark", machine.spark)
+    check = checked("spark", machine_checks.spark)
     assert (check.state, check.said) == expected
 
 
 def test_the_version_that_is_pinned_is_found_in_the_package_itself():
-    assert machine._tested() == metadata.version("pyspark")
+    assert machine_checks._tested() == metadata.version("pyspark")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_workers_that_would_not_run_are_found(monkeypatch, tmp_path, says, compl
         says = says.replace("3 11", "{} {}".format(*sys.version_info[:2]))
     other = program(tmp_path, says)
     monkeypatch.setenv("PYSPARK_PYTHON", str(other))
-    assert checked("workers", machine.workers) == Check(
+    assert checked("workers", machine_checks.workers) == Check(
         name="workers",
         state=State.WRONG,
         said=f"Spark starts its workers with {other}, {complaint}; set PYSPARK_PYTHON={sys.executable}.",
@@ -138,7 +138,7 @@ def test_workers_that_would_not_run_are_found(monkeypatch, tmp_path, says, compl
 def test_this_python_can_run_the_workers(monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     version = "{}.{}".format(*sys.version_info[:2])
-    assert checked("workers", machine.workers) == Check(
+    assert checked("workers", machine_checks.workers) == Check(
         name="workers", state=State.FINE, said=f"Python {version} ({sys.executable})"
     )
 
@@ -161,7 +161,7 @@ def without_drivers(monkeypatch):
 
 @loads_pyodbc
 def test_the_drivers_of_the_tests_are_there():
-    assert [each.name for each in drivers.checks(POSTGRESQL, None) if each.state is State.FINE][:3] == [
+    assert [each.name for each in driver_checks.checks(POSTGRESQL, None) if each.state is State.FINE][:3] == [
         "psycopg",
         "adbc",
         "pyodbc",
@@ -171,7 +171,7 @@ def test_the_drivers_of_the_tests_are_there():
 def test_drivers_are_wrong_only_where_the_url_needs_them(without_drivers):
     of_postgresql = "It is not installed; install it with: pip install 'sqlqueue-spark[postgresql]'."
     of_sqlserver = "It is not installed; install it with: pip install 'sqlqueue-spark[mssql]'."
-    assert list(drivers.checks(POSTGRESQL, "postgresql://db")) == [
+    assert list(driver_checks.checks(POSTGRESQL, "postgresql://db")) == [
         Check(name="psycopg", state=State.WRONG, said=of_postgresql),
         Check(name="adbc", state=State.WRONG, said=of_postgresql),
         Check(name="pyodbc", state=State.OPEN, said=f"{of_sqlserver} Only SQL Server needs it."),
@@ -184,28 +184,28 @@ def test_drivers_are_wrong_only_where_the_url_needs_them(without_drivers):
             ),
         ),
     ]
-    states = [each.state for each in drivers.checks(SQLSERVER, "Server=db")]
+    states = [each.state for each in driver_checks.checks(SQLSERVER, "Server=db")]
     assert states == [State.OPEN, State.OPEN, State.WRONG, State.OPEN, State.OPEN]
 
 
 def test_without_a_url_one_engine_must_be_complete(without_drivers, monkeypatch):
-    (*_, last) = drivers.checks(None, None)
+    (*_, last) = driver_checks.checks(None, None)
     assert (last.name, last.state) == ("drivers", State.WRONG)
     monkeypatch.setattr(found, "psycopg", lambda: "3")
     monkeypatch.setattr(found, "adbc", lambda: "1")
-    assert State.WRONG not in [each.state for each in drivers.checks(None, None)]
+    assert State.WRONG not in [each.state for each in driver_checks.checks(None, None)]
 
 
 def test_a_missing_library_is_named_with_its_package(monkeypatch):
     monkeypatch.setattr(found, "pyodbc", missing(ImportError("libodbc.so.2: cannot open shared object file")))
-    (_, _, check, *_) = drivers.checks(SQLSERVER, "Server=db")
+    (_, _, check, *_) = driver_checks.checks(SQLSERVER, "Server=db")
     assert check.said == "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
 
 
 def test_sqlserver_is_complete_without_what_only_makes_reading_cheaper(without_drivers, monkeypatch):
     monkeypatch.setattr(found, "pyodbc", lambda: "5")
     monkeypatch.setattr(found, "odbc", lambda _: "ODBC Driver 18 for SQL Server (installed)")
-    assert [each.state for each in drivers.checks(None, None)] == [
+    assert [each.state for each in driver_checks.checks(None, None)] == [
         *[State.OPEN] * 2,
         *[State.FINE] * 2,
         State.OPEN,
@@ -325,7 +325,7 @@ def test_a_url_in_the_place_of_the_queue_is_refused_without_being_repeated():
 
 
 def test_checks_are_made_as_they_are_asked_for(monkeypatch):
-    monkeypatch.setattr(machine, "java", missing(AssertionError("not yet")))
+    monkeypatch.setattr(machine_checks, "java", missing(AssertionError("not yet")))
     assert next(doctor.examine()).name == "python"
 
 
@@ -333,4 +333,4 @@ def test_a_name_on_the_path_is_shown_by_its_file(monkeypatch, tmp_path):
     file = program(tmp_path, "echo 'openjdk version \"17.0.9\"'")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{Path(file).parent}{os.pathsep}{os.environ['PATH']}")
-    assert checked("java", machine.java).said == f"17.0.9 ({file})"
+    assert checked("java", machine_checks.java).said == f"17.0.9 ({file})"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from sqlqueue_spark.engines.dialects import Dialect, dialect_of
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.inspection.doctor import database, drivers, machine
+from sqlqueue_spark.inspection.doctor import database_checks, driver_checks, machine_checks
 from sqlqueue_spark.inspection.doctor.checks import Check, State
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -25,10 +25,10 @@ def examine(
 
     :param role: what the login is for, receiver or sender; without one, either will do.
     """
-    yield from machine.checks()
-    yield from drivers.checks(_engine(options), None if options is None else options.url)
+    yield from machine_checks.checks()
+    yield from driver_checks.checks(_engine(options), None if options is None else options.url)
     if options is not None:
-        yield from database.checks(options, queue, role)
+        yield from database_checks.checks(options, queue, role)
 
 
 def _engine(options: ConnectionOptions | None) -> Dialect | None:
