@@ -69,7 +69,8 @@ def followed(engine, queue):
             stream.cut()
 
 
-def test_batches_follow_one_another_and_the_last_is_settled_when_spark_asks_again(queue, followed):
+def test_batches_follow_one_another_and_are_settled(queue, followed):
+    """The last one is settled when Spark asks again."""
     queue.insert(100)
     stream = followed(**BATCHES)
     stream.drain()
@@ -78,7 +79,7 @@ def test_batches_follow_one_another_and_the_last_is_settled_when_spark_asks_agai
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_each_message_arrives_once_whatever_step_the_process_dies_at(queue, followed, step):
+def test_a_crash_at_any_step_loses_and_doubles_nothing(queue, followed, step):
     queue.insert(100)
     stream = followed(**BATCHES)
     with at_step(step, crash, on={1, 3}) as crashes:
@@ -89,7 +90,7 @@ def test_each_message_arrives_once_whatever_step_the_process_dies_at(queue, foll
     assert stream.crashes == len(crashes) == 2
 
 
-def test_a_new_process_does_not_deliver_again_what_the_last_batch_left(queue, followed):
+def test_a_new_process_delivers_no_finished_batch_again(queue, followed):
     """It claims first, and learns only from its first plan which batch was the last one."""
     queue.insert(50)
     stream = followed(**BATCHES)
@@ -103,7 +104,8 @@ def test_a_new_process_does_not_deliver_again_what_the_last_batch_left(queue, fo
     assert (stream.ids(), queue.count()) == (row_ids(range(60)), 0)
 
 
-def test_of_a_claim_that_reaches_beyond_what_was_left_the_rest_is_delivered(queue, followed, caplog):
+def test_a_claim_of_old_and_new_rows_delivers_the_new(queue, followed, caplog):
+    """The old ones are what the last batch has left: delivered, and not deleted yet."""
     queue.insert(20)
     stream = followed(**BATCHES)
     assert stream.trigger()
@@ -116,7 +118,8 @@ def test_of_a_claim_that_reaches_beyond_what_was_left_the_rest_is_delivered(queu
     assert (stream.ids(), queue.count()) == (row_ids(range(40)), 0)
 
 
-def test_on_an_empty_queue_a_new_process_runs_an_empty_batch_and_no_other(queue, followed):
+def test_a_new_process_runs_one_batch_on_an_empty_queue(queue, followed):
+    """An empty one, and no other."""
     queue.insert(10)
     stream = followed(**BATCHES)
     stream.drain()
@@ -129,7 +132,7 @@ def test_on_an_empty_queue_a_new_process_runs_an_empty_batch_and_no_other(queue,
     assert (stream.ids(), queue.count()) == (row_ids(range(15)), 0)
 
 
-def test_an_unfinished_batch_is_replayed_although_the_newest_offset_was_asked_for_before(queue, followed):
+def test_available_now_replays_an_unfinished_batch(queue, followed):
     """``Trigger.AvailableNow`` asks for the newest offset before it looks for an unfinished batch."""
     queue.insert(60)
     stream = followed(**BATCHES)
@@ -149,7 +152,7 @@ def test_an_unfinished_batch_is_replayed_although_the_newest_offset_was_asked_fo
 
 
 @pytest.mark.parametrize("step", [fail_points.ROWS_LOCKED, fail_points.OFFSET_LOGGED])
-def test_without_a_transaction_nothing_is_doubled(queue, followed, step):
+def test_a_crash_in_mode_none_doubles_nothing(queue, followed, step):
     queue.insert(100)
     stream = followed(transactionMode=NO_TRANSACTION, **BATCHES)
     with at_step(step, crash, on={2}):
@@ -163,9 +166,8 @@ class FollowedForward(FollowedStream, Forward):
 
 @pytest.mark.needs("reads_json_as_documented")
 @pytest.mark.parametrize("more", [0, 10], ids=["nothing new", "new rows"])
-def test_what_an_atomic_batch_has_staged_waits_until_a_new_process_knows_that_it_is_logged(
-    engine, queue, more
-):
+def test_a_new_process_sends_what_was_staged_once(engine, queue, more):
+    """It waits on the stage until the process knows that its batch is logged."""
     billing = engine.create_queue("billing")
     queue.insert(10)
     stream = FollowedForward(engine, queue, transactionMode=ATOMIC)
@@ -179,8 +181,8 @@ def test_what_an_atomic_batch_has_staged_waits_until_a_new_process_knows_that_it
 
 
 @pytest.mark.needs("reads_json_as_documented")
-def test_what_the_first_batch_of_a_new_process_sends_without_rows_is_sent_once_though_it_died(engine, queue):
-    """On an idle queue Spark begins with such a batch; a watermark or another source may have something to send."""
+def test_a_batch_without_rows_that_died_sends_once(engine, queue):
+    """On an idle queue a new process begins with such a batch; a watermark or another source may have something to send."""
     billing = engine.create_queue("billing")
     queue.insert(10)
     stream = FollowedForward(engine, queue, transactionMode=ATOMIC)

@@ -46,8 +46,8 @@ def pipelines(engine):
     return by, lambda: sorted(ids_in(billing))
 
 
-def test_a_sink_that_goes_by_batch_numbers_loses_what_comes_after_a_checkpoint_went_back(engine, queue):
-    """Which is why such a sink has to look, as write_delta does."""
+def test_a_sink_that_knows_batch_numbers_loses_messages(engine, queue):
+    """Those that come after a checkpoint went back; which is why such a sink has to look, as write_delta does."""
     queue.insert(20)
     with streaming(engine, queue, **LIMIT) as stream:
         stream.drain()
@@ -59,7 +59,7 @@ def test_a_sink_that_goes_by_batch_numbers_loses_what_comes_after_a_checkpoint_w
 
 @pytest.mark.parametrize("kind", ["outbox", "atomic"])
 @pytest.mark.parametrize("begun,done", BACKUPS)
-def test_a_checkpoint_that_was_moved_back_costs_no_message(pipelines, kind, begun, done):
+def test_a_checkpoint_moved_back_costs_no_message(pipelines, kind, begun, done):
     by, arrived = pipelines
     queue, pipeline = by(kind)
     queue.insert(20)
@@ -75,7 +75,7 @@ def test_a_checkpoint_that_was_moved_back_costs_no_message(pipelines, kind, begu
 @pytest.mark.parametrize("kind", ["outbox", "atomic"])
 @pytest.mark.parametrize("begun,done", [(1, 0), (2, 1)])
 @pytest.mark.parametrize("step", [*STEPS, BATCH_WRITTEN])
-def test_a_checkpoint_that_was_moved_back_after_a_crash_costs_no_message(pipelines, kind, begun, done, step):
+def test_a_checkpoint_moved_back_after_a_crash_costs_no_message(pipelines, kind, begun, done, step):
     """The batch in which the process died is in doubt: sent or not, sealed or not, logged or not."""
     by, arrived = pipelines
     queue, pipeline = by(kind)
@@ -135,7 +135,7 @@ class Processing(Stream):
 
 
 @pytest.mark.parametrize("begun,done", BACKUPS)
-def test_a_function_that_asks_the_outbox_writes_each_message_once(postgresql, begun, done):
+def test_a_function_with_an_outbox_writes_messages_once(postgresql, begun, done):
     import psycopg
 
     queue = postgresql.create_queue()

@@ -22,7 +22,7 @@ def one_slice(stream, *counts):
     return dataclasses.replace(part, counts=counts)
 
 
-def test_a_worker_that_dies_after_it_took_rows_loses_those_and_no_others(engine, queue):
+def test_a_worker_that_dies_loses_only_what_it_took(engine, queue):
     queue.insert(100)
     with streaming(engine, queue, transactionMode="none", maxConcurrency="1") as stream:
         part = one_slice(stream, 30, 30, 40)
@@ -42,7 +42,7 @@ def test_a_worker_that_dies_after_it_took_rows_loses_those_and_no_others(engine,
         assert (stream.batches(), queue.count()) == ([list(range(61, 101))], 0)
 
 
-def test_rows_whose_deletion_fails_at_commit_are_not_yielded(postgresql):
+def test_rows_whose_commit_fails_are_not_yielded(postgresql):
     queue = postgresql.create_queue()
     queue.insert(10)
     with streaming(postgresql, queue, transactionMode="none") as stream:
@@ -62,7 +62,7 @@ def test_rows_whose_deletion_fails_at_commit_are_not_yielded(postgresql):
 
 
 @pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "commit lost"])
-def test_a_connection_that_breaks_at_a_workers_commit_doubles_nothing(postgresql, deliver):
+def test_a_connection_cut_at_commit_doubles_nothing(postgresql, deliver):
     queue = postgresql.create_queue()
     queue.insert(100)
     with (
@@ -79,7 +79,8 @@ def test_a_connection_that_breaks_at_a_workers_commit_doubles_nothing(postgresql
 
 
 @pytest.mark.parametrize("step", fail_points.TAKING_STEPS)
-def test_connections_that_are_cut_at_any_step_cost_no_message_and_no_restart(engine, queue, step):
+def test_connections_cut_at_any_step_cost_no_message(engine, queue, step):
+    """And no restart."""
     queue.insert(100)
     options: dict[str, Any] = {"maxMessagesPerTrigger": "30", "minMessagesPerPartition": "10"}
     with streaming(engine, queue, transactionMode="none", **options) as stream:
@@ -89,7 +90,8 @@ def test_connections_that_are_cut_at_any_step_cost_no_message_and_no_restart(eng
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(100)), 0, 0)
 
 
-def test_a_server_that_is_restarted_between_two_batches_costs_no_message(server, postgresql):
+def test_a_restarted_server_costs_no_message(server, postgresql):
+    """It is restarted between two batches."""
     queue = postgresql.create_queue()
     queue.insert(100)
     with streaming(postgresql, queue, transactionMode="none", maxMessagesPerTrigger="40") as stream:
@@ -99,7 +101,8 @@ def test_a_server_that_is_restarted_between_two_batches_costs_no_message(server,
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(100)), 0, 0)
 
 
-def test_a_message_that_is_sent_late_with_a_lower_number_comes_in_a_later_batch(engine, queue):
+def test_a_row_committed_late_comes_in_a_later_batch(engine, queue):
+    """Its number is lower than those of the batch before."""
     with queue.session() as late, streaming(engine, queue, transactionMode="none") as stream:
         late.insert(1, start=100)
         queue.insert(5)
@@ -109,7 +112,7 @@ def test_a_message_that_is_sent_late_with_a_lower_number_comes_in_a_later_batch(
         assert (stream.batches(), queue.count()) == ([[2, 3, 4, 5, 6], [1]], 0)
 
 
-def test_other_messages_under_the_same_numbers_are_taken_like_any(engine, queue):
+def test_new_messages_under_old_numbers_are_taken(engine, queue):
     """A table that was truncated, or created again: nothing goes by the numbers of a batch that is done."""
     queue.insert(10)
     with streaming(engine, queue, transactionMode="none", maxMessagesPerTrigger="8") as stream:

@@ -52,7 +52,8 @@ def filled(server, engine):
     return queue
 
 
-def test_a_crash_takes_back_what_others_have_committed_there(own_server, lazy):
+def test_a_crash_takes_back_what_others_committed(own_server, lazy):
+    """Else the other tests here would prove nothing."""
     queue = filled(own_server, lazy)
     queue.insert(5, start=10)
     crash(own_server)
@@ -71,7 +72,7 @@ def test_what_was_sent_outlives_a_crash(own_server, lazy, outbox):
     assert ids_in(queue) == message_ids(range(5))
 
 
-def test_what_was_settled_does_not_come_back_after_a_crash(own_server, lazy):
+def test_settled_rows_stay_deleted_after_a_crash(own_server, lazy):
     queue = filled(own_server, lazy)
     with streaming(lazy, queue) as stream:
         stream.drain()
@@ -79,7 +80,8 @@ def test_what_was_settled_does_not_come_back_after_a_crash(own_server, lazy):
         assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
 
 
-def test_what_workers_have_taken_does_not_come_back_after_a_crash(own_server, lazy):
+def test_taken_rows_stay_deleted_after_a_crash(own_server, lazy):
+    """Workers take them in mode none."""
     queue = filled(own_server, lazy)
     with streaming(lazy, queue, transactionMode="none") as stream:
         stream.drain()
@@ -91,9 +93,8 @@ def test_what_workers_have_taken_does_not_come_back_after_a_crash(own_server, la
     "given, kept",
     [("off", "on"), ("local", "on"), ("remote_write", "on"), ("on", "on"), ("remote_apply", "remote_apply")],
 )
-def test_a_session_commits_at_least_as_durably_as_the_default_however_the_url_or_the_database_say_it(
-    postgresql, given, kept
-):
+def test_a_session_commits_as_durably_as_the_default(postgresql, given, kept):
+    """At least so, whatever the url or the database say."""
     by_url = Target(url=f"{postgresql.url}?options=-csynchronous_commit%3D{given}")
     assert settings_of(by_url) == (kept, kept)
     (name,) = postgresql.fetch("SELECT current_database()")[0]

@@ -106,7 +106,8 @@ def test_a_workers_wrong_password_is_said_without_it(guarded_url, caplog, monkey
     assert "hunter2" not in everything_said(caught.value, caplog, given)
 
 
-def test_a_secret_stays_unsaid_while_connections_are_cut_and_tried_again(guarded_url, postgresql, caplog):
+def test_a_secret_stays_unsaid_when_connections_break(guarded_url, postgresql, caplog):
+    """They are tried again."""
     queue = postgresql.create_queue()
     queue.execute("GRANT SELECT, UPDATE, DELETE ON {table} TO guarded")
     queue.insert(30)
@@ -131,7 +132,8 @@ def test_a_secret_stays_unsaid_while_connections_are_cut_and_tried_again(guarded
         SECRET,
     ],
 )
-def test_a_url_that_cannot_be_read_is_refused_without_being_repeated(url, caplog):
+def test_a_url_that_cannot_be_read_is_not_repeated(url, caplog):
+    """It is refused."""
     given = options(url)
     with pytest.raises(ConfigurationError, match=r"^The option url ") as caught:
         Receiver(given).latest(dict(INITIAL), 10)
@@ -169,7 +171,8 @@ def test_a_database_that_is_not_there_is_said(postgresql):
         ('"sales"."orders"', "orders@[sales]"),
     ],
 )
-def test_a_table_that_is_not_there_is_said_with_the_command_that_creates_it(postgresql, queue, table):
+def test_a_missing_table_is_said_with_the_remedy(postgresql, queue, table):
+    """The command that creates it."""
     error = failure(options(postgresql.url, queue))
     assert type(error) is QueueError
     assert str(error) == (
@@ -178,7 +181,7 @@ def test_a_table_that_is_not_there_is_said_with_the_command_that_creates_it(post
     )
 
 
-def test_a_table_that_goes_away_under_the_stream_is_said(postgresql):
+def test_a_table_dropped_under_a_stream_is_said(postgresql):
     queue = postgresql.create_queue()
     with streaming(postgresql, queue) as stream:
         assert not stream.trigger()
@@ -220,7 +223,7 @@ def test_a_table_of_another_shape_is_said(postgresql):
 
 
 @pytest.mark.parametrize("granted", ["", "SELECT", "SELECT, DELETE"])
-def test_a_missing_right_is_said_with_the_rights_that_are_needed(guarded_url, postgresql, granted):
+def test_a_missing_right_is_said_with_the_rights_needed(guarded_url, postgresql, granted):
     queue = postgresql.create_queue()
     queue.insert(1)
     if granted:
@@ -235,7 +238,7 @@ def test_a_missing_right_is_said_with_the_rights_that_are_needed(guarded_url, po
     )
 
 
-def test_the_rights_that_are_said_to_be_needed_are_enough(guarded_url, postgresql):
+def test_the_rights_said_to_be_needed_are_enough(guarded_url, postgresql):
     queue = postgresql.create_queue()
     queue.execute("GRANT SELECT, DELETE, UPDATE ON {table} TO guarded")
     queue.insert(10)
@@ -246,7 +249,8 @@ def test_the_rights_that_are_said_to_be_needed_are_enough(guarded_url, postgresq
         assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
 
 
-def test_a_statement_that_takes_too_long_is_said_and_may_be_tried_again(postgresql):
+def test_a_statement_that_takes_too_long_is_said(postgresql):
+    """It may be tried again."""
     with connect(Target(url=postgresql.url)) as connection:
         connection.execute("SELECT set_config('statement_timeout', '10', false)")
         with pytest.raises(TryAgain) as caught:
@@ -259,7 +263,8 @@ def test_a_statement_that_takes_too_long_is_said_and_may_be_tried_again(postgres
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:hun/ter2@h:5432/d", "postgresql://me:hunter@2@h/d"])
-def test_a_password_that_is_not_percent_encoded_is_refused_and_no_part_of_it_shown(url, caplog):
+def test_no_part_of_an_unencoded_password_is_shown(url, caplog):
+    """A url whose password is not percent-encoded is refused."""
     given = options(url)
     error = failure(given)
     assert type(error) is ConfigurationError
@@ -270,7 +275,7 @@ def test_a_password_that_is_not_percent_encoded_is_refused_and_no_part_of_it_sho
     assert "hun" not in everything_said(error, caplog, given)
 
 
-def test_a_stream_begins_though_its_table_cannot_be_inspected(postgresql, guarded_url, caplog):
+def test_a_stream_begins_without_the_right_to_inspect(postgresql, guarded_url, caplog):
     """What inspect would find is advice, and somebody may have closed a part of the catalogue."""
     queue = postgresql.create_queue()
     queue.insert(3)

@@ -9,11 +9,9 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.dialects import POSTGRESQL
-from sqlqueue_spark.receive import slices
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support.driver import at_step, crash, streaming
 from tests.support.messages import row_ids
-from tests.support.waiting import eventually
 
 
 def receive_one_by_one(queue, handled):
@@ -36,7 +34,8 @@ def receive_one_by_one(queue, handled):
                 handled.append(row.id)
 
 
-def test_two_streams_and_four_one_row_receivers_handle_each_message_once(engine, queue):
+def test_streams_and_receivers_handle_each_message_once(engine, queue):
+    """Two streams and four one-row receivers."""
     queue.insert(20_000)
     handled: list[UUID] = []
     options = {"maxMessagesPerTrigger": "500", "minMessagesPerPartition": "200", "maxConcurrency": "2"}
@@ -56,7 +55,8 @@ def test_two_streams_and_four_one_row_receivers_handle_each_message_once(engine,
 
 
 @pytest.mark.parametrize("step", [fail_points.ROWS_LOCKED, fail_points.OFFSET_LOGGED, fail_points.HALF_READ])
-def test_two_streams_that_die_before_they_write_handle_each_message_once(engine, queue, step):
+def test_streams_that_die_handle_each_message_once(engine, queue, step):
+    """Two of them, which die before they write."""
     queue.insert(6000)
     options = {"minMessagesPerPartition": "100", "maxConcurrency": "2"}
     with (
@@ -73,7 +73,7 @@ def test_two_streams_that_die_before_they_write_handle_each_message_once(engine,
 
 
 @pytest.mark.parametrize("statistics", ["none", "of an empty table", "of a full table"])
-def test_no_statement_of_a_receiver_reads_more_than_its_rows(postgresql, statistics):
+def test_no_statement_reads_more_than_its_rows(postgresql, statistics):
     queue = postgresql.create_queue()
     if statistics == "of an empty table":
         queue.execute("ANALYZE {table}")
@@ -105,7 +105,7 @@ def test_no_statement_of_a_receiver_reads_more_than_its_rows(postgresql, statist
     assert [name for name, plan in plans.items() if "Sort" in plan] == ["lock"]  # of what it has locked
 
 
-def test_looking_over_rows_that_came_and_went_takes_a_small_share_of_the_time(postgresql):
+def test_looking_over_rows_that_went_takes_little_time(postgresql):
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} SET (autovacuum_enabled = false)")
     queue.insert(50_000)
@@ -136,22 +136,3 @@ def note_looks_from_start(connection, looks):
         return rows
 
     connection.execute = timed
-
-
-@pytest.mark.parametrize("batches", range(3))
-def test_a_stream_that_stops_leaves_no_session_behind(postgresql, batches):
-    queue = postgresql.create_queue()
-    queue.insert(2000)
-    sessions = (
-        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = '{}'"
-    )
-    with streaming(postgresql, queue, maxMessagesPerTrigger="500") as stream:
-        for _ in range(batches):
-            assert stream.trigger()
-        assert stream.construct()
-        stream.plan()  # which begins to claim ahead
-        assert len(postgresql.fetch(sessions.format(stream.name))) > 0
-        stream.receiver.close()
-        slices._KEPT._close()  # the worker's, which would end by itself
-        eventually(lambda: not postgresql.fetch(sessions.format(stream.name)))
-        assert queue.take().row_version == 500 * batches + 1

@@ -60,7 +60,7 @@ ASKED = {
 
 @pytest.mark.parametrize("who", ASKED)
 @pytest.mark.parametrize("mode", ["transaction", "statement"])
-def test_a_pooler_that_shares_sessions_is_refused_in_one_sentence(postgresql, mode, who):
+def test_a_pooler_that_shares_sessions_is_refused(postgresql, mode, who):
     postgresql.create_queue()
     with pooled(postgresql.url, mode) as url:
         with pytest.raises(ConfigurationError) as caught:
@@ -69,7 +69,7 @@ def test_a_pooler_that_shares_sessions_is_refused_in_one_sentence(postgresql, mo
 
 
 @pytest.mark.parametrize("order", ["0", "1"], ids=["the session freed last first", "all in turn"])
-def test_a_pooler_with_many_sessions_is_seen_to_share_them(postgresql, order):
+def test_a_pooler_that_shares_many_sessions_is_refused(postgresql, order):
     with pooled(postgresql.url, "transaction", server_round_robin=order) as url:
         with contextlib.ExitStack() as several:
             for _ in range(5):
@@ -78,7 +78,7 @@ def test_a_pooler_with_many_sessions_is_seen_to_share_them(postgresql, order):
             connect(Target(url=url))
 
 
-def test_nothing_is_left_in_a_shared_session_for_others(postgresql):
+def test_nothing_is_left_in_a_shared_session(postgresql):
     asked = "SELECT current_setting('enable_seqscan'), current_setting('statement_timeout'), coalesce(current_setting('sqlqueue.session', true), '')"  # fmt: skip
     prepared = "SELECT count(*) FROM pg_prepared_statements"
     with pooled(postgresql.url, "transaction", default_pool_size="1") as url:
@@ -90,7 +90,7 @@ def test_nothing_is_left_in_a_shared_session_for_others(postgresql):
 
 
 @pytest.mark.parametrize("mode", ["receiveOnly", "none"])
-def test_a_stream_goes_through_a_pooler_of_whole_sessions(postgresql, mode):
+def test_a_stream_may_use_a_pooler_of_whole_sessions(postgresql, mode):
     queue = postgresql.create_queue()
     queue.insert(500)
     with pooled(postgresql.url, "session") as url:
@@ -100,7 +100,7 @@ def test_a_stream_goes_through_a_pooler_of_whole_sessions(postgresql, mode):
             assert (stream.ids(), queue.count()) == (row_ids(range(500)), 0)
 
 
-def test_a_sender_goes_through_a_pooler_of_whole_sessions(postgresql):
+def test_a_sender_may_use_a_pooler_of_whole_sessions(postgresql):
     queue = postgresql.create_queue()
     with pooled(postgresql.url, "session") as url:
         given = options(PostgresEngine(url), outbox="none")
@@ -109,9 +109,8 @@ def test_a_sender_goes_through_a_pooler_of_whole_sessions(postgresql):
     assert ids_in(queue) == message_ids(range(10))
 
 
-def test_a_session_that_is_lent_to_others_later_is_noticed_before_anything_is_done_on_it(
-    postgresql, monkeypatch
-):
+def test_a_session_lent_to_others_later_is_noticed(postgresql, monkeypatch):
+    """Before anything is done on it."""
     monkeypatch.setattr(driver, "lends_sessions", lambda *_: True)  # as if nobody else had been there
     queue = postgresql.create_queue()
     with pooled(postgresql.url, "transaction") as url, connect(Target(url=url)) as connection:
@@ -128,7 +127,7 @@ def test_a_session_that_is_lent_to_others_later_is_noticed_before_anything_is_do
     assert queue.count() == 0
 
 
-def test_a_transaction_is_looked_at_once_where_a_pooler_stands_between(postgresql, monkeypatch):
+def test_a_pooled_transaction_is_looked_at_once(postgresql, monkeypatch):
     looks = list[psycopg.Connection]()
 
     def noted(raw):

@@ -23,9 +23,7 @@ def own_server():
     shutil.rmtree(folder)
 
 
-def test_a_stream_survives_restarts_of_the_database_before_and_after_a_batch_is_written(
-    spark, own_server, tmp_path
-):
+def test_a_stream_survives_restarts_of_the_database(spark, own_server, tmp_path):
     """The server crashes before workers read the batch's rows, after they are in Delta, and while the stream rests.
 
     More messages arrive during each batch, so that a batch which is not deleted comes again as another one.

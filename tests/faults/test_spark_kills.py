@@ -28,7 +28,7 @@ def files_that_tell(folder, secret):
     return [str(file) for file in files if secret.encode() in file.read_bytes()]
 
 
-def test_each_message_is_in_delta_once_whatever_step_everything_dies_at(postgresql, guarded_url, tmp_path):
+def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tmp_path):
     """Three pipelines, each a chain over one queue and one checkpoint: a run takes up what the one before left, and dies
     later. Where several run they die at once, each at its own step, where it has waited for the others.
 

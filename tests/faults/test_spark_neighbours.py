@@ -39,7 +39,7 @@ def send(queue, start):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_each_message_is_handled_once_among_two_streams_and_four_receivers(spark, postgresql, tmp_path):
+def test_streams_and_receivers_handle_each_message_once(spark, postgresql, tmp_path):
     queue = postgresql.create_queue()
     queue.insert(FIRST)
     folders = [tmp_path / "one", tmp_path / "two"]

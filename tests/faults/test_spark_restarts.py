@@ -33,9 +33,10 @@ def once_into_delta(folder):
 
 
 @pytest.mark.parametrize("claim_ahead, left_to_others", [(False, 40), (True, 0)])
-def test_a_query_stopped_in_mid_batch_gives_the_rows_back_and_the_next_run_delivers_them_once(
+def test_a_query_stopped_during_a_batch_gives_rows_back(
     spark, postgresql, tmp_path, claim_ahead, left_to_others
 ):
+    """The next run delivers them once."""
     queue = postgresql.create_queue()
     reached, go = tmp_path / "reached", tmp_path / "go"
 
@@ -73,10 +74,8 @@ ACCIDENTS = [truncate, drop_and_create]
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS)
-def test_new_messages_under_the_numbers_of_a_logged_batch_are_not_taken_for_it(
-    spark, postgresql, tmp_path, accident
-):
-    """The first run ends when its batch is logged and not yet deleted."""
+def test_new_messages_are_not_taken_for_a_logged_batch(spark, postgresql, tmp_path, accident):
+    """They have its numbers. The first run ends when its batch is logged and not yet deleted."""
     queue = postgresql.create_queue()
     write = once_into_delta(tmp_path)
     queue.insert(50)
@@ -93,10 +92,8 @@ def test_new_messages_under_the_numbers_of_a_logged_batch_are_not_taken_for_it(
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS)
-def test_new_messages_under_the_numbers_of_an_unfinished_batch_are_not_taken_for_it(
-    spark, postgresql, tmp_path, accident
-):
-    """The first run fails when its batch is in Delta and not yet logged: a repeat would be skipped there."""
+def test_new_messages_are_not_taken_for_an_unfinished_batch(spark, postgresql, tmp_path, accident):
+    """They have its numbers. The first run fails when its batch is in Delta, not yet logged: a repeat would be skipped there."""
     queue = postgresql.create_queue()
     write = once_into_delta(tmp_path)
 

@@ -54,9 +54,7 @@ def staged(postgresql):
     return postgresql.fetch("""SELECT count(*) FROM "atomic.Outgoing" WHERE task <> ''""")[0][0]
 
 
-def test_each_message_arrives_once_whatever_step_everything_and_then_each_worker_dies_at(
-    postgresql, queues, tmp_path
-):
+def test_each_message_arrives_once_despite_kills(postgresql, queues, tmp_path):
     """A chain over one checkpoint a pipeline; three pipelines die at once, each at its own step, where it has waited for
     the others. Those with an outbox die again and again in their first batch; the atomic one in its next.
     """

@@ -6,7 +6,8 @@ from tests.machine.world import World
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_whatever_befalls_the_stream_an_atomic_pipeline_has_each_message_at_its_source_or_its_destination(
+def test_an_atomic_pipeline_has_each_message_in_one_place(
     world: World,
 ) -> None:
+    """At its source or at its destination, whatever befalls the stream."""
     holds(world, "atomic")

@@ -6,5 +6,6 @@ from tests.machine.world import World
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_whatever_befalls_the_stream_an_outbox_sends_each_message_once(world: World) -> None:
+def test_an_outbox_sends_each_message_once(world: World) -> None:
+    """Whatever befalls the stream."""
     holds(world, "sending")

@@ -6,7 +6,8 @@ from tests.machine.world import World
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_whatever_befalls_the_stream_a_sink_that_knows_batches_by_number_has_each_message_once(
+def test_a_sink_that_knows_batches_has_each_message_once(
     world: World,
 ) -> None:
+    """It knows them by number; whatever befalls the stream."""
     holds(world, "storing")

@@ -6,5 +6,6 @@ from tests.machine.world import World
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_whatever_befalls_the_stream_mode_none_delivers_nothing_twice(world: World) -> None:
+def test_mode_none_delivers_nothing_twice(world: World) -> None:
+    """Whatever befalls the stream."""
     holds(world, "taking")

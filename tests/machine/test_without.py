@@ -11,7 +11,7 @@ from tests.machine.world import World
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fix", FIXES, ids=[fix.__name__ for fix in FIXES])
-def test_without_a_fix_a_broken_promise_is_found(world: World, fix: Fix) -> None:
+def test_a_broken_promise_is_found_without_a_fix(world: World, fix: Fix) -> None:
     shard = FIXES[fix]
     with fix():
         done = search(world, shard, EXAMPLES[shard], shrink=False)

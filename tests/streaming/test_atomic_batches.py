@@ -61,18 +61,15 @@ def bodies(queue):
     return sorted(row.body for row in queue.rows())
 
 
-def test_what_a_watermark_lets_go_is_sent_once_though_the_queue_has_no_rows(
-    spark, postgresql, billing, tmp_path
-):
+def test_what_a_watermark_lets_go_is_sent_once(spark, postgresql, billing, tmp_path):
+    """The queue has no rows then."""
     queue = postgresql.create_queue()
     queue.insert(10)  # at 100 s to 1000 s: all windows but the last are over
     drain(to_each(counted(spark, postgresql, queue), tmp_path, sink(postgresql)))
     assert (bodies(billing), queue.count(), on_stage(postgresql)) == ([b"1", b"2", b"2", b"2", b"2"], 0, 0)
 
 
-def test_what_a_watermark_lets_go_arrives_though_the_query_is_stopped_when_the_batch_is_done(
-    spark, postgresql, billing, tmp_path
-):
+def test_what_a_watermark_lets_go_arrives_after_a_stop(spark, postgresql, billing, tmp_path):
     """Whether Spark has asked the source once more by then is a matter of luck; the next start sees to it."""
     queue = postgresql.create_queue()
     queue.insert(10)
@@ -89,9 +86,8 @@ class DiedError(Exception):
     pass
 
 
-def test_a_batch_without_rows_that_failed_is_run_again_by_a_restart_and_sent_once(
-    spark, postgresql, billing, tmp_path
-):
+def test_a_failed_batch_without_rows_is_run_again(spark, postgresql, billing, tmp_path):
+    """A restart runs it, and what it sends is sent once."""
     queue = postgresql.create_queue()
     queue.insert(10)
     send = sink(postgresql)
@@ -116,7 +112,7 @@ def united(spark, postgresql, queue, folder):
     return rows.unionByName(others)
 
 
-def test_another_source_s_rows_are_sent_while_the_queue_is_idle(spark, postgresql, billing, tmp_path):
+def test_rows_of_another_source_are_sent_on_an_idle_queue(spark, postgresql, billing, tmp_path):
     queue = postgresql.create_queue()
     lines = tmp_path / "lines"
     frame = united(spark, postgresql, queue, lines)
@@ -140,8 +136,8 @@ def test_another_source_s_rows_are_sent_while_the_queue_is_idle(spark, postgresq
     assert (billing.count(), on_stage(postgresql)) == (5, 0)
 
 
-def test_a_first_batch_of_another_source_that_failed_can_be_run_again(spark, postgresql, tmp_path):
-    """Spark runs it again without asking the queue's source; the destination was missing at first."""
+def test_a_failed_batch_of_another_source_is_run_again(spark, postgresql, tmp_path):
+    """The first batch: Spark runs it again without asking the queue's source; the destination was missing at first."""
     queue = postgresql.create_queue()
     lines = tmp_path / "lines"
     lines.mkdir()
@@ -153,7 +149,8 @@ def test_a_first_batch_of_another_source_that_failed_can_be_run_again(spark, pos
     assert bodies(billing) == [b"line 0"]
 
 
-def test_two_sources_of_one_stream_in_one_query_are_refused(spark, postgresql, billing, tmp_path):
+def test_two_sources_of_one_stream_are_refused(spark, postgresql, billing, tmp_path):
+    """They are in one query."""
     queues = [postgresql.create_queue(name) for name in ("orders", "invoices")]
     for each in queues:
         each.insert(3)

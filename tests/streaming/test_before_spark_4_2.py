@@ -32,9 +32,7 @@ def following(spark):
     return "sqlqueue_following"
 
 
-def test_a_stream_that_is_stopped_and_started_again_delivers_each_message_once(
-    spark, postgresql, following, tmp_path
-):
+def test_a_restarted_stream_delivers_each_message_once(spark, postgresql, following, tmp_path):
     queue = postgresql.create_queue()
     options = {"url": postgresql.url, "queue": queue.address, "maxMessagesPerTrigger": "100"}
     writer = to_delta(spark.readStream.format(following).options(**options).load(), tmp_path)
@@ -53,9 +51,7 @@ def test_a_stream_that_is_stopped_and_started_again_delivers_each_message_once(
     assert (ids_in_delta(spark, tmp_path), queue.count()) == (sent(650), 0)
 
 
-def test_a_stream_that_forwards_atomically_sends_each_message_once_over_stops_and_starts(
-    spark, postgresql, following, tmp_path
-):
+def test_a_restarted_atomic_stream_sends_messages_once(spark, postgresql, following, tmp_path):
     queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
     atomic = {"transactionMode": "sendsAtomicWithReceive", "stream": "Forward"}
     options = {"url": postgresql.url, "queue": queue.address, "maxMessagesPerTrigger": "100", **atomic}

@@ -106,7 +106,8 @@ def refusal(start):
     return str(refused.value)
 
 
-def test_a_checkpoint_restored_from_an_older_backup_is_refused_and_a_new_folder_loses_nothing(drain):
+def test_a_checkpoint_of_an_older_backup_is_refused(drain):
+    """A new folder loses nothing."""
     drain.queue.insert(10)
     drain.run()
     drain.copy("backup")
@@ -120,7 +121,8 @@ def test_a_checkpoint_restored_from_an_older_backup_is_refused_and_a_new_folder_
     assert (drain.ids(), drain.queue.count()) == (texts(range(50)), 0)
 
 
-def test_a_checkpoint_that_lost_its_newest_files_or_its_folder_offsets_is_refused(drain):
+def test_a_checkpoint_that_lost_files_is_refused(drain):
+    """Its newest ones, or the folder offsets."""
     drain.queue.insert(20)
     drain.run()
     drain.remove("offsets/1", "commits/1")
@@ -129,7 +131,7 @@ def test_a_checkpoint_that_lost_its_newest_files_or_its_folder_offsets_is_refuse
     assert refusal(drain.begin) == drain.has_gone_back("no batch", 1)
 
 
-def test_a_checkpoint_without_its_file_metadata_is_refused(drain):
+def test_a_checkpoint_without_metadata_is_refused(drain):
     drain.queue.insert(10)
     drain.run()
     drain.remove("metadata")
@@ -139,7 +141,8 @@ def test_a_checkpoint_without_its_file_metadata_is_refused(drain):
     )
 
 
-def test_one_step_back_is_a_replay_also_of_a_batch_that_sparks_own_sink_has_written(drain):
+def test_a_checkpoint_one_step_back_is_a_replay(drain):
+    """Also of a batch that Spark's own sink has written."""
     drain.queue.insert(10)
     drain.natively()
     drain.remove("commits/0")
@@ -153,7 +156,8 @@ def test_one_step_back_is_a_replay_also_of_a_batch_that_sparks_own_sink_has_writ
     assert logged(drain.folder, "commits") == logged(drain.folder, "offsets") == [0, 1, 2]
 
 
-def test_a_batch_that_died_before_or_after_delta_had_it_is_replayed(drain, monkeypatch):
+def test_a_batch_that_died_is_replayed(drain, monkeypatch):
+    """Before Delta had it, or after."""
     drain.queue.insert(10)
     for name, batches in (("DeltaWriter._write", 0), ("check_written", 1)):
         owner, _, attribute = name.rpartition(".")
@@ -167,7 +171,7 @@ def test_a_batch_that_died_before_or_after_delta_had_it_is_replayed(drain, monke
     assert (drain.ids(), drain.queue.count()) == (texts(range(10)), 0)
 
 
-def test_a_copy_is_refused_once_its_original_has_gone_on(drain):
+def test_a_copy_is_refused_once_the_original_went_on(drain):
     drain.queue.insert(10)
     drain.run()
     drain.copy("copy")
@@ -181,8 +185,8 @@ def test_a_copy_is_refused_once_its_original_has_gone_on(drain):
     assert (drain.ids(), drain.queue.count()) == (texts(range(30)), 0)
 
 
-def test_an_original_that_died_with_a_batch_begun_does_not_take_its_copys_batch_for_its_own(drain):
-    """Both have a batch 1, of other messages; the copy has written its own."""
+def test_an_original_ends_when_a_copy_has_its_batch(drain):
+    """The original died with its batch 1 begun; the copy has written a batch 1 of other messages."""
     drain.queue.insert(10)
     drain.run()
     drain.copy("copy")
@@ -208,8 +212,8 @@ def test_an_original_that_died_with_a_batch_begun_does_not_take_its_copys_batch_
 
 
 @pytest.mark.slow
-def test_of_two_streams_that_run_on_copies_of_a_checkpoint_one_ends_and_nothing_is_lost(drain):
-    """Another process writes its batch 1 while the original is in the middle of its own."""
+def test_one_of_two_streams_on_copies_of_a_checkpoint_ends(drain):
+    """Nothing is lost. Another process writes its batch 1 while the original is in the middle of its own."""
     drain.queue.insert(10)
     drain.run()
     drain.copy("copy")
@@ -239,7 +243,7 @@ def test_of_two_streams_that_run_on_copies_of_a_checkpoint_one_ends_and_nothing_
     assert (drain.ids(), drain.queue.count()) == (texts(range(50)), 0)
 
 
-def test_a_query_stopped_in_the_middle_of_a_batch_ends_without_an_error(drain, capfd):
+def test_a_query_stopped_during_a_batch_has_no_error(drain, capfd):
     reached = drain.folder / "reached"
 
     def wait(batches):
@@ -258,7 +262,8 @@ def test_a_query_stopped_in_the_middle_of_a_batch_ends_without_an_error(drain, c
     assert (drain.ids(), drain.queue.count()) == (texts(range(10)), 0)
 
 
-def test_a_batch_of_expired_messages_alone_is_done_and_those_after_it_come(drain):
+def test_a_batch_of_expired_messages_alone_is_done(drain):
+    """The messages after it come."""
     drain.queue.insert(5, expires=LONG_AGO)
     drain.queue.insert(1, start=5)
     drain.run()

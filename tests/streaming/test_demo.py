@@ -29,7 +29,8 @@ def concluded(said):
     return {name: text for name, text in shown.items() if name not in {"drained", "rate"}}
 
 
-def test_every_message_is_in_delta_once_and_a_second_run_goes_on(tmp_path):
+def test_the_demo_drains_everything_once(tmp_path):
+    """A second run goes on."""
     folder = ("--folder", str(tmp_path / "demo"))
     try:
         code, said = demo(*folder, "--messages", "400")

@@ -5,7 +5,8 @@ from tests.support.streams import drain, ids_in_delta, logged, running, stream, 
 from tests.support.waiting import eventually
 
 
-def test_everything_is_drained_once_in_order_and_beside_a_row_that_is_held(spark, engine, queue, tmp_path):
+def test_everything_is_drained_once_and_in_order(spark, engine, queue, tmp_path):
+    """Beside a row that is held."""
     queue.insert(2500)
     options = {"maxMessagesPerTrigger": 1000, "minMessagesPerPartition": 300, "maxConcurrency": 2}
     with queue.locked(7):
@@ -18,7 +19,9 @@ def test_everything_is_drained_once_in_order_and_beside_a_row_that_is_held(spark
     assert queue.count() == 0
 
 
-def test_a_running_stream_takes_what_comes_in_either_mode_from_one_checkpoint(spark, engine, queue, tmp_path):
+def test_modes_may_take_turns_on_one_checkpoint(spark, engine, queue, tmp_path):
+    """A running stream takes what comes in either."""
+
     def done():
         return queue.count() == 0 and logged(tmp_path, "offsets") == logged(tmp_path, "commits")
 
@@ -32,7 +35,7 @@ def test_a_running_stream_takes_what_comes_in_either_mode_from_one_checkpoint(sp
     assert ids_in_delta(spark, tmp_path) == [str(each) for each in row_ids(sent)]
 
 
-def test_a_function_that_reads_its_batch_twice_keeps_it_first(spark, postgresql, tmp_path):
+def test_a_function_keeps_a_batch_that_it_reads_twice(spark, postgresql, tmp_path):
     """A second reading finds what nobody has taken yet: nothing."""
     queue = postgresql.create_queue()
     queue.insert(20)

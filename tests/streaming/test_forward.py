@@ -64,8 +64,8 @@ def messages(numbers):
 
 
 @pytest.mark.slow
-def test_spark_submit_sends_each_message_once_to_where_the_sql_says(postgresql, queues, tmp_path):
-    """Some of the messages were sent to Billing before, and come again: under other row ids, as a receiver's retry does."""
+def test_spark_submit_sends_messages_where_the_sql_says(postgresql, queues, tmp_path):
+    """Each once: some were sent to Billing before, and come again under other row ids, as a receiver's retry does."""
     orders, billing, shipping = queues
     orders.insert(30)
     outbox = OutboxRows(postgresql, "Forward_Spark")
@@ -94,9 +94,8 @@ def test_spark_submit_sends_each_message_once_to_where_the_sql_says(postgresql, 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_forwards_every_message_once_and_leaves_nothing(
-    postgresql, queues, forward, tmp_path, capsys, mode
-):
+def test_every_mode_forwards_each_message_once(postgresql, queues, forward, tmp_path, capsys, mode):
+    """It leaves nothing."""
     orders, billing, _ = queues
     orders.insert(30)
     poll = {"maxMessagesPerTrigger": "20"}
@@ -113,7 +112,8 @@ def test_every_mode_forwards_every_message_once_and_leaves_nothing(
         assert left_on_the_stage(postgresql) == 0
 
 
-def test_a_stop_file_ends_an_atomic_run_between_two_batches(postgresql, queues, forward, tmp_path):
+def test_a_stop_file_ends_a_run_between_two_batches(postgresql, queues, forward, tmp_path):
+    """An atomic one."""
     orders, billing, _ = queues
     orders.insert(2000)  # a hundred batches, which nobody will wait for
     stop_file = tmp_path / "stop"
@@ -164,7 +164,8 @@ def test_a_message_goes_on_whatever_its_id(postgresql, queues, forward, mode):
     assert orders.count() == 0
 
 
-def test_what_cannot_be_sent_is_named_by_the_row_in_which_it_came(queues, failed):
+def test_what_cannot_be_sent_is_named_by_its_row(queues, failed):
+    """The row in which it came."""
     orders, billing, _ = queues
     orders.insert(2)
     orders.insert_row(id=row_id(7), headers='{"NServiceBus.MessageId":"m","other":1}', body=b"{}")
@@ -197,7 +198,7 @@ def test_a_received_row_goes_on_as_message_and_origin(spark):
     assert as_outgoing(of_another_type).columns == ["Headers", "Body", "Expires", "CorrelationId", "ReplyToAddress", "MessageId"]  # fmt: skip
 
 
-def test_a_message_keeps_its_id_and_one_without_goes_on_under_its_rows(spark):
+def test_a_message_keeps_its_id_or_takes_that_of_its_row(spark):
     given = {
         "kept": '{"NServiceBus.MessageId":"kept"}',
         "spaced": '{ "NServiceBus.MessageId" : "spaced" }',
@@ -289,7 +290,8 @@ def test_a_transform_that_cannot_be_is_one_sentence(failed, arguments, sentence)
     assert re.fullmatch(f"error: {sentence}\n", failed(*arguments))
 
 
-def test_a_missing_destination_is_one_sentence_and_costs_no_message(queues, failed):
+def test_a_missing_destination_costs_no_message(queues, failed):
+    """It is one sentence."""
     orders, _, _ = queues
     orders.insert(2)
     assert failed("--to", "nowhere") == (
@@ -367,7 +369,8 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
         ),
     ],
 )  # fmt: skip
-def test_a_wrong_configuration_is_one_sentence_and_exit_code_2(refused, arguments, sentence):
+def test_a_wrong_configuration_is_one_sentence(refused, arguments, sentence):
+    """And exit code 2."""
     assert refused(*arguments) == f"error: {sentence}\n"
 
 
@@ -390,7 +393,8 @@ def test_a_sink_in_the_sources_database_takes_its_login():
         assert (parsed.url, parsed.user, parsed.password, parsed.default_schema) == ("postgresql://x", "me", SECRET, "s")  # fmt: skip
 
 
-def test_a_sink_with_a_database_or_a_login_of_its_own_gets_no_password_of_the_source():
+def test_a_sink_with_its_own_login_gets_no_password():
+    """Not the source's; nor does one with a database of its own."""
     source = {"url": "postgresql://x", "user": "me", "password": SECRET, "queue": "orders"}
     for sink in ({"url": "postgresql://y"}, {"user": "other"}, {"accessToken": "t"}):
         _, found = agreed(source, {"queue": "b", "endpoint": "E", **sink})
@@ -406,7 +410,7 @@ def test_mode_and_stream_are_said_once_on_either_side():
         assert SourceOptions.parse(source).transaction_mode == SinkOptions.parse(sink).transaction_mode == "sendsAtomicWithReceive"  # fmt: skip
 
 
-def test_the_configuration_of_the_repository_is_complete_but_for_the_url():
+def test_the_configuration_in_conf_lacks_only_a_url():
     flags = {"source.url": "postgresql://x"}
     found = PROGRAM.configuration(PROGRAM.SECTIONS, ROOT / "conf/forward.toml", (), flags)
     source, sink = agreed(found["source"], found["sink"])

@@ -116,12 +116,14 @@ def test_all_headers_come_out_as_a_map(rows, expect):
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_a_header_is_found_by_its_exact_name_whatever_is_in_it(rows, expect, name):
+def test_a_header_is_found_by_its_exact_name(rows, expect, name):
+    """Whatever is in the name."""
     frame = rows((json.dumps(ODD_NAMES), None), ("{}", None), (None, None))
     expect(frame, functions.header(name), StringType(), [ODD_NAMES[name], None, None])
 
 
-def test_poison_headers_are_null_and_the_row_id_stands_in_for_the_message_id(rows, expect):
+def test_poison_headers_are_null(rows, expect):
+    """The row's id stands in for the message id."""
     frame = rows(*((headers, None) for headers in POISON))
     nothing = [None] * len(POISON)
     for column in (functions.header("NServiceBus.MessageId"), functions.message_type()):
@@ -131,7 +133,7 @@ def test_poison_headers_are_null_and_the_row_id_stands_in_for_the_message_id(row
     expect(frame, functions.message_id(), StringType(), [f"row-{number}" for number in range(len(POISON))])
 
 
-def test_values_that_are_no_text_do_not_hide_the_headers_beside_them(rows, expect):
+def test_a_value_that_is_no_text_hides_no_other_header(rows, expect):
     name = "NServiceBus.MessageId"
     values = ["7", "1.50", "true", "null", "[1, 2]", '{"deep": {"er": "x"}}', '""']
     frame = rows(*((f'{{"before": "b", "{name}": {value}, "after": "a"}}', None) for value in values))
@@ -142,7 +144,8 @@ def test_values_that_are_no_text_do_not_hide_the_headers_beside_them(rows, expec
     expect(frame, functions.message_id(), StringType(), ids)
 
 
-def test_headers_behind_a_byte_order_mark_are_read_as_the_sink_reads_them(rows, expect):
+def test_headers_behind_a_byte_order_mark_are_read(rows, expect):
+    """As the sink reads them."""
     expect(rows(("\ufeff" + headers_of(id="x"), None)), functions.message_id(), StringType(), ["x"])
 
 
@@ -163,7 +166,8 @@ KEYS = {
 }
 
 
-def test_an_id_of_key_columns_is_the_uuid_5_of_their_json_array(spark):
+def test_an_id_of_keys_is_the_uuid_5_of_their_json(spark):
+    """Of their JSON array."""
     frame = spark.createDataFrame([*KEYS], "order string, line string")
     by_name, by_column = functions.deterministic_id("order", "line"), functions.deterministic_id(F.col("order"), frame["line"])  # fmt: skip
     found = frame.select("order", "line", by_name, by_column.alias("again"))
@@ -216,11 +220,12 @@ def test_an_id_of_nothing_is_refused():
         (";", None),
     ],
 )
-def test_the_message_type_is_the_first_one_without_its_assembly(rows, expect, enclosed, found):
+def test_the_message_type_is_the_first_type_enclosed(rows, expect, enclosed, found):
+    """Without its assembly."""
     expect(rows((headers_of(type=enclosed), None)), functions.message_type(), StringType(), [found])
 
 
-def test_the_time_sent_is_a_moment_in_every_session_time_zone(rows, expect, time_zone):
+def test_the_time_sent_is_a_moment_in_every_time_zone(rows, expect, time_zone):
     times = {
         "2025-11-20 08:15:30:123456 Z": datetime(2025, 11, 20, 8, 15, 30, 123456, tzinfo=UTC),
         "2025-03-09 02:30:00:000000 Z": datetime(2025, 3, 9, 2, 30, tzinfo=UTC),  # skipped in New York
@@ -240,7 +245,8 @@ def test_the_time_sent_is_a_moment_in_every_session_time_zone(rows, expect, time
     expect(frame, F.unix_micros(functions.sent_at()), LongType(), [*micros, None])
 
 
-def test_a_body_is_text_without_its_byte_order_mark_and_only_that(rows, expect):
+def test_a_body_is_text_without_its_byte_order_mark(rows, expect):
+    """Nothing else is left out."""
     bodies = {
         b'{"order":1}': '{"order":1}',
         b"\xef\xbb\xbf{}": "{}",
@@ -257,7 +263,8 @@ def test_a_body_is_text_without_its_byte_order_mark_and_only_that(rows, expect):
     expect(frame, functions.body_text(), StringType(), [*bodies.values()])
 
 
-def test_a_body_that_is_no_utf_8_is_shown_as_far_as_it_is_and_is_no_error(rows, expect):
+def test_a_body_that_is_no_utf_8_is_no_error(rows, expect):
+    """It is shown as far as it is UTF-8."""
     bodies = {b"caf\xe9!": "caf\ufffd!", b"\xff\xfea": "\ufffd\ufffda", b"ok\xf0\x9f\x98": "ok\ufffd"}
     frame = rows(*(("{}", body) for body in bodies))
     expect(frame, functions.body_text(), StringType(), [*bodies.values()])

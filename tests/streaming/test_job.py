@@ -57,10 +57,10 @@ def assert_clean(engine, queue, tmp_path, runs, sent):
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_signals_stop_the_job_between_batches_and_each_message_is_in_delta_once(
-    spark, postgresql, job, tmp_path
-):
-    """Three runs over one checkpoint, 20 messages a batch: TERM to spark-submit, a terminal's Ctrl-C, then to the end."""
+def test_signals_stop_the_job_between_two_batches(spark, postgresql, job, tmp_path):
+    """Three runs over one checkpoint, 20 messages a batch: TERM to spark-submit, a terminal's Ctrl-C, then to the end.
+    Each message is in Delta once.
+    """
     queue = postgresql.create_queue()
     began = spark.sql("SELECT current_timestamp()").first()[0]
     sent = queue.insert(30).stop
@@ -118,7 +118,7 @@ def test_signals_stop_the_job_between_batches_and_each_message_is_in_delta_once(
     ],
     ids=["the role may do nothing", "the password is wrong", "the table is missing"],
 )
-def test_a_job_that_fails_says_one_sentence_and_no_secret(postgresql, guarded_url, job, arguments, sentence):
+def test_a_failed_job_says_one_sentence_and_no_secret(postgresql, guarded_url, job, arguments, sentence):
     postgresql.create_queue()
     failed = job(guarded_url, "--available-now", *arguments)
     assert failed.ended() == 1
@@ -181,7 +181,8 @@ def refused(program, monkeypatch):
         ),
     ],
 )
-def test_a_wrong_configuration_is_one_sentence_and_exit_code_2(refused, tmp_path, text, sentence):
+def test_a_wrong_configuration_is_one_sentence(refused, tmp_path, text, sentence):
+    """And exit code 2."""
     file = tmp_path / "wrong.toml"
     file.write_text(text)
     assert refused("--config", file) == f"error: {sentence.format(file=file)}\n"
@@ -203,12 +204,12 @@ def test_a_configuration_that_is_no_text_is_refused(refused, tmp_path):
         ("=", "--set =…"),
     ],
 )
-def test_a_malformed_setting_is_one_sentence_without_its_value(refused, setting, sentence):
+def test_a_malformed_setting_is_said_without_its_value(refused, setting, sentence):
     remedy = "cannot be read; write source.KEY=VALUE or delta.KEY=VALUE."
     assert refused("--set", setting) == f"error: {sentence} {remedy}\n"
 
 
-def test_an_unknown_argument_and_a_missing_file_are_wrong_usage(refused):
+def test_an_unknown_argument_or_file_is_wrong_usage(refused):
     assert "No such option '--quue'. Did you mean '--queue'?" in refused("--quue", "orders")
     assert "File '/no/such.toml' does not exist." in refused("--config", "/no/such.toml")
 
@@ -218,7 +219,8 @@ def configured(program, file, settings, given):
     return program.configuration(program.SECTIONS, file, settings, flags)
 
 
-def test_the_command_line_wins_over_settings_and_settings_over_the_file(program, tmp_path):
+def test_the_command_line_wins_over_settings_and_file(program, tmp_path):
+    """And settings win over the file."""
     file = tmp_path / "job.toml"
     file.write_text(
         '[source]\nqueue = "file"\nmaxConcurrency = 3\nclaimAhead = false\nendpoint.B.schema = "t"\n[delta]\npath = "file"\navailableNow = false\n'
@@ -244,7 +246,7 @@ def test_the_command_line_wins_over_settings_and_settings_over_the_file(program,
     }
 
 
-def test_the_configuration_of_the_repository_is_complete_but_for_the_url(program):
+def test_the_configuration_in_conf_lacks_only_a_url(program):
     with pytest.raises(ConfigurationError, match=r"^The option url is required; "):
         program.SourceOptions.parse(configured(program, ROOT / "conf/drain_to_delta.toml", (), {})["source"])
     found = configured(program, ROOT / "conf/drain_to_delta.toml", (), {"url": "postgresql://x"})
@@ -276,5 +278,5 @@ call last):
         ("", "ValueError"),
     ],
 )  # fmt: skip
-def test_the_sentence_of_an_error_is_ours_or_its_first_line(text, sentence):
+def test_an_errors_sentence_is_ours_or_its_first_line(text, sentence):
     assert sentence_of(ValueError(text)) == sentence

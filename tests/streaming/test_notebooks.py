@@ -38,10 +38,8 @@ def run(name: str, **names: Any) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
-def test_the_first_notebook_drains_a_queue_and_shows_its_types_and_rates(
-    spark, postgresql, guarded_url, tmp_path, monkeypatch, capsys
-):
-    """On Databricks: widgets, and the password of a secret."""
+def test_the_first_notebook_drains_a_queue(spark, postgresql, guarded_url, tmp_path, monkeypatch, capsys):
+    """It shows types and rates. As on Databricks: widgets, and the password of a secret."""
     monkeypatch.setenv("MPLBACKEND", "Agg")
     import matplotlib.pyplot as plt
 
@@ -65,10 +63,8 @@ def test_the_first_notebook_drains_a_queue_and_shows_its_types_and_rates(
     plt.close(found["figure"])
 
 
-def test_the_second_notebook_sends_once_and_forwards_atomically(
-    spark, postgresql, tmp_path, monkeypatch, capsys
-):
-    """Elsewhere: environment variables."""
+def test_the_second_notebook_sends_and_forwards(spark, postgresql, tmp_path, monkeypatch, capsys):
+    """Once, and atomically. As elsewhere: environment variables."""
     for name, value in {"URL": postgresql.url, "FOLDER": str(tmp_path), "BILLING": "Billing"}.items():
         monkeypatch.setenv(f"SQLQUEUE_{name}", value)
     found = run("02_send_with_outbox", spark=spark)

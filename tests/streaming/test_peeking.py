@@ -15,7 +15,7 @@ def peek(spark, engine, queue, **options):
     return spark.read.format("sqlqueue").options(**given).load()
 
 
-def test_a_peek_shows_the_rows_in_order_and_leaves_them_all(spark, engine, queue):
+def test_a_peek_shows_rows_in_order_and_leaves_them(spark, engine, queue):
     queue.insert(400)
     queue.insert(1, start=400, expires=PAST)
     queue.take(7)
@@ -32,7 +32,8 @@ def test_a_peek_shows_the_rows_in_order_and_leaves_them_all(spark, engine, queue
     assert (queue.count(), free(queue)) == (399, 398)
 
 
-def test_a_peek_sees_rows_that_a_receiver_holds_and_does_not_wait_for_it(spark, postgresql):
+def test_a_peek_shows_rows_that_a_receiver_holds(spark, postgresql):
+    """It does not wait for it."""
     queue = postgresql.create_queue()
     queue.insert(3)
     with queue.locked(2):

@@ -95,9 +95,8 @@ def test_a_body_of_50_mb_arrives_whole(spark, engine, queue, tmp_path):
     assert queue.count() == 0
 
 
-def test_rows_come_in_row_version_order_in_batches_and_slices_as_large_as_allowed(
-    spark, engine, queue, tmp_path
-):
+def test_batches_and_slices_are_as_large_as_allowed(spark, engine, queue, tmp_path):
+    """Their rows come in the order of RowVersion."""
     queue.insert(2500)
     batches = []
 
@@ -114,7 +113,8 @@ def test_rows_come_in_row_version_order_in_batches_and_slices_as_large_as_allowe
     ]
 
 
-def test_one_slice_a_batch_keeps_strict_order_in_a_queue_full_of_gaps(spark, engine, queue, tmp_path):
+def test_one_slice_a_batch_keeps_strict_order(spark, engine, queue, tmp_path):
+    """In a queue full of gaps."""
     queue.insert(1200)
     queue.execute(
         "DELETE FROM {table} WHERE " + ("seq" if engine.name == "postgresql" else "RowVersion") + " % 3 = 0"
@@ -176,7 +176,7 @@ def test_an_odd_name_is_just_a_name(spark, postgresql, tmp_path):
     assert queue.count() == 0
 
 
-def test_a_running_stream_takes_what_comes_and_rests_in_between(spark, postgresql, tmp_path):
+def test_a_running_stream_takes_what_comes_and_rests(spark, postgresql, tmp_path):
     queue = postgresql.create_queue()
 
     def looks():
@@ -194,7 +194,8 @@ def test_a_running_stream_takes_what_comes_and_rests_in_between(spark, postgresq
     assert ids_in_delta(spark, tmp_path) == [str(each) for each in row_ids(range(15))]
 
 
-def test_progress_says_how_many_rows_wait_and_how_old_the_oldest_is(spark, postgresql, tmp_path):
+def test_progress_says_what_waits_and_for_how_long(spark, postgresql, tmp_path):
+    """How many rows, and how old the oldest is."""
     queue = postgresql.create_queue()
     queue.insert(30)
     sent = datetime(2025, 11, 20, 8, 15, 30, tzinfo=UTC)  # by the headers
@@ -210,8 +211,8 @@ def test_progress_says_how_many_rows_wait_and_how_old_the_oldest_is(spark, postg
     assert last == {"rows": 0, "oldestSeconds": 0}
 
 
-def test_a_queue_full_of_gaps_costs_at_most_three_bytes_a_row_in_the_checkpoint(spark, postgresql, tmp_path):
-    """Holes at random, which no compression foresees."""
+def test_an_offset_takes_at_most_three_bytes_a_row(spark, postgresql, tmp_path):
+    """In the checkpoint, of a queue that is full of gaps at random, which no compression foresees."""
     queue = postgresql.create_queue()
     queue.insert(40_000)
     queue.execute("DELETE FROM {table} WHERE hashint8(seq) % 2 = 0")

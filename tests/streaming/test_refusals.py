@@ -22,7 +22,7 @@ def refusal(action):
     return found[-1]
 
 
-def test_a_schema_that_differs_from_the_queues(spark, postgresql, tmp_path):
+def test_a_schema_unlike_the_queues_is_refused(spark, postgresql, tmp_path):
     queue = postgresql.create_queue()
     options = {"url": postgresql.url, "queue": queue.address}
     said = (
@@ -36,7 +36,7 @@ def test_a_schema_that_differs_from_the_queues(spark, postgresql, tmp_path):
     assert refusal(lambda: peeking.load().collect()) == said
 
 
-def test_an_unknown_option(spark, postgresql, tmp_path):
+def test_an_unknown_option_is_refused(spark, postgresql, tmp_path):
     queue = postgresql.create_queue()
     writer = to_delta(stream(spark, postgresql, queue, maxMessagePerTriger=1), tmp_path)
     assert refusal(lambda: drain(writer)) == (
@@ -44,7 +44,7 @@ def test_an_unknown_option(spark, postgresql, tmp_path):
     )
 
 
-def test_a_checkpoint_of_another_queue(spark, postgresql, tmp_path):
+def test_a_checkpoint_of_another_queue_is_refused(spark, postgresql, tmp_path):
     orders, invoices = postgresql.create_queue(), postgresql.create_queue("invoices")
     orders.insert(2)
     invoices.insert(2)
@@ -58,7 +58,7 @@ def test_a_checkpoint_of_another_queue(spark, postgresql, tmp_path):
     assert invoices.count() == 2
 
 
-def test_a_queue_that_is_not_there(spark, postgresql, tmp_path):
+def test_a_queue_that_is_not_there_is_refused(spark, postgresql, tmp_path):
     writer = to_delta(stream(spark, postgresql, postgresql.queue("nowhere")), tmp_path)
     assert refusal(lambda: drain(writer)) == (
         "There is no queue table nowhere@[public] in this database; create it with: sqlqueue create "
@@ -66,7 +66,7 @@ def test_a_queue_that_is_not_there(spark, postgresql, tmp_path):
     )
 
 
-def test_a_wrong_password(spark, postgresql, guarded_url, tmp_path):
+def test_a_wrong_password_is_refused(spark, postgresql, guarded_url, tmp_path):
     queue = postgresql.create_queue()
     writer = to_delta(stream(spark, postgresql, queue, url=guarded_url, password="guess"), tmp_path)
     where = postgresql.url.rpartition("@")[2]
@@ -75,14 +75,14 @@ def test_a_wrong_password(spark, postgresql, guarded_url, tmp_path):
     )
 
 
-def test_a_login_without_rights(spark, postgresql, guarded_url, tmp_path):
+def test_a_login_without_rights_is_refused(spark, postgresql, guarded_url, tmp_path):
     queue = postgresql.create_queue()
     writer = to_delta(stream(spark, postgresql, queue, url=guarded_url), tmp_path)
     where = postgresql.url.rpartition("@")[2]
     assert refusal(lambda: drain(writer)).startswith(f"User 'guarded' lacks a right at {where} while ")
 
 
-def test_a_password_stands_neither_in_plans_nor_in_the_checkpoint(spark, postgresql, guarded_url, tmp_path):
+def test_a_password_is_in_no_plan_and_no_checkpoint(spark, postgresql, guarded_url, tmp_path):
     queue = postgresql.create_queue()
     queue.insert(1)
     postgresql.execute(f"GRANT SELECT, UPDATE, DELETE ON orders TO {GUARDED_ROLE}")

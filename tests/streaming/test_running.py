@@ -33,8 +33,8 @@ class Heard(BatchReport):
         self.batches.append((event.progress.batchId, source.endOffset, logged(self._folder, "commits")))
 
 
-def test_the_line_of_a_batch_that_is_replayed_after_a_crash_is_reported(spark, postgresql, tmp_path, capfd):
-    """Spark has no latest offset then, and says ``None``."""
+def test_the_line_of_a_replayed_batch_is_reported(spark, postgresql, tmp_path, capfd):
+    """After a crash: Spark has no latest offset then, and says ``None``."""
     queue = postgresql.create_queue()
     queue.insert(50)
     frame = stream(spark, postgresql, queue)
@@ -54,9 +54,8 @@ def test_the_line_of_a_batch_that_is_replayed_after_a_crash_is_reported(spark, p
     assert "JSONDecodeError" not in "".join(capfd.readouterr())
 
 
-def test_an_event_tells_the_offset_that_the_checkpoint_has_once_the_batch_is_logged(
-    spark, postgresql, tmp_path
-):
+def test_an_event_tells_the_offset_of_a_logged_batch(spark, postgresql, tmp_path):
+    """The offset that the checkpoint has."""
     queue = postgresql.create_queue()
     queue.insert(20)
     heard = Heard(tmp_path)
@@ -73,10 +72,8 @@ def test_an_event_tells_the_offset_that_the_checkpoint_has_once_the_batch_is_log
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_a_batch_is_settled_when_it_is_done_though_the_next_trigger_is_far(
-    spark, postgresql, tmp_path, named
-):
-    """Nor are its rows given back when the query is stopped."""
+def test_a_batch_is_settled_before_the_next_trigger(spark, postgresql, tmp_path, named):
+    """As soon as it is done; nor are its rows given back when the query is stopped."""
     queue = postgresql.create_queue()
     queue.insert(30)
     own = {"doneFile": str(tmp_path / "told"), "StopFile": str(tmp_path / "halt")} if named else {}

@@ -64,7 +64,7 @@ def refusal(action):
 
 
 @pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
-def test_a_batch_that_is_called_again_sends_nothing_and_says_so(spark, engine, queue, sent, outbox, caplog):
+def test_a_batch_called_again_sends_nothing_and_says_so(spark, engine, queue, sent, outbox, caplog):
     caplog.set_level("INFO", "sqlqueue_spark.spark.sink")
     sink = SqlQueueSink(url=engine.url, queue="orders", endpoint="Sales", outbox=outbox)
     assert (sink.sent_in(7), sink.details(7)) == (None, "")
@@ -83,7 +83,8 @@ def test_a_batch_that_is_called_again_sends_nothing_and_says_so(spark, engine, q
     assert sent.message_ids() == message_ids(range(600))
 
 
-def test_a_sink_remembers_what_it_sent_in_the_last_hundred_batches():
+def test_a_sink_remembers_its_last_hundred_batches():
+    """What it sent in each."""
     sink = SqlQueueSink(url="postgresql://h/d", queue="orders", endpoint="Sales")
     for batch_id in (*range(150), 60):
         sink._remember(batch_id, Sent(sent=batch_id))
@@ -93,7 +94,7 @@ def test_a_sink_remembers_what_it_sent_in_the_last_hundred_batches():
     assert sink.details(60) == "sent=60 repeated=0"
 
 
-def test_what_is_written_twice_arrives_once_and_is_what_a_reader_reads(spark, engine, queue, sent):
+def test_what_is_written_twice_is_read_once(spark, engine, queue, sent):
     frame = orders(spark, range(50)).select("*", F.lit(None).alias("Headers"))
     for _ in range(2):
         write(frame, engine)
@@ -146,7 +147,8 @@ def test_an_interval_is_a_time_to_be_received(spark, engine, queue, sent):
 # -- refusals -------------------------------------------------------------------------------------
 
 
-def test_of_three_destinations_one_is_missing_and_nothing_is_sent_at_all(spark, engine, queue, sent):
+def test_nothing_is_sent_when_a_destination_is_missing(spark, engine, queue, sent):
+    """One of three."""
     shipping = engine.create_queue("shipping")
     to = F.element_at(F.array(*map(F.lit, ("orders", "shipping", "nowhere"))), F.hash("MessageId") % 2 + 2)
     frame = orders(spark, range(500)).withColumn("Destination", to)
@@ -168,9 +170,8 @@ def test_of_three_destinations_one_is_missing_and_nothing_is_sent_at_all(spark, 
     assert min(queue.count(), shipping.count(), nowhere.count()) > 0
 
 
-def test_a_missing_outbox_table_and_an_unknown_column_are_refused_before_anything_is_sent(
-    spark, engine, queue
-):
+def test_a_missing_outbox_or_unknown_column_is_refused(spark, engine, queue):
+    """Before anything is sent."""
     sink = SqlQueueSink(url=engine.url, queue="orders", endpoint="Sales")
     with pytest.raises(
         QueueError, match=r"^There is no outbox table .*; create it with: sqlqueue outbox create"
@@ -194,7 +195,8 @@ def test_a_queue_cannot_be_overwritten(spark, engine, queue, sent):
     assert queue.count() == 3
 
 
-def test_a_batch_job_is_not_atomic_with_a_receive_that_it_does_not_have(spark, engine, queue):
+def test_a_batch_job_cannot_be_atomic_with_a_receive(spark, engine, queue):
+    """It has none."""
     said = refusal(
         lambda: write(orders(spark, range(3)), engine, transactionMode="sendsAtomicWithReceive", stream="s")
     )
@@ -241,9 +243,7 @@ def forwarded(frame):
 
 
 @pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
-def test_a_queue_is_forwarded_and_a_replay_of_everything_doubles_nothing(
-    spark, engine, queue, tmp_path, outbox
-):
+def test_a_queue_is_forwarded_and_a_replay_adds_nothing(spark, engine, queue, tmp_path, outbox):
     """The last batch is done a second time, as if Spark had died before it could log it."""
     billing = engine.create_queue("billing")
     create_outbox(engine, "Forward")
@@ -260,9 +260,8 @@ def test_a_queue_is_forwarded_and_a_replay_of_everything_doubles_nothing(
     assert logged(tmp_path, "commits") == [0, 1, 2]
 
 
-def test_a_queue_is_forwarded_atomically_to_several_queues_with_the_same_headers(
-    spark, engine, queue, tmp_path
-):
+def test_a_queue_is_forwarded_atomically_to_two_queues(spark, engine, queue, tmp_path):
+    """With the same headers."""
     there = {name: engine.create_queue(name) for name in ("even", "odd")}
     queue.insert(250)
     sink = SqlQueueSink(url=engine.url, transactionMode="sendsAtomicWithReceive", stream="Forward")
@@ -287,7 +286,8 @@ def test_a_queue_is_forwarded_atomically_to_several_queues_with_the_same_headers
         ]
 
 
-def test_an_atomic_sink_behind_another_source_is_refused_and_the_queue_stays(spark, engine, queue, tmp_path):
+def test_an_atomic_sink_behind_another_source_is_refused(spark, engine, queue, tmp_path):
+    """The queue stays as it is."""
     engine.create_queue("billing")
     queue.insert(10)
     sink = SqlQueueSink(

@@ -5,7 +5,7 @@ from tests.support.streams import free, ids_in_delta, logged, running, stream, t
 from tests.support.waiting import eventually
 
 
-def test_while_the_stop_file_is_there_the_batch_is_settled_and_nothing_is_held(spark, postgresql, tmp_path):
+def test_a_stop_file_settles_the_batch_and_holds_nothing(spark, postgresql, tmp_path):
     queue = postgresql.create_queue()
     reached, stop = tmp_path / "reached", tmp_path / "stop"
 

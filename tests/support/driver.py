@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
 from typing import Any
 from unittest import mock
 from uuid import UUID
@@ -72,6 +73,13 @@ def at_step(step: str, action: Callable[[], object], *, on: Collection[int] = (1
 
 def crash() -> None:
     raise Crash
+
+
+def told(path: Path, end: dict[str, Any]) -> None:
+    """The program says in its done file that Spark has logged a batch."""
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps([{"of": "another source"}, end]))
+    new.replace(path)
 
 
 class Stream:

@@ -1,10 +1,12 @@
-"""Rows that merely carry the numbers of a claim are other messages: none of them is ever deleted unprocessed."""
+"""Rows that merely carry the numbers of a claim are other messages, as its witnesses tell: none is ever deleted unprocessed."""
 
 import pytest
 
+from sqlqueue_spark.errors import ClaimLost
+from sqlqueue_spark.row_set import RowSet
 from tests.support import tampering
 from tests.support.driver import streaming
-from tests.support.messages import row_ids
+from tests.support.messages import row_id, row_ids
 from tests.support.waiting import eventually
 
 
@@ -88,7 +90,8 @@ def test_a_recovery_deletes_no_new_message(engine, queue, accident):
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__)
-def test_a_replay_of_a_batch_that_the_sink_has_deletes_no_new_message(engine, queue, accident):
+def test_a_replay_deletes_no_new_message(engine, queue, accident):
+    """The sink has the batch already."""
     queue.insert(100)
     with streaming(engine, queue) as stream:
         stream.construct()
@@ -101,7 +104,8 @@ def test_a_replay_of_a_batch_that_the_sink_has_deletes_no_new_message(engine, qu
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__)
-def test_a_replay_of_a_batch_that_the_sink_lacks_loses_no_new_message(engine, queue, accident):
+def test_a_replay_loses_no_new_message(engine, queue, accident):
+    """The sink lacks the batch."""
     queue.insert(100)
     with streaming(engine, queue) as stream:
         stream.construct()
@@ -113,7 +117,7 @@ def test_a_replay_of_a_batch_that_the_sink_lacks_loses_no_new_message(engine, qu
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS, ids=lambda each: each.__name__)
-def test_settling_after_a_lost_connection_deletes_no_new_message(engine, queue, accident):
+def test_settling_after_a_cut_deletes_no_new_message(engine, queue, accident):
     queue.insert(100)
     with streaming(engine, queue) as stream:
         assert stream.trigger()
@@ -124,7 +128,8 @@ def test_settling_after_a_lost_connection_deletes_no_new_message(engine, queue, 
         assert (each_once(new, stream), queue.count()) == ([1] * len(new), 0)
 
 
-def test_a_claim_whose_witnesses_were_all_taken_is_left_alone_and_comes_again(engine, queue, caplog):
+def test_a_claim_that_lost_its_witnesses_comes_again(engine, queue, caplog):
+    """Others took all of them; what is left of the claim is left alone."""
     queue.insert(1000)
     with streaming(engine, queue) as stream:
         assert stream.trigger()
@@ -136,7 +141,8 @@ def test_a_claim_whose_witnesses_were_all_taken_is_left_alone_and_comes_again(en
     assert "not_the_same_rows queue=" in caplog.text
 
 
-def test_what_others_left_of_a_claim_is_recovered_by_its_last_witness(engine, queue, caplog):
+def test_the_last_witness_recovers_the_rest_of_a_claim(engine, queue, caplog):
+    """Others took the rows before it."""
     queue.insert(1000)
     with streaming(engine, queue) as stream:
         assert stream.trigger()
@@ -147,27 +153,28 @@ def test_what_others_left_of_a_claim_is_recovered_by_its_last_witness(engine, qu
     assert " deleted=10: rows of the last logged batch" in caplog.text
 
 
-def test_a_table_that_was_created_again_under_the_stream_is_the_one_that_is_recovered(engine, queue):
-    with streaming(engine, queue) as stream:
-        assert not stream.trigger()
-        tampering.drop(queue)
-        engine.create_queue()
-        queue.insert(10)
-        eventually(stream.trigger)
-        stream.crash()
-        queue.insert(5, start=10)
-        stream.drain()
-        assert (stream.batches(), queue.count()) == ([list(range(1, 11)), list(range(11, 16))], 0)
-
-
-def test_a_table_that_was_created_again_under_the_stream_is_settled_after_a_lost_connection(engine, queue):
-    with streaming(engine, queue) as stream:
-        assert not stream.trigger()
-        tampering.drop(queue)
-        engine.create_queue()
-        queue.insert(10)
-        eventually(stream.trigger)
+@pytest.mark.parametrize("refilled", [10, 25])
+def test_new_rows_are_not_read_for_those_of_a_lost_claim(engine, queue, refilled):
+    """They have the same numbers."""
+    queue.insert(10)
+    with streaming(engine, queue, minMessagesPerPartition="5") as stream:
+        assert stream.construct()
+        slices = stream.plan()
+        assert [(part.rows, len(part.witnesses)) for part in slices] == [
+            (RowSet([(1, 5)]), 5),
+            (RowSet([(6, 10)]), 5),
+        ]
         stream.cut()
-        queue.insert(5, start=10)
-        stream.drain()
-        assert (stream.batches(), queue.count()) == ([list(range(1, 11)), list(range(11, 16))], 0)
+        eventually(lambda: not tampering.holds_a_transaction(engine, stream.name))
+        tampering.truncate(engine, queue)
+        queue.insert(refilled, start=100)
+        expected = (
+            rf"^The row with RowVersion 1 of orders@\S+ was the message {row_id(0)} when it was claimed, and is {row_id(100)} "
+            r"now: .* start the stream again, which leaves the rows of others alone\.$"
+        )
+        with pytest.raises(ClaimLost, match=expected):
+            stream.read(slices)
+        stream.crash()
+        stream.drain()  # the replay is empty, and the new rows come in a batch of their own
+        assert stream.batches() == [[], list(range(1, refilled + 1))]
+        assert (stream.ids(), queue.count()) == (row_ids(range(100, 100 + refilled)), 0)

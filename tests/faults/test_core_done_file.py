@@ -1,0 +1,115 @@
+"""A program says in its done file which batch is done: that batch is settled at once, and nothing else is."""
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from sqlqueue_spark.receive import Receiver
+from sqlqueue_spark.receive.done_file import DoneFile
+from tests.support.driver import streaming, told
+from tests.support.messages import row_ids
+from tests.support.streams import free
+from tests.support.waiting import eventually
+
+
+def test_a_done_file_settles_its_batch(engine, queue, tmp_path):
+    """And no other."""
+    queue.insert(10)
+    done = tmp_path / "done"
+    with streaming(engine, queue, doneFile=str(done)) as stream:
+        assert stream.trigger()
+        told(done, {**stream.end(1), "serial": 17})  # another batch's
+        assert free(queue) == 0
+        told(done, stream.end(1))
+        eventually(lambda: queue.count() == 0)
+        queue.insert(5, start=10)
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(15)), 0)
+
+
+def test_a_stop_settles_what_is_known_to_be_done(engine, queue, tmp_path, monkeypatch):
+    monkeypatch.setattr("sqlqueue_spark.receive.done_file._LOOK_SECONDS", 3600)
+    queue.insert(10)
+    done = tmp_path / "done"
+    with streaming(engine, queue, doneFile=str(done)) as stream:
+        assert stream.trigger()
+        told(done, stream.end(1))
+        stream.stop()
+        assert queue.count() == 0
+
+
+def test_a_done_file_from_before_the_plan_settles_nothing(engine, queue, tmp_path):
+    """A batch that was logged may have been taken back since, and run again: the sink does not have it yet."""
+    queue.insert(10)
+    done = tmp_path / "done"
+    with streaming(engine, queue) as stream:
+        assert stream.trigger()
+        told(done, stream.end(1))
+        stream.crash()
+        stream.options = dataclasses.replace(stream.options, done_file=str(done))
+        stream.done -= 1
+        stream.plan()
+        stream.stop()
+        assert free(queue) == 10
+
+
+def test_a_stop_gives_back_what_nobody_has_logged(engine, queue, tmp_path):
+    queue.insert(10)
+    with streaming(engine, queue, doneFile=str(tmp_path / "done")) as stream:
+        assert stream.construct()
+        stream.plan()
+        stream.stop()
+        eventually(lambda: free(queue) == 10)
+
+
+def test_a_done_file_from_an_earlier_run_settles_nothing(engine, queue, tmp_path):
+    """A new checkpoint gives the same rows the same offset."""
+    queue.insert(10)
+    done = tmp_path / "done"
+    with streaming(engine, queue, doneFile=str(done)) as stream:
+        assert stream.trigger()
+        told(done, stream.end(1))
+        stream.crash()
+    with streaming(engine, queue, doneFile=str(done)) as anew:
+        anew.drain()
+        assert (anew.ids(), queue.count()) == (row_ids(range(10)), 0)
+
+
+def test_a_stop_gives_back_nothing_that_is_being_settled(engine, queue, tmp_path):
+    """The done file was read, but its batch not settled yet."""
+    read, stops = Event(), Event()
+
+    def settle(end):
+        read.set()
+        assert stops.wait(10)
+        stream.receiver.settle(end)
+
+    queue.insert(10)
+    done = tmp_path / "done"
+    with streaming(engine, queue, doneFile=str(done)) as stream:
+        assert isinstance(stream.receiver, Receiver)
+        stream.receiver._done_file = DoneFile(done, settle)
+        assert stream.trigger()
+        told(done, stream.end(1))
+        assert read.wait(10)
+        with ThreadPoolExecutor(1) as pool:
+            stopped = pool.submit(stream.receiver.close)
+            assert not stopped.done()
+            stops.set()
+            stopped.result()
+        assert queue.count() == 0
+
+
+@pytest.mark.parametrize("said", ["", "{", "7", "[7]", '[{"version": 1}]'])
+def test_an_unreadable_done_file_settles_nothing(engine, queue, tmp_path, said):
+    """It stops nothing either."""
+    queue.insert(10)
+    done = tmp_path / "done"
+    with streaming(engine, queue, doneFile=str(done)) as stream:
+        assert stream.trigger()
+        done.write_text(said)
+        assert free(queue) == 0
+        told(done, stream.end(1))
+        eventually(lambda: queue.count() == 0)
