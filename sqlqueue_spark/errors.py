@@ -16,7 +16,7 @@ class SqlQueueError(Exception):
 class ConfigurationError(SqlQueueError):
     """Fix the configuration: an option, an address, a credential, a right, a checkpoint."""
 
-    #: A database that fails over says the same for a while: whoever was let in before may wait.
+    #: Whether it may pass: a database that fails over says the same for a while, and whoever was let in before may wait.
     may_pass = False
 
 
@@ -29,7 +29,7 @@ class TryAgain(SqlQueueError):
 
 
 class ConnectionLost(TryAgain):
-    """No connection: the transaction that was open is rolled back, its locks are gone."""
+    """The connection is gone: the transaction that was open is rolled back, and its locks are gone."""
 
 
 class RowsHeld(TryAgain):
@@ -55,7 +55,7 @@ _CAPTURED = re.compile(r"\Apyspark\.errors\.[\w.]+: ")
 
 
 def sentence_of(error: BaseException) -> str:
-    """The one sentence of ours in an error that came through Spark, or the first line of somebody else's."""
+    """The one sentence of ours in an error that came through Spark, or the first line of an error that is not ours."""
     text = str(error)
     found = list(_OURS.finditer(text))
     if found:

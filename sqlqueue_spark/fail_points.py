@@ -1,7 +1,8 @@
 """The named steps at which a crash must lose nothing and double nothing.
 
-In production :func:`step` does nothing. A test names a function in ``SQLQUEUE_AT_STEP`` ("module:function"),
-which is then called with every step's name, in whichever process the step is reached, and dies as it pleases.
+In production :func:`step` does nothing. A test names a function ("module:function") in the environment variable
+``SQLQUEUE_AT_STEP``. Each process that reaches a step then calls this function with the step's name, and the function may
+kill the process.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ CHUNK_SENT = "chunk sent"
 ROWS_STAGED = "rows staged"
 STAGE_SEALED = "stage sealed"
 
-#: In the order in which a micro-batch passes them.
+#: The steps of a micro-batch, in the order in which it passes them.
 STEPS = (ROWS_LOCKED, OFFSET_LOGGED, HALF_READ, COMMIT_LOGGED, DELETED, COMMITTED)
-#: When a lost claim, or a dead process's, is settled.
+#: The steps of settling a claim that was lost, or whose process has died.
 LEFT_STEPS = (LEFT_DELETED, LEFT_COMMITTED)
-#: And in transaction mode ``none``.
+#: The steps of a micro-batch in transaction mode ``none``.
 TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
 
 
 def step(name: str) -> None:
-    """Mark a named step."""
+    """Tell a test, if one wants to know, that this step is reached."""
     if named := os.environ.get("SQLQUEUE_AT_STEP"):
         _load(named)(name)
 

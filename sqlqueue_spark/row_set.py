@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from typing import Self
 
-#: The ends of what a RowVersion can be.
+#: The lowest and the highest number that a RowVersion can be.
 LOWEST = -(1 << 63)
 HIGHEST = (1 << 63) - 1
 
@@ -77,7 +77,7 @@ class RowSet:
             yield from range(first, last + 1)
 
     def between(self, first: int, last: int) -> RowSet:
-        """Those of the rows from ``first`` to ``last``, both included."""
+        """The rows of this set from ``first`` to ``last``, both included."""
         runs = slice(bisect_left(self._lasts, first), bisect_right(self._firsts, last))
         pairs = zip(self._firsts[runs], self._lasts[runs], strict=True)
         return RowSet((max(start, first), min(end, last)) for start, end in pairs)
@@ -97,8 +97,8 @@ class RowSet:
             yield piece
 
     def without(self, positions: Iterable[int]) -> RowSet:
-        """All rows but those at these positions, which count from 0 and ascend."""
-        sizes, begin = [], 0  # what is kept, one that is not, what is kept, and so on
+        """All rows except those at these positions. Positions count from 0 and ascend."""
+        sizes, begin = [], 0  # in turn: the rows to keep, one row to leave out, the rows to keep, and so on
         for position in positions:
             sizes += [position - begin, 1]
             begin = position + 1
@@ -181,7 +181,7 @@ def balanced(sizes: Iterable[int], pieces: int) -> list[int]:
 
 
 def bounded(sizes: Sequence[int], most_rows: int, most_bytes: int) -> list[int]:
-    """Cut a sequence of row sizes (bytes) into parts of at most so many rows and bytes, or of one larger row.
+    """Cut a sequence of row sizes (bytes) into parts of at most so many rows and bytes; a larger row is a part by itself.
 
     :returns: the number of rows of each part.
     """

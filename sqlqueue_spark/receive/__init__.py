@@ -1,4 +1,4 @@
-"""Receiving: a claim held in one open transaction until Spark proves the batch is done."""
+"""Receiving: one open transaction holds a claim until Spark proves that its batch is done."""
 
 from sqlqueue_spark.receive.before_spark_4_2 import ReceiverBeforeSpark42
 from sqlqueue_spark.receive.destructive_read import DestructiveReceiver

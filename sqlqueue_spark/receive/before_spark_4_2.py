@@ -1,10 +1,9 @@
-"""Receiving for a Spark that does not say how far it is, as Spark before 4.2: its readers are only asked for the newest
-offset.
+"""Receives for Spark before 4.2, which asks only for the newest offset and does not say which batch it has logged as done.
 
-What was planned is done when Spark asks again, because a batch that fails ends the query. A new process learns from its
-first plan which batch was the last one. Until then it may have claimed rows which that batch had processed but did not
-live to delete: then it gives its claim back, deletes them, and locks again what is left of the claim, as in a replay. What
-is on a stage it leaves alone until then.
+A batch that fails ends the query. So when Spark asks again, the batch that was planned last is done. A new process learns
+only from its first plan which batch was the last one. Before that plan it may claim rows that the last batch has processed
+and its process did not live to delete. It then gives its claim back, deletes these rows, and locks again what is left of
+the claim, as in a replay. Before that plan it also leaves alone what is on a stage.
 """
 
 from __future__ import annotations
@@ -18,36 +17,37 @@ from sqlqueue_spark.receive.slices import Slice
 
 
 class ReceiverBeforeSpark42:
-    """Says for Spark which batch was the last one that it has logged as done."""
+    """Works out for the receiver which batch Spark has logged last as done, because Spark does not say."""
 
     def __init__(self, receiver: Receiver | DestructiveReceiver, max_rows: int) -> None:
         self._receiver = receiver
         self._max_rows = max_rows
-        #: The last batch that is done; None while this process does not know.
+        #: The last batch that is done; None while this process does not know it.
         self._done: Json | None = None
         self._planned: Json | None = None
 
     def initial(self) -> Json:
-        """The offset before the first batch; asked for only where there is none yet."""
+        """The offset before the first batch. Spark asks for it only where the checkpoint has no offset yet."""
         self._done = INITIAL
         return INITIAL
 
     def latest(self) -> Json:
         """Settle the batch that was planned last, then claim the next rows and return their offset.
 
-        :returns: the last batch's own when there is nothing to claim, or, in a process that does not know it yet, the
-            offset before the first batch: the batch that Spark then runs is empty.
+        :returns: the last batch's offset when there is nothing to claim. A process that does not know it yet returns the
+            offset before the first batch: Spark then runs an empty batch.
         """
         if self._planned is not None:
             self._done, self._planned = self._planned, None
         newest = self._receiver.latest(self._done or INITIAL, self._max_rows, sure=self._done is not None)
         if self._done is None and newest != INITIAL:
-            # What the last batch left may be all there is: then this would be that batch's offset, and no news to Spark.
+            # The claim may have just the rows that the last batch left. Its offset would then be that batch's own, and no
+            # news to Spark.
             return {**newest, "process": secrets.token_hex(8)}
         return newest
 
     def plan(self, start: Json, end: Json) -> list[Slice]:
-        """The slices of the batch that ends with ``end``; those of a batch that was not claimed here are locked again."""
+        """The slices of the batch that ends with ``end``. If this process does not hold its rows, it locks them again."""
         if start != self._done:
             self._receiver.finish(start, rows=end != INITIAL)
             self._done = start

@@ -1,4 +1,4 @@
-"""Taking the next rows: how many fit, and where in the table to begin to look."""
+"""Claims the next rows: how many of them fit, and where in the table to begin to look."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sqlqueue_spark.errors import ClaimLost, QueueError
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue
 
-#: Rows that the first statement of a claim locks, before anything is known of their size.
+#: How many rows the first statement of a claim locks, before their sizes are known.
 _FIRST_CHUNK = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Most rows and most bytes of one claim; the first row is taken whatever its size."""
+    """The most rows and bytes of one claim. The first live row is claimed whatever its size."""
 
     rows: int
     bytes: int
@@ -28,13 +28,13 @@ class Limits:
 
 @dataclass(kw_only=True)
 class Claimed:
-    """Rows that are locked now; ``sizes`` are the bytes of the live ones, in their order."""
+    """Rows that a claim has locked, or that a look has seen. ``sizes`` are the bytes of the live rows, in their order."""
 
     live: RowSet = field(default_factory=RowSet)
     expired: RowSet = field(default_factory=RowSet)
     sizes: array[int] = field(default_factory=lambda: array("q"))
     bytes: int = 0
-    #: A limit ended the claim, and no row above it is locked: more are likely to wait, free to be claimed in order.
+    #: A limit ended the claim, and it locked no row above. So more rows are likely to wait, and can be claimed in order.
     full: bool = False
 
     @property
@@ -43,16 +43,16 @@ class Claimed:
 
 
 def claim(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
-    """Lock rows above ``after`` in RowVersion order until a limit is reached or none is left.
+    """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit is reached or none is left.
 
-    A statement locks at most the dialect's chunk, and no more than the mean size so far lets fit. Rows that
-    turn out too large stay locked without being claimed until the transaction ends; they are the next to go.
+    One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the rows so far.
+    Rows that then do not fit are not claimed, but stay locked until the transaction ends. The next claim takes them first.
     """
     return _gather(queue, queue.claim, after, up_to, limits)
 
 
 def look(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
-    """See the same rows, those that others hold among them, and lock none; expired ones count as live."""
+    """Find the same rows as :func:`claim`, also those that others hold, and lock none. Expired rows count as live."""
     return _gather(queue, queue.look, after, up_to, limits)
 
 
@@ -81,12 +81,12 @@ def _gather(
 
 
 def _add(claimed: Claimed, columns: ClaimedColumns, most_bytes: int, queue: str) -> bool:
-    """Add rows that were just locked, as far as they fit; whether all did."""
+    """Add the rows of one statement as far as they fit, and return whether all did."""
     row_versions, expired, sizes = columns
     first, total = row_versions[0], sum(sizes)
     in_a_row = all(map(operator.eq, row_versions, itertools.count(first)))
     if in_a_row and not any(expired) and claimed.bytes + total <= most_bytes:
-        claimed.live.append(first, row_versions[-1])  # all but always, and ten times as fast
+        claimed.live.append(first, row_versions[-1])  # almost always so, and ten times as fast
         claimed.sizes.extend(sizes)
         claimed.bytes += total
         return True
@@ -109,14 +109,15 @@ def _add(claimed: Claimed, columns: ClaimedColumns, most_bytes: int, queue: str)
 class Head:
     """Where the next look begins: where the last claim ended, or now and then at the start of the table.
 
-    Entries of deleted rows stay at the head of an index until they are cleaned up, and every look from the
-    start steps over them. But rows do appear below the last claim (a late commit, another receiver's
-    rollback), so they are looked for again after twenty times as long as the last look took. While one claim
-    follows upon the other they can only stand between the rows that were claimed, and only there is looked.
+    Entries of deleted rows stay at the head of an index until the database cleans them up, and every look from the
+    start steps over them. But late rows do appear below the last claim (a late commit, another receiver's rollback).
+    So the stream looks for them again after twenty times as long as the last look for them took. While one claim follows
+    another, late rows can stand only in the ranges that the claims left out. :meth:`late_rows` has these ranges: before
+    the stream takes a claim ahead, it looks only there.
     """
 
     _SHARE = 20
-    #: So many ranges are looked at one by one; of more, those that lie closest become one.
+    #: At most so many ranges are looked at one by one. Where there are more, those that lie closest are merged.
     _RANGES = 16
 
     def __init__(self) -> None:
@@ -133,11 +134,11 @@ class Head:
         return list(self._unclaimed) if now >= self._due else []
 
     def looked_from_start(self, now: float, seconds: float) -> None:
-        """A look from the start, or at all ranges of late rows, took so long."""
+        """Note that a look from the start, or at all ranges of late rows, took so many seconds."""
         self._due = now + self._SHARE * seconds
 
     def claimed(self, rows: Claimed) -> None:
-        """A claim of these rows was made, from the start of the table or where the last one ended."""
+        """Note a claim of these rows. Its look began at the start of the table or where the last claim ended."""
         below = self._ended_at
         ranges = []
         for first, last in heapq.merge(rows.live, rows.expired):
@@ -150,11 +151,11 @@ class Head:
         self._unclaimed = self._fewer([*self._unclaimed, *ranges])
 
     def passed(self, last: int) -> None:
-        """A look ended at this row and locked nothing: rows that it saw may stay, so late ones may stand anywhere."""
+        """Note a look that ended at this row and locked nothing. Rows that it saw may stay, so late rows may be anywhere."""
         self._ended_at, self._unclaimed = last, [(LOWEST, last)]
 
     def look_from_start_next(self) -> None:
-        """Rows may stand anywhere below: a claim was given up or lost."""
+        """Begin the next look at the start: a claim was given up or lost, so rows may stand anywhere below."""
         self._ended_at = None
 
     def _fewer(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -167,9 +168,9 @@ class Head:
 
 
 def delete(queue: Queue, rows: Claimed) -> None:
-    """Delete rows that this transaction has locked: exactly those, or none.
+    """Delete exactly the rows that this transaction has locked.
 
-    :raises ClaimLost: other rows went with them, or fewer; the caller must not commit.
+    :raises ClaimLost: more rows were deleted, or fewer; the caller must not commit.
     """
     deleted = queue.delete(rows.live) + queue.delete(rows.expired)
     if deleted != rows.rows:

@@ -1,7 +1,7 @@
-"""Claiming the next batch while Spark works on the present one: the claim hides behind the read.
+"""Claims the next batch while Spark works on the present one: the time of the claim hides behind the read.
 
-Only where the present claim was cut off by a limit, so that a backlog is known to wait; and only above its last
-row, so that two claims of one stream never want the same row, even when the first one's connection is lost.
+A claim ahead is made only where a limit ended the present claim, so that a backlog is likely to wait. It begins above the
+present claim's last row. So two claims of one stream never want the same row, even when the first one's connection is lost.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from sqlqueue_spark.tables.queues import Queue
 
 log = logging.getLogger(__name__)
 
-#: A claim ahead that nobody asks for is given back after so long: the next trigger may be an hour away.
+#: After so long a claim ahead that nobody asks for is given back: the next trigger may be an hour away.
 UNASKED_SECONDS = 10.0
-#: Likewise where a program tells when a batch is done: until then somebody may well ask.
+#: The same where a program tells when a batch is done: until it does, somebody may well ask for the claim.
 UNTOLD_SECONDS = 60.0
-#: And after so long where the present batch is known to be done.
+#: The same once the present batch is known to be done.
 IDLE_SECONDS = 2.0
 
 F = TypeVar("F", bound=Found)
 
 
 class ClaimAhead(Generic[F]):
-    """One claim that is being made on another thread."""
+    """One claim that another thread makes."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ClaimAhead(Generic[F]):
         self._thread.start()
 
     def take(self) -> F | None:
-        """The claim, once it is made; None where nothing was there or the database gave way."""
+        """Wait until the claim is made, and return it; None where no row was there, it failed or was given back."""
         self._thread.join()
         return self._taken()
 
@@ -68,7 +68,7 @@ class ClaimAhead(Generic[F]):
             held.release()
 
     def give_up_within(self, seconds: float) -> None:
-        """Release the claim unless somebody asks for it in time; a later call counts, not the one before."""
+        """Release the claim unless somebody asks for it within ``seconds``. A later call replaces the one before."""
         timer = threading.Timer(seconds, self._unasked)
         timer.name, timer.daemon = "sqlqueue-claim-unasked", True
         with self._lock:
@@ -117,7 +117,7 @@ class ClaimAhead(Generic[F]):
             self.give_up_within(UNTOLD_SECONDS if self._told else UNASKED_SECONDS)
 
     def _end_with(self, queue: Queue) -> None:
-        """Give a queue back, or close it where nobody would: who gave up may have closed the pool since."""
+        """Give a queue back. After :meth:`give_up` close it instead: the pool may be closed, and nobody else would do it."""
         with self._lock:
             if not self._given_up:
                 self._pool.give_back(queue)
@@ -126,5 +126,5 @@ class ClaimAhead(Generic[F]):
 
 
 def worthwhile(present: Found, up_to: int) -> bool:
-    """Whether rows are known to wait behind a claim."""
+    """Whether rows are likely to wait above the present claim."""
     return present.full and present.last < up_to

@@ -27,7 +27,7 @@ class ConnectionPool:
         self._free: list[Queue] = []
         self._lock = threading.Lock()
         self._patience = Retry(f"receiving from {options.queue}")
-        #: Whether the database was ever reached: until then an error is the configuration's.
+        #: Whether the database was ever reached. Until then the configuration is to blame for an error.
         self.opened_before = False
 
     def borrow(self) -> Queue:
@@ -50,7 +50,7 @@ class ConnectionPool:
         return queue
 
     def _check_takes_changes(self, queue: Queue) -> None:
-        """A readable copy of a database locks nothing for anybody: SQL Server leaves the hints out of account there."""
+        """Refuse a readable copy of a database: it locks no row against anybody, as SQL Server ignores the hints there."""
         if queue.table.read_only:
             kind = ConnectionLost if self.opened_before else ConfigurationError
             raise kind(
@@ -81,7 +81,7 @@ class ConnectionPool:
             yield queue
 
     def retried(self, action: Callable[[], T]) -> T:
-        """Run a step; when the database gives way, again on a new connection, within a limit."""
+        """Run a step. When the database gives way, run it again on a new connection, within a limit of time."""
 
         def worth_it(error: TryAgain) -> bool:
             return not isinstance(error, RowsHeld) and self.opened_before

@@ -8,9 +8,9 @@
                                    workers take rows
 
 Nothing is held between two calls: a row leaves the table when a worker takes it, before anybody knows whether its batch
-will be done. What a batch did not take, because others held it or because everything died, is found again and comes in
-a later one; so a batch that was interrupted is not taken again. A batch that was begun in another mode is finished in
-that mode.
+will be done. A batch may not take all its rows, because others held them or because everything died. A later look finds
+the rows that are left, and they come in a later batch. So an interrupted batch is not taken again. A batch that was begun
+in another mode is finished in that mode.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Planned:
-    """The rows of one batch as a look saw them; nobody holds them, and those that others hold stay where they are."""
+    """The rows of one batch as a look saw them. This stream holds none of them; rows that others hold stay in the table."""
 
     start: Json
     end: Json
@@ -64,24 +64,24 @@ class Planned:
         head.passed(self.last)
 
     def release(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no row is held."""
 
 
 class Lookout:
-    """Looks for rows to plan; those that were planned before only when one of them has become free.
+    """Looks for rows to plan. Rows that were planned before are planned again only when one of them has become free.
 
-    And not at once, if the same ones did not come the last time: somebody may lock them and give them back again and again,
-    and each time they would make an empty batch.
+    If they were planned again already and the same rows are still left, they also wait for a pause: somebody may lock them
+    and give them back again and again, and each time they would make an empty batch.
     """
 
     def __init__(self, pace: PollBackoff) -> None:
         """:param pace: the pauses between two batches of the same rows."""
         #: The highest row that was ever planned.
         self.planned_to = LOWEST
-        #: Whether the run ends when no row is found: then the pause is slept, not used for other rows.
+        #: Whether the run ends when no row is found. Then :meth:`find` sleeps in the pause and does not look for other rows.
         self.bounded = False
         self._pace = pace
-        #: The rows that were planned again last.
+        #: The rows that were planned again the last time.
         self._again = RowSet()
 
     def find(self, queue: Queue, start: Json, after: int, up_to: int, limits: Limits) -> Planned | None:
@@ -89,7 +89,7 @@ class Lookout:
         seen_before = rows.live and rows.live.first <= self.planned_to
         if seen_before and not self._plans_again(queue, after, up_to, rows.live):
             rows = look(queue, self.planned_to, up_to, limits)
-        queue.connection.rollback()  # and nothing is locked any more
+        queue.connection.rollback()  # gives back the row that the claim in _plans_again may have locked
         if not rows.live:
             return None
         offset = Offset(
@@ -108,7 +108,7 @@ class Lookout:
         """Whether rows that were planned before are planned once more now."""
         left = rows.between(rows.first, self.planned_to)
         if left != self._again:
-            self._pace.found()  # some of those that were planned last have come
+            self._pace.found()  # not the same rows as the last time: some of those have come
         elif self.bounded:
             self._pace.wait()
         elif not self._pace.due:
@@ -121,7 +121,7 @@ class Lookout:
 
 
 class DestructiveReceiver:
-    """Plans the micro-batches of one stream that its workers take. Opens nothing until it is first asked."""
+    """Plans the micro-batches of one stream; its workers take the rows. Opens nothing until it is first asked."""
 
     def __init__(
         self,
@@ -149,7 +149,11 @@ class DestructiveReceiver:
         return self._pool.retried(lambda: self._latest(start, max_rows))
 
     def plan(self, start: Json, end: Json) -> list[Slice]:
-        """The slices of the batch that ends with ``end``; none where this process did not look for it."""
+        """The slices of the batch that ends with ``end``.
+
+        A batch that this process did not look for has none, unless it was begun in another mode: then its rows are locked
+        again.
+        """
         if start == end:
             return []
         if self._planned is not None and self._planned.end == end:
@@ -164,13 +168,13 @@ class DestructiveReceiver:
         return []
 
     def finish(self, start: Json, *, rows: bool) -> None:  # noqa: ARG002 -- as a receiver's
-        """Leave the last batch of a previous process as it is, or finish it in the mode in which it was begun."""
+        """Finish the last batch of a previous process if it was begun in another mode; else leave it as it is."""
         if start != self._finished:
             self._pool.retried(lambda: self._finish(start))
             self._finished = start
 
     def settle(self, end: Json) -> None:
-        """Settle a batch that was begun in another mode; one of our own needs nothing."""
+        """Settle a batch that was begun in another mode; a batch of mode ``none`` needs nothing."""
         self._receiver.settle(end)
 
     def stop_at_present_end(self) -> None:
@@ -179,11 +183,11 @@ class DestructiveReceiver:
         self._lookout.bounded = True
 
     def waiting(self) -> Json | None:
-        """How many rows wait behind the present batch and how old the oldest is, as last seen; asks nobody."""
+        """How many rows wait behind the present batch and how old the oldest is, as last seen; asks no database."""
         return self._scanner.waiting()
 
     def close(self) -> None:
-        """End the connections, and give back what is held of a batch of another mode."""
+        """Give back the rows that are held for a batch of another mode, and end the connections."""
         self._receiver.close()
         self._scanner.give_up_ahead()
         self._pool.close()
@@ -205,7 +209,7 @@ class DestructiveReceiver:
         return self._planned.end
 
     def _finish(self, start: Json) -> None:
-        """Leave a batch of a previous process as it is, or finish it in the mode in which it was begun."""
+        """Finish a batch of a previous process if it was begun in another mode; else leave it as it is."""
         offset = self._checked(start)
         if offset is not None and not offset.taken:
             self._receiver.finish(start, rows=True)

@@ -23,7 +23,8 @@ _LOOK_SECONDS = 0.05
 class DoneFile:
     """Watches a file and hands on what it says, on a thread of its own.
 
-    :param path: holds a JSON list of the end offsets of a batch that was logged; it is replaced, never written in place.
+    :param path: a file with a JSON list of the end offsets of a batch that was logged. The program replaces the file, and
+        never writes in place.
     :param done: what to do with each of them.
     """
 
@@ -35,9 +36,9 @@ class DoneFile:
         self._thread: threading.Thread | None = None
 
     def watch(self) -> None:
-        """Begin to look, if nobody looks yet. What the file says already is of an earlier run, and counts for nothing.
+        """Begin to watch, if the watch has not begun yet. What the file says already is of an earlier run, and is ignored.
 
-        A batch that was logged then may have been taken back since, and be running again.
+        A batch that was logged then may have been taken back since, and may be running again.
         """
         if self._thread is None:
             self._seen = self._version()
@@ -51,7 +52,7 @@ class DoneFile:
             return
         try:
             said = json.loads(self._path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # not there yet, or nothing that we can read: the next trigger settles
+        except (OSError, ValueError):  # not there yet, or not readable: the next trigger settles
             return
         self._seen = version
         for end in said if isinstance(said, list) else []:
@@ -65,7 +66,7 @@ class DoneFile:
         return there.st_mtime_ns, there.st_ino
 
     def close(self) -> None:
-        """Look no more, and wait for what was read last: it may say that the present batch is logged."""
+        """Stop watching, and wait for the thread: what it has read last may say that the present batch is logged."""
         self._closed.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -74,5 +75,5 @@ class DoneFile:
         while not self._closed.wait(_LOOK_SECONDS):
             try:
                 self.look()
-            except SqlQueueError as error:  # the next trigger meets it too, and ends the stream with it
+            except SqlQueueError as error:  # the next trigger meets the same, and ends the stream with it
                 log.warning("not_settled_yet: %s", error)

@@ -18,15 +18,15 @@ from sqlqueue_spark.tables.queues import Queue
 log = logging.getLogger(__name__)
 
 
-#: How many rows of a claim vouch for it.
+#: The most witnesses of a claim.
 _WITNESSES = 32
 
 
 class Settling(Enum):
-    """By what a batch is settled that Spark has logged."""
+    """What settles a batch that Spark has logged."""
 
     ITS_CLAIM = auto()
-    #: Its claim was lost, and what was left of it locked again.
+    #: Its claim was lost, and what was left of it was locked again.
     A_SECOND_CLAIM = auto()
     #: The process that claimed it has ended.
     THE_NEXT_PROCESS = auto()
@@ -36,8 +36,9 @@ class Settling(Enum):
 class HeldClaim:
     """A claim, and the queue whose connection's open transaction holds its rows.
 
-    ``start`` and ``end`` are the offsets that the batch lies between, as Spark knows them; ``rows`` are those that
-    are locked, after a replay fewer than the offset names. ``full`` says that a limit ended the claim, not the queue.
+    ``start`` and ``end`` are the offsets between which the batch lies, as Spark knows them. ``rows`` are the rows that are
+    locked; after a replay they may be fewer than the offset names. ``full`` says that a limit ended the claim, not the end
+    of the queue.
     """
 
     queue: Queue
@@ -46,7 +47,7 @@ class HeldClaim:
     offset: Offset
     rows: Claimed
     full: bool = False
-    #: The rows are deleted in the open transaction already, which others see only once it is committed.
+    #: The open transaction has deleted the rows already. Others see that only when it is committed.
     deleted: bool = False
     #: The transaction is gone, and every lock with it.
     lost: bool = False
@@ -61,15 +62,15 @@ class HeldClaim:
 
     @property
     def keeps_queue(self) -> bool:
-        """Its connection's transaction is what holds the rows."""
+        """Always: the open transaction of its connection holds the rows."""
         return True
 
     def mark(self, head: Head) -> None:
-        """Later rows can stand anywhere but where these do."""
+        """Tell ``head`` which rows were claimed: late rows can stand anywhere but there."""
         head.claimed(self.rows)
 
     def follow(self, start: Json) -> None:
-        """Come after ``start``, whichever batch the claim was made after."""
+        """Become the batch after ``start``, whichever batch the claim was made after."""
         self.start = start
         if (serial := next_serial(start)) != self.offset.serial:
             self.offset = replace(self.offset, serial=serial)
@@ -78,7 +79,7 @@ class HeldClaim:
     def delete(self) -> None:
         """Delete the rows of a claim that was just made, in its open transaction.
 
-        :raises ClaimLost: rows that were locked are gone; nothing was deleted.
+        :raises ClaimLost: rows that were locked are gone; the claim is released, and nothing is deleted.
         """
         try:
             delete(self.queue, self.rows)
@@ -88,13 +89,13 @@ class HeldClaim:
         self.deleted = True
 
     def settle(self, send: Callable[[], None]) -> None:
-        """Delete the rows, send what goes with them, and commit.
+        """Delete the rows, send what the batch has staged, and commit.
 
-        Spark has logged the batch, so its rows are not given back for a passing reason: what fails is undone behind a
+        Spark has logged the batch, so its rows are not given back for a passing reason. An attempt that fails is undone to a
         savepoint, and tried again for ``commandTimeout``.
 
-        :param send: sends in the open transaction; it may be called again after it was undone.
-        :raises ConnectionLost: the transaction is gone. Any other error leaves it standing, and the rows locked.
+        :param send: sends in the open transaction. It may be called again after its work was undone.
+        :raises ConnectionLost: the transaction is gone. Any other error leaves it open, and the rows locked.
         """
         own = self.settling is Settling.ITS_CLAIM
         if own:
@@ -131,11 +132,11 @@ class HeldClaim:
 
     @property
     def left(self) -> Offset:
-        """The batch as far as it was locked."""
+        """The offset of the batch, with only those rows that were locked."""
         return replace(self.offset, live=self.rows.live, expired=self.rows.expired)
 
     def locked_again(self, queue: Queue, rows: Claimed) -> HeldClaim:
-        """The same batch, logged already, whose rows ``queue``'s transaction holds after the own one was lost."""
+        """The same logged batch after its own transaction was lost: the transaction of ``queue`` now holds ``rows``."""
         ours = self.settling is Settling.ITS_CLAIM
         return replace(
             self,
@@ -148,7 +149,7 @@ class HeldClaim:
         )
 
     def say_settled(self) -> None:
-        """Tell what became of a batch that was settled in another way than usual."""
+        """Log what became of a batch that its own claim did not settle."""
         name, rows = self.queue.table.name, self.rows.rows
         if self.settling is Settling.A_SECOND_CLAIM:
             log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our own lost "
@@ -164,9 +165,9 @@ class HeldClaim:
 
 
 def may_go_away(error: SqlQueueError) -> bool:
-    """Whether what keeps a batch from being settled may go away while the transaction stands.
+    """Whether the error that keeps a batch from being settled may go away while the transaction stays open.
 
-    Not where we refuse the batch ourselves: then no driver's error is the first cause.
+    A :class:`ConfigurationError` whose first cause is no driver's error does not: we refuse the batch ourselves.
     """
     first: BaseException = error
     while first.__cause__ is not None:
@@ -180,9 +181,9 @@ def hold(
 ) -> HeldClaim | None:
     """Claim the next rows; None when there are none, and then no transaction is left open.
 
-    Rows that have all expired are deleted here and now, without a batch.
+    If all rows of a claim have expired, they are deleted at once, without a batch, and the next rows are claimed.
 
-    :param stage: where the batch's own messages are to wait until it is settled.
+    :param stage: the stage, on which what the batch sends waits until it is settled; empty where there is none.
     """
     while True:
         claimed = claim(queue, after, up_to, limits)

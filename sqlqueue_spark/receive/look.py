@@ -1,4 +1,4 @@
-"""What a look at the queue finds for the next batch, whether its rows are held from then on or not."""
+"""What a look at the queue finds for the next batch, whether the stream then holds the rows or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Found(Protocol):
 
     start: Json
     end: Json
-    #: A limit ended the look, not the queue.
+    #: A limit ended the look, not the end of the queue.
     full: bool
 
     @property
@@ -23,16 +23,16 @@ class Found(Protocol):
 
     @property
     def keeps_queue(self) -> bool:
-        """Whether the connection it was found on holds its rows; if not, nobody holds them."""
+        """Whether the connection on which the rows were found holds them. If not, this stream does not hold them."""
 
     def follow(self, start: Json) -> None:
-        """Come after ``start``, whichever batch it was found behind."""
+        """Become the batch after ``start``, whichever batch the rows were found behind."""
 
     def mark(self, head: Head) -> None:
-        """Tell where the next look begins."""
+        """Tell ``head`` what was found, so that it knows where the next look begins."""
 
     def release(self) -> None:
-        """Leave the rows to everybody. Never raises."""
+        """Give the rows back to everybody. Never raises."""
 
 
 F_co = TypeVar("F_co", bound=Found, covariant=True)

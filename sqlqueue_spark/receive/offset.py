@@ -22,11 +22,12 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Offset:
-    """The rows of one micro-batch. ``live`` are emitted and deleted, ``expired`` are only deleted.
+    """The rows of one micro-batch. ``live`` rows are emitted and deleted, ``expired`` rows are only deleted.
 
-    In mode ``none`` they are what a look saw: rows that others held were neither emitted nor deleted, and may stand in
-    a later batch again. ``serial`` counts on from batch to batch. It tells apart two batches of the same rows: a fail-over
-    or a restore can bring rows back that were settled, and Spark takes an offset that it knows for no news.
+    In mode ``none`` they are the rows that a look saw. Those that others held were neither emitted nor deleted, and may
+    stand in a later batch again. ``serial`` counts on from batch to batch, so that two batches of the same rows have
+    different offsets. A fail-over or a restore can bring back rows that were settled, and Spark would take the offset that
+    it knows already for no news.
     """
 
     queue: str
@@ -36,23 +37,23 @@ class Offset:
     witnesses: Mapping[int, str] = field(default_factory=dict)
     mode: str = RECEIVE_ONLY
     serial: int = 0
-    #: In mode ``sendsAtomicWithReceive`` the table on which the batch's own messages wait until it is settled.
+    #: In mode ``sendsAtomicWithReceive`` the stage: the table on which what the batch sends waits until it is settled.
     stage: str = ""
 
     @property
     def claimed(self) -> int:
-        """How many rows, expired ones among them."""
+        """How many rows there are, with the expired ones."""
         return len(self.live) + len(self.expired)
 
     @property
     def taken(self) -> bool:
-        """Whether the rows left the table when workers read them, so that none is deleted for the batch's sake."""
+        """Whether workers take the rows from the table when they read them, so that settling deletes none."""
         return self.mode == NO_TRANSACTION
 
     def to_json(self) -> Json:
-        """For Spark. Equal offsets give equal texts."""
+        """The offset as Spark writes it. Equal offsets give equal texts."""
         own: Json = {} if self.mode == RECEIVE_ONLY else {"mode": self.mode}
-        if self.serial:  # none in what the first versions wrote
+        if self.serial:  # the first versions wrote none
             own["serial"] = self.serial
         if self.stage:
             own["stage"] = self.stage
@@ -69,7 +70,7 @@ class Offset:
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Self | None:
-        """Read an offset; None for the one before the first batch.
+        """Read an offset; None for the offset before the first batch.
 
         :raises ConfigurationError: this is no offset of ours, or a newer version wrote it.
         """
@@ -93,7 +94,7 @@ class Offset:
 
 
 def next_serial(start: Mapping[str, Any]) -> int:
-    """The serial of the batch that follows upon an offset."""
+    """The serial of the batch that follows an offset."""
     return int(start.get("serial", 0)) + 1
 
 

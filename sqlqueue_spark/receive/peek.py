@@ -1,4 +1,4 @@
-"""A look at a queue by ranges of RowVersion: nothing is claimed, locked, counted or deleted."""
+"""Peeks at a queue by ranges of RowVersion: nothing is claimed, locked, counted or deleted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlqueue_spark.receive.slices import Slice
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
 
-#: Most numbers of one range, however few rows stand under them: a set of rows counts its numbers, in 63 bits.
+#: The most numbers of one range, however few rows have them: a :class:`RowSet` counts all its numbers, in 63 bits.
 _WIDEST = 1 << 62
 
 

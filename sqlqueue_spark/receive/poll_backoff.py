@@ -1,4 +1,4 @@
-"""When to look at a queue again in which nothing was: pauses that double, so that an idle stream costs little."""
+"""When to look again at a queue that had no rows: the pauses double, so that an idle stream costs little."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PollBackoff:
         self._next_look = 0.0
 
     def wait(self) -> None:
-        """Sleep until it is time to look, or as long as one call may."""
+        """Sleep until it is time to look, but no longer than one call may."""
         pause = self._next_look - self._clock()
         if pause > 0:
             self._sleep(min(pause, _LONGEST_SLEEP))

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 class Receiver:
     """Claims, plans and settles the micro-batches of one stream. Opens nothing until it is first asked.
 
-    Spark's thread asks, and the one that watches ``doneFile`` settles: one of them at a time.
+    Two threads use it, one at a time: Spark's thread asks, and the thread that watches ``doneFile`` settles.
     """
 
     def __init__(
@@ -70,9 +70,10 @@ class Receiver:
 
         :param start: the last batch that Spark has logged as done.
         :param max_rows: most rows to claim; None is everything that is there now.
-        :param sure: whether Spark has said so. Else what a batch has staged may belong to one that is logged.
-        :returns: ``start`` itself when there is nothing to claim; in an atomic pipeline an offset of no rows where ``start``
-            does not name its stage.
+        :param sure: whether Spark has said that ``start`` is that batch. Else what is on the stage may belong to a later
+            batch that is logged.
+        :returns: ``start`` itself when there is nothing to claim; but in an atomic pipeline whose stage ``start`` does not
+            name, an offset of no rows that names it.
         """
         self._scanner.rest()
         if max_rows is None and not self._told_of_everything:
@@ -97,9 +98,10 @@ class Receiver:
                 self._scanner.batch_done()
 
     def finish(self, start: Json, *, rows: bool) -> None:
-        """Settle what is held if ``start`` is its offset, else what a previous process left of that batch.
+        """Settle what is held if ``start`` is its offset; else give it back, and settle what a previous process left of
+        the batch that ends with ``start``.
 
-        What waits on a stage stays there: the batch that follows may have put it there before, and run again.
+        What waits on a stage stays there: the batch that follows may have staged it, and may be running again.
 
         :param rows: whether the batch that follows has rows of this queue.
         """
@@ -109,7 +111,7 @@ class Receiver:
                 self._pool.retried(self._staging.take)
 
     def tidy(self, start: Json) -> None:
-        """Send what batches have left on the stages of before, when ``start`` is settled."""
+        """Send what batches without rows of this queue have left on a stage. Call it when ``start`` is settled."""
         with self._lock:
             self._pool.retried(lambda: self._staging.tidy(start))
 
@@ -118,11 +120,11 @@ class Receiver:
         self._pool.retried(self._scanner.stop_at_present_end)
 
     def waiting(self) -> Json | None:
-        """How many rows wait behind the present batch and how old the oldest is, as last seen; asks nobody."""
+        """How many rows wait behind the present batch and how old the oldest is, as last seen; asks no database."""
         return self._scanner.waiting()
 
     def close(self) -> None:
-        """Settle what is known to be logged, give back what is held else, and end the connections."""
+        """Settle the held batch if ``doneFile`` says that it is logged, else give it back; then end the connections."""
         if self._done_file is not None:
             self._done_file.close()
         with self._lock:
@@ -163,7 +165,7 @@ class Receiver:
             self._recover(start)
 
     def _settle(self) -> None:
-        """Settle what is held, whose batch is logged; where its transaction is gone, what is left of it."""
+        """Settle the held claim, as its batch is logged. If its transaction is gone, lock and settle what is left of it."""
         held = self._held
         assert held is not None, "only what is held is settled"
         if held.lost:
@@ -199,7 +201,7 @@ class Receiver:
         )
 
     def _recover(self, start: Json) -> None:
-        """Delete what is left of a batch that a previous process finished but did not live to delete."""
+        """Settle what is left of a batch that a previous process finished but did not live to settle."""
         offset = Offset.from_json(start)
         if offset is None:
             self._settled = start
@@ -224,7 +226,7 @@ class Receiver:
         return plan(statement, name, held.rows, pieces, dialect.small_row, witnesses=witnesses)
 
     def _replay(self, start: Json, end: Json) -> None:
-        """Hold the rows of an unfinished batch again, those that are left."""
+        """Lock what is left of an unfinished batch again, and hold it."""
         self._release()
         offset = Offset.from_json(end)
         assert offset is not None, "the first offset ends no batch"
@@ -237,7 +239,10 @@ class Receiver:
         self._held = HeldClaim(queue, start, end, offset, rows)
 
     def _lock_left(self, offset: Offset) -> tuple[Queue, Claimed]:
-        """What is left of a batch, and the queue whose open transaction holds it now: nothing where these are other rows."""
+        """Lock what is left of a batch.
+
+        :returns: the queue whose open transaction holds these rows, and the rows: none where these are other rows.
+        """
         queue = self._pool.borrow()
         try:
             check_belongs(offset, queue)

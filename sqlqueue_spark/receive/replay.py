@@ -1,7 +1,7 @@
-"""Locking a claim again after its locks were lost: the same rows, proven to be the same, or none.
+"""Locks a claim again after its locks were lost: the same rows, proven to be the same, or none.
 
-Used when a connection is lost before the claim was settled, when a new process finds a logged batch whose
-rows may still be there, and when Spark replays a batch.
+The receiver needs this when a connection is lost before the claim was settled, when a new process finds a logged batch
+and its rows may still be there, and when Spark replays a batch.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def check_belongs(offset: Offset, queue: Queue) -> None:
 
 
 def relock(queue: Queue, offset: Offset) -> Claimed | None:
-    """Lock what is left of a claim, waiting for rows that others hold. None: these are not the claim's rows.
+    """Lock what is left of a claim, and wait for rows that others hold.
 
-    Nor are any where the rows were never claimed: what workers did not take was not emitted either.
-
+    :returns: the rows; None where the rows with these numbers are not the claim's. None also for a batch of mode ``none``,
+        which has claimed no rows: what its workers did not take was not emitted either.
     :raises RowsHeld: another session held a row for longer than ``lockTimeout``; the message says who.
     """
     if offset.taken:
@@ -68,23 +68,23 @@ def relock(queue: Queue, offset: Offset) -> Claimed | None:
 
 
 def say_not_taken_again(offset: Offset) -> None:
-    """A batch of mode ``none`` that was not done is not taken up again, by whichever mode."""
+    """Log that no mode takes an unfinished batch of mode ``none`` again."""
     log.warning("not_taken_again queue=%s rows=%d: the process that planned this batch has ended; what its workers took is "
                 "in the sink or lost, the rest comes in later batches", offset.queue, offset.claimed)  # fmt: skip
 
 
 def _last_proven(queue: Queue, offset: Offset) -> int | None:
-    """The last witness that is still there, if every one that is there is the row it was."""
+    """The last witness that is still there; None where none is there, or one of them is another row now."""
     there = queue.ids(list(offset.witnesses))
     same = all(offset.witnesses[row_version] == row_id for row_version, row_id in there.items())
     return max(there) if there and same else None
 
 
 def _up_to(rows: Claimed, last: int) -> Claimed:
-    """The rows that a witness vouches for: one that matches proves the rows before it, and none after it.
+    """The rows up to the last witness: a witness that matches proves the rows before it, and none after it.
 
-    A table that was restored from a copy goes on from the copy's last number, so where the copy was taken in the
-    middle of the claim, a number above the last witness can belong to a message that came since.
+    A table that was restored from a copy goes on from the copy's last number. If the copy was made in the middle of the
+    claim, a number above the last witness can belong to a message that came since.
     """
     if all(not len(runs) or runs.last <= last for runs in (rows.live, rows.expired)):
         return rows

@@ -1,4 +1,4 @@
-"""Finding the rows of the next batch: where to look, how much to claim, how long to rest when nothing is there."""
+"""Finds the rows of the next batch: where to look, how much to claim, how long to rest when nothing is there."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _NOBODY: Json = {"rows": 0, "oldestSeconds": 0}
 
 
 class Scanner(Generic[F]):
-    """Makes the claims of one stream, each above the last one, and comes back for rows that came up below.
+    """Makes the claims of one stream, each above the last one, and comes back for late rows below.
 
-    Whoever is given a claim settles or releases it; one that is made ahead belongs to the seeker until it is asked for.
+    The caller settles or releases each claim that it is given. A claim ahead belongs to the scanner until it is asked for.
 
     :param find: how to look, and what becomes of the rows that are found.
     """
@@ -46,7 +46,7 @@ class Scanner(Generic[F]):
         self._pace = PollBackoff(options.poll_interval, clock, sleep)
         self._head = Head()
         self._ahead: ClaimAhead[F] | None = None
-        #: Late rows went before the claim ahead, which comes next: it is locked, and there may always be a late row.
+        #: Late rows went before the claim ahead. Now it comes next: it is locked, and there may always be another late row.
         self._ahead_waited = False
         self._limits = Limits(rows=options.max_messages_per_trigger, bytes=options.max_bytes_per_trigger)
         #: No row above this one is claimed.
@@ -66,9 +66,9 @@ class Scanner(Generic[F]):
         return self._pace.due
 
     def next(self, start: Json, max_rows: int | None) -> F | None:
-        """Claim the next rows; None when there are none, it is not time to look, or nobody is to look any more.
+        """Claim the next rows; None when there are none, it is not time to look, or ``stopFile`` asks to stop.
 
-        :param start: the offset that the claim follows upon.
+        :param start: the offset that the claim follows.
         :param max_rows: most rows to claim; None is everything that is there now.
         """
         if self._asked_to_stop():
@@ -85,7 +85,7 @@ class Scanner(Generic[F]):
         return held
 
     def claim_ahead(self, present: F) -> None:
-        """Begin to claim what follows, where a backlog is known to wait."""
+        """Begin to claim what follows the present batch, where a backlog is likely to wait."""
         if self._options.claim_ahead and self._ahead is None and worthwhile(present, self._end):
             told = self._options.done_file is not None
             self._ahead = ClaimAhead(self._pool, self._find, present, self._end, self._limits, told=told)
@@ -97,12 +97,12 @@ class Scanner(Generic[F]):
             self._ahead = None
 
     def batch_done(self) -> None:
-        """The present batch is done, and nobody has asked for the next one yet."""
+        """Note that the present batch is done: a claim ahead is given back soon unless somebody asks for it."""
         if self._ahead is not None:
             self._ahead.give_up_within(IDLE_SECONDS)
 
     def look_from_start_next(self) -> None:
-        """Rows may stand anywhere below: a claim was given up or lost."""
+        """Begin the next look at the start: a claim was given up or lost, so rows may stand anywhere below."""
         self._head.look_from_start_next()
 
     def stop_at_present_end(self) -> None:
@@ -110,7 +110,7 @@ class Scanner(Generic[F]):
         self._end = self._highest()
 
     def waiting(self) -> Json | None:
-        """How many rows wait behind the last claim and how old the oldest is, as last seen; asks nobody."""
+        """How many rows wait behind the last claim and how old the oldest is, as last seen; asks no database."""
         return self._waiting
 
     # -- where to look ---------------------------------------------------------------------------
@@ -130,7 +130,8 @@ class Scanner(Generic[F]):
                 return held
         after = self._head.next(self._clock())
         held = self._look(start, after, self._end, self._limits)
-        if held is None and self._bounded and after != LOWEST:  # a bounded run ends at the end of the table
+        # A bounded run ends only when the whole table has no row for it.
+        if held is None and self._bounded and after != LOWEST:
             held = self._look(start, LOWEST, self._end, self._limits)
         if held is not None:
             held.mark(self._head)
@@ -150,7 +151,7 @@ class Scanner(Generic[F]):
 
     def _look(self, start: Json, after: int, up_to: int, limits: Limits) -> F | None:
         queue = self._pool.borrow()
-        began = self._clock()  # a connection that had to be made first, or waited for, says nothing of looks
+        began = self._clock()  # not before: the time to make a connection is not part of the look
         try:
             held = self._find(queue, start, after, up_to, limits)
             self._took = self._clock() - began

@@ -1,4 +1,4 @@
-"""One slice of a batch: planned on the driver, read and counted, or taken, on a worker."""
+"""One slice of a batch: the driver plans it, and a worker reads and counts its rows, or takes them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ SCHEMA = pa.schema(
 _NOBODY: Mapping[int, str] = MappingProxyType({})
 _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
 
-#: Rows further apart are read by statements of their own: a statement costs about as much as so many rows.
+#: Rows that are further apart are read by separate statements: a statement costs about as much as so many rows.
 _GAP = 200
-#: So many small rows on end are worth statements of their own, for themselves and for what is left between them.
+#: So many small rows on end are worth a statement of their own, and further statements for the rows around them.
 _RUN = 1_000
-#: Of a slice with more large rows than one in so many, none is known to be small: hardly a run of them would be worth it.
+#: If more than one row in so many is large, the slice counts as having no small rows: hardly a run would be worth it.
 _FEW = 500
-#: A worker keeps its connection so long for the next slice.
+#: So long a worker keeps its connection for the next slice.
 _IDLE_SECONDS = 30.0
 
 
@@ -52,13 +52,13 @@ class Slice:
     statement: str
     queue: str
     rows: RowSet
-    #: Those of them that are known to be small.
+    #: Those of the rows that are known to be small.
     small: RowSet = field(default_factory=RowSet)
-    #: The Ids of some of them when they were claimed, by RowVersion: they vouch that these are still the same rows.
+    #: The witnesses among the rows: by RowVersion, the Id when the row was claimed. They prove that the rows are the same.
     witnesses: Mapping[int, str] = field(default_factory=dict)
 
     def ranges(self) -> Iterator[tuple[RowSet, bool]]:
-        """The rows in pieces, in their order: one range reads each. And whether it is nothing but a run of small rows."""
+        """The rows in pieces, in their order, each read by one range; and whether a piece is a run of small rows only."""
         for span in self.rows.spans(_GAP):
             begin = span.first
             for first, last in self.small.between(span.first, span.last):
@@ -74,7 +74,7 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class DestructiveSlice(Slice):
-    """Rows that one task deletes, so many with each statement."""
+    """Rows that one task takes; ``counts`` says how many with each statement."""
 
     counts: tuple[int, ...]
 
@@ -90,9 +90,9 @@ def plan(
 ) -> list[Slice]:
     """Cut a claim into at most ``pieces`` contiguous slices of similar bytes.
 
-    :param small_row: bytes up to which a row is small; None where nobody asks.
-    :param witnesses: the Ids of some dozens of rows, by RowVersion. A slice may hold none of them: the first and the last row
-        of the claim are always among them, and a batch of which one slice fails is not logged.
+    :param small_row: bytes up to which a row is small; None where size makes no difference.
+    :param witnesses: the Ids of some dozens of rows, by RowVersion. A slice may have none of them, and that is enough: the
+        first and the last row of the claim are always witnesses, and Spark does not log a batch of which one slice fails.
     """
     slices: list[Slice] = []
     begin = 0
@@ -106,7 +106,7 @@ def plan(
 
 
 def plan_taking(statement: str, queue: str, rows: Claimed, pieces: int, most_rows: int) -> list[Slice]:
-    """Likewise for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
+    """As :func:`plan`, for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
     slices: list[Slice] = []
     begin = 0
     for part in plan(statement, queue, rows, pieces):
@@ -118,10 +118,10 @@ def plan_taking(statement: str, queue: str, rows: Claimed, pieces: int, most_row
 
 
 def _small(rows: RowSet, sizes: Sequence[int], small_row: int | None) -> RowSet:
-    """The rows that are known to be small; none where many are not."""
+    """The rows that are known to be small; none where many are large."""
     if small_row is None:
         return RowSet()
-    if max(sizes) <= small_row:  # all but always, and of a million rows nothing is made
+    if max(sizes) <= small_row:  # almost always so, and no list of a million rows is made
         return rows
     large = [position for position, size in enumerate(sizes) if size > small_row]
     return RowSet() if len(large) * _FEW > len(sizes) else rows.without(large)
@@ -136,7 +136,8 @@ class SliceReader:
     def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
         """The rows of a slice in RowVersion order, and exactly those.
 
-        :raises ClaimLost: fewer rows are there than were claimed, or others under their numbers; the batch must not be logged.
+        :raises ClaimLost: fewer rows are there than were claimed, or other rows have their numbers; Spark must not log the
+            batch.
         """
         seen = 0
         for batch in self._batches(part):
@@ -151,7 +152,7 @@ class SliceReader:
             )
 
     def take(self, part: DestructiveSlice) -> Generator[pa.RecordBatch, None, None]:
-        """What is free of a slice in RowVersion order, without what has expired; it is gone before it is yielded."""
+        """Delete the free rows of a slice, commit, and then yield them in RowVersion order, without the expired ones."""
         reader = _KEPT.take(self._target)
         patience = Retry(f"taking from {part.queue}")
 
@@ -169,7 +170,7 @@ class SliceReader:
 
         try:
             for rows in part.rows.cut(part.counts):
-                # Again also where a commit's answer was lost: at most once is all that is promised.
+                # It runs again even where the answer to a commit was lost: only at-most-once is promised.
                 batches = patience.retried(partial(taken, rows), on_failure=give_up)
                 fail_points.step(fail_points.ROWS_TAKEN)
                 yield from _unexpired(batches)
@@ -181,11 +182,11 @@ class SliceReader:
             _KEPT.put(self._target, reader)
 
     def peek(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        """What is there of a range in RowVersion order; others may take rows meanwhile."""
+        """The rows of a range that are there, in RowVersion order; others may take rows meanwhile."""
         return self._batches(part)
 
     def _batches(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        """Until the first rows are there the database is waited for: a kept connection may have died since its last slice."""
+        """Read a slice. It is begun again until its first rows are there: a kept connection may have died meanwhile."""
 
         def begun() -> tuple[pa.RecordBatch | None, Generator[pa.RecordBatch, None, None]]:
             batches = self._attempt(part)
@@ -217,7 +218,7 @@ class SliceReader:
 
 
 def _check_same(batch: pa.RecordBatch, part: Slice) -> None:
-    """Refuse rows that merely have the numbers of those that were claimed: the table was truncated and filled again."""
+    """Refuse other rows that have the numbers of the claimed ones: the table was truncated and filled again."""
     numbers = batch["RowVersion"]
     first, last = numbers[0].as_py(), numbers[-1].as_py()
     for row_version, row_id in part.witnesses.items():
@@ -234,7 +235,7 @@ def _check_same(batch: pa.RecordBatch, part: Slice) -> None:
 
 @contextlib.contextmanager
 def _let_in() -> Iterator[None]:
-    """A worker that is not let in is let in later: the driver, which has planned the slice, has the same login."""
+    """Treat a refusal that may pass as a lost connection, so that the worker tries again: the driver has the same login."""
     try:
         yield
     except ConfigurationError as error:
@@ -244,14 +245,14 @@ def _let_in() -> Iterator[None]:
 
 
 def _only(batch: pa.RecordBatch, rows: RowSet) -> pa.RecordBatch:
-    """The rows of a batch, which ascend, that belong to the claim."""
+    """Those rows of a record batch that belong to the claim; the batch is in RowVersion order."""
     numbers = batch.column("RowVersion")
     claimed = rows.between(numbers[0].as_py(), numbers[-1].as_py()).rows()
     return batch.filter(pc.is_in(numbers, value_set=pa.array(claimed, pa.int64())))
 
 
 def _unexpired(taken: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What was taken with one statement, as the stream has it: SQL Server promises no order of deleted rows."""
+    """The unexpired rows that one statement took, in RowVersion order: SQL Server promises no order of deleted rows."""
     rows = pa.Table.from_batches(taken, _TAKEN)
     if pc.any(rows["expired"]).as_py():
         rows = rows.filter(pc.invert(rows["expired"]))
@@ -263,7 +264,7 @@ def _unexpired(taken: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Kept:
-    """The connection that a worker process keeps between slices: making one costs as much as 40,000 rows."""
+    """The connection that a worker process keeps between slices: making a new one costs as much as 40,000 rows."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
-"""What a batch has staged goes out with its claim, in the claim's own transaction (``sendsAtomicWithReceive``).
+"""Sends what a batch has staged when its claim is settled, in the claim's own transaction (``sendsAtomicWithReceive``).
 
-A batch remembers in its offset where it stages. So it is settled from there in whatever mode the stream goes on, and in
-another mode, or under another stream, it is either finished right or refused before Spark logs it.
+The offset of a batch names its stage. So the batch is settled from that stage, whatever the mode in which the stream goes
+on. In another mode, or under another stream, a batch is either finished right or refused before Spark logs it.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from sqlqueue_spark.tables.stage_mark import Batch
 
 log = logging.getLogger(__name__)
 
-#: How long clearing a stage away waits for those who read it.
+#: How long clearing a stage waits for those who read it.
 _CLEARING_MS = 1
 
 
 class StageLifecycle:
     """Opens the stage for each batch, sends what is on it when the batch is settled, and clears it between batches.
 
-    An atomic source holds its stage from the first time it is asked for messages until it is closed, on a connection of its
-    own: two sources of one stream would stage into each other's batches.
+    An atomic source holds its stage on a connection of its own, from the first time it is asked for messages until it is
+    closed. Otherwise two sources of one stream would stage into each other's batches.
     """
 
     def __init__(self, options: SourceOptions, pool: ConnectionPool) -> None:
         self._options = options
         self._pool = pool
         self._own = stage_of(options)
-        #: On its connection the stage is held.
+        #: Its connection holds the stage.
         self._home: Queue | None = None
         self._just_taken = False
         self._opened: Json | None = None
-        #: Whether the stage has nothing but its mark, as far as anybody here knows.
+        #: Whether the stage has nothing but its mark, as far as this process knows.
         self._empty = False
-        #: Whether the stages that were used before this process have been looked at.
+        #: Whether this process has looked at the stages that were used before it began.
         self._looked_back = False
         self._sent: tuple[str, Table, int] | None = None
 
@@ -55,15 +55,13 @@ class StageLifecycle:
         """Give the stage to the batch that ends with ``end``, once: Spark may plan a batch again while it runs.
 
         :param start: the last batch before it that had a claim.
-
-        :raises ConfigurationError: the batch was begun in another mode or under another stream, in which alone it can be
-            finished; or somebody else uses the stage.
+        :raises ConfigurationError: the batch was begun in another mode or under another stream, and can be finished only
+            there; or somebody else uses the stage.
         """
         if self._opened == end:
             return
-        for table in self._named(
-            start
-        ):  # what waits there is no earlier run of this batch, which had this claim
+        # What waits there has no claim. So it is not from an earlier run of this batch, which had this claim.
+        for table in self._named(start):
             self._send_left(table)
         if offset.taken:
             self.take()
@@ -83,8 +81,9 @@ class StageLifecycle:
 
         Call :meth:`settled` when the transaction is committed.
 
-        :param deleting: how many of the batch's rows the transaction deletes. None: an earlier one did all this.
-        :raises ConfigurationError: rows would be deleted, but what was sent because of them is not there whole.
+        :param deleting: how many of the batch's rows the transaction deletes. With 0, an earlier transaction did all this.
+        :raises ConfigurationError: not all that the batch has staged is there, and either rows would be deleted, or the
+            batch claimed none and so cannot run again.
         """
         self._sent = None
         if not offset.stage:
@@ -116,15 +115,16 @@ class StageLifecycle:
             )
 
     def settled(self) -> None:
-        """The transaction in which :meth:`send` was called is committed."""
+        """Note that the transaction in which :meth:`send` was called is committed."""
         if self._sent is not None:
             log.info("sent queue=%s stage=%s sent=%d", *self._sent)
             self._sent = None
 
     def take(self) -> None:
-        """Hold the stage for a batch without rows of this queue, or none that come again. An earlier run of it may wait there.
+        """Hold the stage for a batch that has no rows of this queue, or whose rows do not come again.
 
-        A claim that somebody has begun there and not ended is given up: the batch would be staged for it.
+        What an earlier run of the batch has staged may wait there. If the mark names a claim that was not settled, the mark
+        is made idle: else the sink would stage the batch for that claim.
         """
         if self._own is not None:
             with self._at_home() as stage, self._transaction():
@@ -134,10 +134,10 @@ class StageLifecycle:
                 stage.begin()
 
     def tidy(self, start: Json) -> None:
-        """Between two batches, when the one that ends with ``start`` is settled: send what batches without rows of this
-        queue have left, and clear the stage.
+        """Send what batches without rows of this queue have left, and clear the stage.
 
-        Spark asks for more only when all that went before is logged.
+        Call it between two batches, when the one that ends with ``start`` is settled. Spark asks for more only when it has
+        logged all earlier batches.
         """
         self._look_back(start)
         if self._own is None:
@@ -157,16 +157,16 @@ class StageLifecycle:
                 self._empty = self._cleared(stage)
 
     def hold(self) -> None:
-        """Hold the own stage before an offset names it: one that another source holds could never be opened for the batch."""
+        """Hold the source's stage before an offset names it: if another source held it, no batch could open it."""
         if self._own is not None:
             with self._at_home():
                 pass
 
     def named_after(self, start: Json) -> Json:
-        """The offset where there is nothing to claim: ``start``, or one of no rows that names the own stage.
+        """The offset where there is nothing to claim: ``start``, or one of no rows that names the source's own stage.
 
-        A batch without rows of this queue leaves the offset as it is and may stage messages all the same. They are looked
-        for on the stage that the offset names, also when the stream has another one by then.
+        A batch without rows of this queue leaves the offset as it is, and may stage messages all the same. The source looks
+        for them on the stage that the offset names, even when the stream has another stage by then.
         """
         own = "" if self._own is None else self._own.to_text()
         if not own or start.get("stage") == own:
@@ -184,7 +184,7 @@ class StageLifecycle:
         return offset.to_json()
 
     def forget(self) -> None:
-        """The next batch is another attempt, even at the same rows."""
+        """Forget which batch has the stage: the next batch is another attempt, even at the same rows."""
         self._opened = None
 
     def close(self) -> None:
@@ -197,7 +197,7 @@ class StageLifecycle:
 
     @contextlib.contextmanager
     def _at_home(self) -> Iterator[Stage]:
-        """The own stage, on the connection that holds it; after an error it is let go, and taken again the next time."""
+        """The source's stage, on the connection that holds it. After an error it is let go; the next call holds it again."""
         assert self._own is not None, "an atomic source has a stage"
         if self._home is None:
             self._home = self._taken(self._own)
@@ -255,7 +255,7 @@ class StageLifecycle:
             )
 
     def _leave_to_the_sink(self, offset: Offset, end: Json) -> None:
-        """Write on a batch's stage that its sink sends it by itself, so that nobody ever sends from there for it."""
+        """Write into the mark of a batch's stage that its sink sends the batch by itself, so that the stage never does."""
         table = Table.from_text(offset.stage)
         with self._pool.borrowed() as queue:
             create_stage(queue.connection, table)
@@ -263,7 +263,7 @@ class StageLifecycle:
             with queue.connection.transaction():
                 whom = stage.holders()
                 if whom and not offset.claimed:
-                    return  # another source of this query: the stage is its own
+                    return  # another source of this query holds its own stage
                 if whom:
                     raise ConfigurationError(
                         f"The last batch of {queue.table.name} was begun with the stage {table} and has not ended, and another "
@@ -280,20 +280,20 @@ class StageLifecycle:
             return
         found = self._named(start)
         if self._own is None and self._options.stream:
-            with contextlib.suppress(ConfigurationError):  # no stage can be called so
+            with contextlib.suppress(ConfigurationError):  # no stage can have such a name
                 found.add(table_of(self._options))
         for table in found:
             self._send_left(table, self._last_batch)
         self._looked_back = True
 
     def _named(self, start: Json) -> set[Table]:
-        """The stage that an offset names, unless it is the own one."""
+        """The stage that an offset names, unless it is the source's own."""
         offset = Offset.from_json(start)
         named = set[Table]() if offset is None or not offset.stage else {Table.from_text(offset.stage)}
         return named - {self._own}
 
     def _send_left(self, table: Table, before: Callable[[Queue], Batch | None] = lambda _: None) -> None:
-        """Send what a batch without rows of this queue has left on another stage, unless its source lives."""
+        """Send what a batch without rows of this queue has left on another stage, unless a live source holds that stage."""
         with self._pool.transaction() as queue:
             stage, sent = Stage(queue.connection, table), None
             if stage.exists() and not stage.holders():
@@ -301,7 +301,7 @@ class StageLifecycle:
         self._say_sent(table, sent)
 
     def _last_batch(self, queue: Queue) -> Batch | None:
-        """The last batch that was staged on the own stage: on another one it is void."""
+        """The last batch in the mark of the source's own stage. What the same batch has staged on another stage is void."""
         if self._own is None:
             return None
         own = Stage(queue.connection, self._own)

@@ -1,4 +1,4 @@
-"""Creating the tables: queues, stages and outboxes, each if it is missing; and scripts that do."""
+"""Creates queues, stages and outboxes that are missing, and writes scripts that create them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def create_if_missing(
 ) -> bool:
     """Create a table in a transaction of its own; True if it was not there.
 
-    Safe in a race: others who create the same table wait for one another, and "already there" is done.
+    It is safe in a race: all who create the same table wait for one another, and "already there" is no error.
 
     :raises ConfigurationError: its schema is not there.
     """
@@ -104,7 +104,7 @@ def create_if_missing(
     except SqlQueueError as error:
         if isinstance(error, ConfigurationError | TryAgain) and not isinstance(error, Duplicate):
             raise
-        # Somebody who takes no lock, or another one, may have been quicker.
+        # Somebody who takes no lock, or another lock, may have created the table meanwhile.
         with connection.transaction():
             if exists():
                 return False
@@ -114,7 +114,7 @@ def create_if_missing(
 def script(dialect: Dialect, wanted: Sequence[Table], stage: Table | None = None) -> str:
     """A script that creates these tables, for a database administrator to run as it is, any number of times.
 
-    :param stage: also the stage of an atomic pipeline.
+    :param stage: the stage of an atomic pipeline, which the script creates too.
     :raises ConfigurationError: a name is too long.
     """
     parts = []
@@ -131,7 +131,7 @@ def script(dialect: Dialect, wanted: Sequence[Table], stage: Table | None = None
 def script_of(database: Database, name: str, statements: Sequence[str]) -> str:
     """These statements as a script that may be run any number of times.
 
-    :param name: what they create, quoted: where it is there already, an engine may need to be told to leave out the rest.
+    :param name: the quoted name of what they create. Where it is there already, some engines must be told to skip the rest.
     """
     begin = database.statement("script_begin")
     begin = database.written_out("script_begin", [name] if "?" in begin else [])

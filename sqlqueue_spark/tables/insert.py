@@ -1,6 +1,6 @@
-"""Sending to one queue table: messages become rows, in the columns that the table has, a chunk a statement.
+"""Inserts messages into one queue table: they become rows in the columns that the table has, a chunk with each statement.
 
-Nothing here needs the right to read the table: what it looks like stands in the catalogue.
+Nothing here needs the right to read the table: the catalogue tells which columns it has.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Inserter:
         )
 
     def insert(self, messages: pa.RecordBatch) -> int:
-        """Insert messages (:data:`OUTGOING`) in their order; how many rows that made."""
+        """Insert messages (:data:`OUTGOING`) in their order, and return how many rows that made."""
         messages = fitted(self._connection, self._columns, messages)
         dialect = self._connection.dialect
         return sum(
@@ -57,9 +57,9 @@ class Inserter:
 
 
 def fitted(connection: Connection, columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:
-    """The messages as a table with these columns can take them: times to be received end by the database's clock."""
+    """The messages as a table with these columns can take them; times to be received are counted by the database's clock."""
     types = {column.name.lower(): column.type for column in columns}
-    if types.get("headers", "").startswith("varchar"):  # which keeps only the letters of one code page
+    if types.get("headers", "").startswith("varchar"):  # it keeps only the letters of one code page
         headers = [ascii_json(text) for text in messages["headers"].to_pylist()]
         messages = replaced(messages, headers=pa.array(headers, pa.string()))
     if messages["ttl_ms"].null_count < messages.num_rows:
@@ -69,7 +69,7 @@ def fitted(connection: Connection, columns: Iterable[Column], messages: pa.Recor
 
 
 def present_columns(columns: Iterable[Column]) -> list[str]:
-    """Those of a message's columns that a table has, as it spells them."""
+    """Those of a message's columns that a table has, as the table spells them."""
     own = {column.name.lower(): column.name for column in columns}
     return [own[name.lower()] for name in _INSERTED if name.lower() in own]
 

@@ -1,7 +1,7 @@
-"""One endpoint's outbox table: which message ids were sent or processed before. The only caller of its SQL statements.
+"""One endpoint's outbox table, which remembers the message ids that were sent or processed; the only caller of its SQL.
 
-An id and what is done because of it are committed together, so that it is done exactly once however often it is tried.
-The tables are those of the .NET persistence, which both may share.
+An id and the work that is done because of it are committed together. So the work is done exactly once, however often it is
+tried. The tables are those of the .NET persistence: a .NET endpoint and this package may share one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlqueue_spark.version import __version__
 #: What fits into the column MessageId.
 LONGEST_ID = 200
 
-#: How what we write begins in the column PersistenceVersion.
+#: In the rows that we write, the column PersistenceVersion begins so.
 _OURS = "sqlqueue "
 #: How many rows the statement ``outbox_oldest`` looks at.
 _OLDEST = 1_000
@@ -31,7 +31,7 @@ _CREATE = ("outbox_create", "outbox_index_dispatched_at", "outbox_index_dispatch
 class OutboxReport(NamedTuple):
     """What an outbox table holds; ``now`` is the database's clock.
 
-    Rows that are not dispatched are written by .NET endpoints alone. One that stays is an orphan: its endpoint stored the
+    Only .NET endpoints write rows that are not dispatched. Such a row that stays is an orphan: its endpoint stored the
     messages and died before it had sent them.
     """
 
@@ -42,7 +42,7 @@ class OutboxReport(NamedTuple):
 
 
 class InTransaction(Protocol):
-    """What of a connection an outbox needs; it works inside the open transaction."""
+    """What an outbox needs of a connection; it works inside the open transaction."""
 
     @property
     def dialect(self) -> Database: ...
@@ -57,7 +57,7 @@ class InTransaction(Protocol):
 class OutboxTable:
     """An outbox table on an open connection. Every method works inside the open transaction and never commits.
 
-    An id that is no text of 1 to 200 characters is a ConfigurationError.
+    An id that is no text of 1 to 200 characters raises a :class:`ConfigurationError`.
     """
 
     def __init__(self, connection: InTransaction, endpoint: str, schema: str | None = None) -> None:
@@ -88,7 +88,7 @@ class OutboxTable:
         return found
 
     def seen_of(self, ids: Iterable[str], version: str) -> set[str]:
-        """Which of these ids a version of this package has remembered."""
+        """Which of these ids this version of the package has remembered."""
         found: set[str] = set()
         for chunk in self._chunks(ids):
             found |= self._answer("seen_of", (self._bound(chunk), version), chunk)
@@ -97,8 +97,8 @@ class OutboxTable:
     def may_hold(self, version: str) -> bool:
         """Whether rows of an earlier version of this package may be there; one short look, however many rows there are.
 
-        Versions follow each other in time. So where one of the oldest rows is ours they tell, and only where all of them
-        are a .NET endpoint's there may be others behind them.
+        It reads only the oldest rows. Versions follow each other in time, so if one of these rows is ours, they tell. Only
+        where all of them are a .NET endpoint's may rows of that version stand behind them.
         """
         written: dict[str | None, int] = dict(self._execute("oldest", (), "looking at"))
         ours = {name for name in written if name is not None and name.startswith(_OURS)}
@@ -107,7 +107,7 @@ class OutboxTable:
     def add(self, ids: Iterable[str]) -> None:
         """Remember these ids.
 
-        :raises Duplicate: one of them is there already, or comes with another transaction that has been waited for.
+        :raises Duplicate: one of them is there already, or another transaction, for which this one has waited, has added it.
         """
         for chunk in self._chunks(ids):
             self._modify("add", (_version(), self._bound(chunk)), "adding ids to")
@@ -115,7 +115,7 @@ class OutboxTable:
     def add_new(self, ids: Iterable[str]) -> set[str]:
         """Remember those of these ids that are not there, and return them.
 
-        An id that another transaction has added and not committed is waited for, up to the lock timeout.
+        It waits for an id that another transaction has added and not committed, up to the lock timeout.
         """
         new: set[str] = set()
         for chunk in self._chunks(ids):
@@ -123,9 +123,11 @@ class OutboxTable:
         return new
 
     def clean(self, keep: timedelta) -> int:
-        """Forget at most :attr:`most_forgotten` ids that are older than ``keep`` by the database's clock; how many those were.
+        """Forget at most :attr:`most_forgotten` ids that are older than ``keep`` by the database's clock.
 
-        Rows that others hold are stepped over, and those that are not dispatched stay whatever their age.
+        It steps over rows that others hold. Rows that are not dispatched stay, whatever their age.
+
+        :returns: how many ids it has forgotten.
         """
         return self._modify("clean", (-(-keep // timedelta(seconds=1)),), "cleaning")
 
@@ -162,7 +164,7 @@ class OutboxTable:
         return self._connection.dialect.bind_texts(chunk)
 
     def _answer(self, statement: str, parameters: Sequence[object], asked: Sequence[str]) -> set[str]:
-        """Some of the ids that were asked for. Ids that came back mangled would be taken for others, and be lost."""
+        """The ids that a statement returns, all of them asked for. A mangled id would count as another one, and be lost."""
         doing = "adding ids to" if statement == "add_new" else "looking up ids in"
         found = {each for (each,) in self._execute(statement, parameters, doing)}
         if strange := found.difference(asked):
@@ -186,7 +188,7 @@ class OutboxTable:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """A missing table's remedy is another one than a queue's."""
+        """Name the remedy for a missing outbox table, which is not that for a missing queue."""
         try:
             yield
         except QueueError as error:
@@ -234,7 +236,8 @@ class Outbox:
         def write(df, batch_id):
             df.foreachPartition(write_partition)
 
-    :param endpoint: names the table; ids that another pipeline has processed count as processed, so each needs its own.
+    :param endpoint: names the table. Ids that another pipeline has processed under the same endpoint count as processed, so
+        each pipeline needs its own.
     :param engine: ``postgresql``, ``sqlserver``, ``mysql`` or ``oracle``, where the driver does not tell.
     :param schema: of the table; by default ``public`` on PostgreSQL, ``dbo`` on SQL Server, elsewhere the connection's.
     """
@@ -252,17 +255,17 @@ class Outbox:
     def process(self, connection: Any, ids: Iterable[str]) -> list[str]:
         """Those of the ids that were not processed before, in the given order, each once.
 
-        They are remembered in the connection's open transaction: the caller commits it together with what he does for
-        them, and after a rollback they count as never processed. An id that another transaction is processing just now is
-        waited for. How durable that commit is, is the connection's own affair: one with ``synchronous_commit = off``, or in a
-        SQL Server database with delayed durability, can lose both together in a crash of the server, after Spark has logged
-        the batch. Which ids are the same is for the table's collation to say: on SQL Server and MySQL usually those that
-        differ only in case.
+        They are remembered in the connection's open transaction. The caller commits it together with what he does for them;
+        after a rollback they count as never processed. The call waits for an id that another transaction is processing just
+        now. The connection decides how durable the commit is: with ``synchronous_commit = off``, or in a SQL Server database
+        with delayed durability, a crash of the server can lose the ids and the work together, after Spark has logged the
+        batch. The table's collation decides which ids are the same: on SQL Server and MySQL usually those that differ only
+        in case.
 
         :param connection: of any driver of PEP 249 (psycopg, pyodbc, PyMySQL, mysqlclient, mariadb, mysql.connector,
             oracledb), not in autocommit mode.
         :raises ConfigurationError: an id is no text of 1 to 200 characters, the connection is in autocommit mode, or
-            nobody knows its engine.
+            its engine is not known.
         """
         wanted = list(dict.fromkeys(ids))
         new = OutboxTable(ForeignConnection(connection, self.engine), self.endpoint, self.schema).add_new(
@@ -272,23 +275,23 @@ class Outbox:
 
 
 def create_statements(database: Database, names: Mapping[str, str]) -> list[str]:
-    """What creates an outbox table and its indexes, given its names as ``Database.outbox_names`` makes them."""
+    """The statements that create an outbox table and its indexes, with the names that ``Database.outbox_names`` makes."""
     return [statement for each in _CREATE if (statement := database.render(each, **names))]
 
 
 def _version() -> str:
-    """Who wrote a row; the column PersistenceVersion takes 23 characters."""
+    """The writer's name and version for the column PersistenceVersion, which takes 23 characters."""
     return f"{_OURS}{__version__}"[:23]
 
 
 def _sorted(ids: Iterable[Any]) -> list[str]:
-    """The ids in the order in which everybody adds them: in different ones two could wait for each other.
+    """The ids in the order in which everybody adds them: in different orders two could wait for each other.
 
     :raises ConfigurationError: one of them does not fit into the column.
     """
     once = set(ids)
     if set(map(type, once)) == {str} and "" not in once and 2 * max(map(len, once)) <= LONGEST_ID:
-        return sorted(once)  # as most are, so that each need not be looked at
+        return sorted(once)  # most are so, and then no id need be looked at by itself
     for each in once:
         if not isinstance(each, str) or not 0 < _length(each) <= LONGEST_ID:
             raise ConfigurationError(
@@ -299,5 +302,5 @@ def _sorted(ids: Iterable[Any]) -> list[str]:
 
 
 def _length(text: str) -> int:
-    """As SQL Server counts: a character beyond the first 65,536 takes the place of two."""
+    """The length as SQL Server counts it: a character beyond the first 65,536 takes the place of two."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

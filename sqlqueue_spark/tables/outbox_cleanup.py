@@ -1,4 +1,4 @@
-"""Forgets message ids that are old enough, in the background of whoever sends, and never in his way."""
+"""Forgets message ids that are old enough, in the background of the process that sends, and never holds it up."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ def forget(
     keep: timedelta,
     progress: Progress = untold,
 ) -> int:
-    """Forget the ids that are older than ``keep``; how many. Each batch is a transaction of its own.
+    """Forget the ids that are older than ``keep``, a chunk in each transaction.
 
-    Rows that others hold stay, and so do those that are not dispatched.
+    Rows that others hold stay, and so do rows that are not dispatched.
+
+    :returns: how many ids it has forgotten.
     """
     forgotten = 0
     while True:
@@ -38,7 +40,7 @@ def forget(
 
 
 class OutboxCleaner:
-    """Cleans the outboxes of one sink every ``cleanupEvery``, when it is told that the sink is at work."""
+    """Cleans the outboxes of one sink every ``cleanupEvery``, when the sink says that it is at work."""
 
     def __init__(self, options: SinkOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -47,7 +49,7 @@ class OutboxCleaner:
         self._thread: threading.Thread | None = None
 
     def clean_when_due(self, databases: Iterable[Target]) -> None:
-        """Begin a cleanup, where it is time for one and the last has ended; returns at once."""
+        """Begin a cleanup if it is time for one and the last has ended; returns at once."""
         running = self._thread is not None and self._thread.is_alive()
         unwanted = self._options.disable_cleanup or not self._options.uses_outbox
         if unwanted or running or self._clock() < self._due:
@@ -60,7 +62,7 @@ class OutboxCleaner:
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Until the cleanup that runs has ended, at most so many seconds."""
+        """Wait until the running cleanup has ended, at most ``timeout`` seconds."""
         if self._thread is not None:
             self._thread.join(timeout)
 

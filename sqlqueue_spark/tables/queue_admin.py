@@ -1,7 +1,7 @@
-"""A queue table as its keeper sees it: made, filled, looked into, emptied.
+"""Administers a queue table: creates it, fills it, looks into it and empties it.
 
-Like a :class:`~sqlqueue_spark.tables.queues.Queue`, a keeper works inside the connection's open transaction and never
-commits. It is the only caller of these statements.
+Like a :class:`~sqlqueue_spark.tables.queues.Queue`, a :class:`QueueAdmin` works inside the connection's open transaction
+and never commits. This module is the only caller of these statements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqlqueue_spark.tables.queues import QueueTable, read_statement
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """An index by its key columns, in their order; ``filter`` is the condition of a partial one."""
+    """An index with its key columns in their order; ``filter`` is the condition of a partial index."""
 
     name: str
     columns: tuple[str, ...]
@@ -30,7 +30,7 @@ class Index:
 
 
 class Space(NamedTuple):
-    """How full a table is. Rows are estimates; ``idle_seconds`` is the time since its last vacuum, if ever."""
+    """How full a table is. Rows are estimates; ``idle_seconds`` is the time since its last vacuum, None if there is none."""
 
     pages: int
     live: int
@@ -39,7 +39,7 @@ class Space(NamedTuple):
 
 
 class Numbers(NamedTuple):
-    """What numbers the rows: on PostgreSQL a sequence. ``last`` is None where it may not be seen."""
+    """What gives the rows their numbers: on PostgreSQL a sequence. ``last`` is None where it is not known."""
 
     source: Table
     last: int | None
@@ -47,7 +47,7 @@ class Numbers(NamedTuple):
 
 
 class Compatibility(NamedTuple):
-    """How far a server goes, and how far it must go."""
+    """What is measured of a server (``what``), how far it goes (``is_``), and how far it must go (``needed``)."""
 
     what: str
     is_: int
@@ -114,18 +114,18 @@ class QueueAdmin:
         ]
 
     def new_index_name(self, wanted: str) -> str:
-        """A name for a new index that nothing else has."""
+        """A name for a new index that nothing else has: ``wanted``, or that with a number."""
         taken = {name.lower() for (name,) in self._execute("index_names", (self.table.object_id,))}
         numbered = (wanted, *(f"{wanted}_{number}" for number in range(2, len(taken) + 3)))
         return next(name for name in numbered if name.lower() not in taken)
 
     def space(self) -> Space | None:
-        """How full the table is; None where the engine keeps it tidy by itself."""
+        """How full the table is; None where the engine gives back the room of deleted rows by itself."""
         rows = self._execute("space", (self.table.object_id,))
         return Space(*rows[0]) if rows else None
 
     def numbers(self) -> Numbers | None:
-        """What numbers the rows; None when nothing does."""
+        """What gives the rows their numbers; None when nothing does."""
         rows = self._execute("numbers", (self.table.object_id, self.table.object_id))
         if not rows:
             return None
@@ -149,7 +149,7 @@ class QueueAdmin:
         return [_message(row) for row in rows]
 
     def inserter(self) -> Inserter:
-        """For sending to the table, in the columns that it has."""
+        """An :class:`Inserter` for the columns that the table has."""
         return Inserter(self.connection, self.table, self.columns())
 
     def purge(self, after: int, up_to: int, *, expired: bool) -> list[int]:
@@ -172,7 +172,7 @@ class QueueAdmin:
 
 
 def schema_exists(connection: Connection, table: Table, database: str) -> bool:
-    """Whether the schema is there that a table is to lie in."""
+    """Whether the schema of this table is there."""
     dialect = connection.dialect
     statement = dialect.render("schema", catalog=dialect.quote(table.catalog or database))
     return bool(connection.execute(statement, (table.schema,), doing=f"looking for the schema of {table}"))
@@ -190,12 +190,12 @@ def server(connection: Connection) -> Server:
 
 
 def compatibility(connection: Connection) -> Compatibility:
-    """Whether the server knows all the statements of this package."""
+    """What tells whether the server knows all the statements of this package."""
     return Compatibility(*connection.execute(connection.dialect.statement("compatibility"))[0])
 
 
 def create(connection: Connection, table: Table) -> None:
-    """Create a queue table that is not there; the caller holds :func:`lock_creation` and has looked."""
+    """Create a queue table. The caller holds :func:`lock_creation` and has looked that the table is not there."""
     dialect = connection.dialect
     connection.execute(dialect.render("create", queue=dialect.table(table)), doing=f"creating {table}")
 

@@ -1,4 +1,4 @@
-"""One queue table and everything that is ever said to it: the only caller of its SQL statements.
+"""One queue table: finds it by its address, and runs the statements of its receivers.
 
 Every method runs inside the connection's open transaction and never commits.
 """
@@ -16,12 +16,12 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table, for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
 
-#: Columns that not every generation of queue tables has; where one is missing, NULL is read.
+#: Columns that not every generation of queue tables has; where one is missing, we read NULL.
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
 
 
 class Waiting(NamedTuple):
-    """What waits behind a row: at most so many rows, the oldest's headers, the database's clock."""
+    """What waits behind a row: at most how many rows, the oldest row's headers, and the time by the database's clock."""
 
     rows: int
     headers: str | None
@@ -42,7 +42,7 @@ class Holder(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class QueueTable:
-    """Which table an address means, for good: by name, and by what outlives a rename of the rows."""
+    """Which table an address means: its name, and an identity that stays the same while its rows come and go."""
 
     table: Table
     #: Canonical, with the names as the database spells them: ``orders@[public]@[shop]``.
@@ -53,14 +53,14 @@ class QueueTable:
     columns: tuple[str, ...]
     #: The database the table lies in.
     database: str
-    #: That takes no changes here: a readable copy of it, or a standby server.
+    #: Whether that database takes no changes here: it is a readable copy, or on a standby server.
     read_only: bool = False
-    #: The database as its server spells it, where it is not the connection's own.
+    #: The name of that database as its server spells it; None where it is the connection's own database.
     foreign: str | None = None
 
     @property
     def address(self) -> str:
-        """Which table of its server this is, whichever way it was named and however the connection's database is called."""
+        """Which table of its server this is, however an option names it and whatever the connection's database is called."""
         return str(replace(self.table, catalog=self.foreign))
 
 
@@ -105,7 +105,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
 
 
 def _foreign(connection: Connection, catalog: str, own: str) -> str | None:
-    """How the server spells the name of another database than the connection's own."""
+    """The name of another database as the server spells it; None where it is the connection's own database."""
     if catalog == own:
         return None
     spelled = connection.execute(connection.dialect.statement("catalog"), (catalog,))[0][0] or catalog
@@ -153,12 +153,13 @@ class Queue:
         return self.connection.dialect.claimed(self._execute("claim", (after, up_to, limit), "claiming from"))
 
     def look(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
-        """See the next rows above ``after`` without locking them; expired ones are not told apart."""
+        """Find the next rows above ``after`` without locking them; expired rows are not told apart."""
         return self.connection.dialect.claimed(self._execute("look", (after, up_to, limit), "looking at"))
 
     def lock(self, runs: RowSet) -> Iterator[tuple[int, int]]:
-        """Lock what is left of these rows, waiting for others; RowVersion and bytes of each.
+        """Lock what is left of these rows, and wait for those that others hold.
 
+        :returns: RowVersion and bytes of each row.
         :raises RowsHeld: somebody held one of them for longer than the lock timeout.
         """
         for chunk in runs.chunks(self.connection.dialect.chunk):
@@ -166,7 +167,7 @@ class Queue:
                 yield row_version, size
 
     def delete(self, runs: RowSet) -> int:
-        """Delete these rows, which this transaction has locked; how many there were."""
+        """Delete these rows, which this transaction has locked, and return how many there were."""
         doing = f"deleting from {self.table.name}"
         deleted = 0
         for chunk in runs.chunks(self.connection.dialect.chunk):
@@ -177,9 +178,9 @@ class Queue:
         return deleted
 
     def ids(self, row_versions: Sequence[int]) -> dict[int, str]:
-        """The row ids of those of the rows that are there.
+        """The row ids of those of these rows that are there, by RowVersion.
 
-        :raises QueueError: one has none.
+        :raises QueueError: a row has no id.
         """
         runs = RowSet((row_version, row_version) for row_version in row_versions)
         found = dict(self._execute("ids", self._bound(runs), "checking rows of"))
@@ -192,7 +193,7 @@ class Queue:
         return {row_version: row_id.lower() for row_version, row_id in found.items()}
 
     def identity(self) -> str | None:
-        """What the table's name means now: a stream may outlive its table, which is then created again."""
+        """The identity of the table that has the name now: somebody may drop it and create it again while a stream runs."""
         table = self.table.table
         found = self._execute("identity", (table.schema, table.table), "identifying")
         return _identity(found[0]) if found else None
@@ -213,12 +214,12 @@ class Queue:
         if not rows:
             return None
         first, highest, headers, now = rows[0]
-        # The highest may be gone again, or not be known to have come, when the first one is seen.
+        # When the first row is seen, the highest may be gone again, or may not be visible yet.
         count = 1 if highest is None else max(1, highest - first + 1)
         return Waiting(min(count, HIGHEST), headers, now.replace(tzinfo=UTC))
 
     def holders(self, runs: RowSet) -> list[Holder]:
-        """Who holds locks on rows between the ends of these runs."""
+        """Who holds locks on rows between the ends of these runs; SQL Server can tell it only of the whole table."""
         where = (self.table.object_id, runs.first, runs.last, self.table.database)
         rows = self._execute("holders", where, "looking who holds rows of")
         return [Holder(*row) for row in rows]

@@ -1,7 +1,6 @@
 """Who may do what: which rights of a role a login has, and the statements that give it all of them and no others.
 
-Which rights those are follows from the statements of that role, and stands in ``rights.sql`` of each engine, a right a
-line.
+The rights of a role follow from the statements that the role runs. ``rights.sql`` of each engine lists them, one a line.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from sqlqueue_spark.engines.dialects import Dialect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables.queues import QueueTable
 
-#: Receives from queues; sends to queues; creates queues and all that belongs to them.
+#: A receiver receives from queues, a sender sends to queues, an installer creates queues and all that belongs to them.
 RECEIVER, SENDER, INSTALLER = "receiver", "sender", "installer"
 ROLES = (RECEIVER, SENDER, INSTALLER)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rights:
-    """What the connected user lacks to receive from a queue, and to send to it; nothing where he may."""
+    """Which rights the connected user lacks to receive from a queue, and to send to it; none where he may."""
 
     user: str
     receiver_lacks: tuple[str, ...]
@@ -34,7 +33,7 @@ class Rights:
 def held(connection: Connection, table: QueueTable) -> Rights:
     """What the connected user may do with a queue; works inside the open transaction and waits for nobody.
 
-    A right of which the server says nothing counts as held.
+    A right counts as held if the server says nothing of it.
     """
     dialect = connection.dialect
     statement = dialect.render("rights", catalog=dialect.quote(table.database))
@@ -58,7 +57,7 @@ def script(
     outbox: Table | None = None,
     stage: Table | None = None,
 ) -> str:
-    """The rights of a role on these tables, for a database administrator to grant; granting again is harmless.
+    """A script that grants a role's rights on these tables, for a database administrator; granting again is harmless.
 
     :param outbox: where a sender remembers what it has sent.
     :param stage: where an atomic pipeline puts what it sends.
@@ -67,7 +66,7 @@ def script(
     wanted += [(name, table) for name, table in (("outbox", outbox), ("stage", stage)) if table is not None]
     databases = dict.fromkeys(table.catalog for _, table in wanted)
     lines: list[str] = []
-    for database in sorted(databases, key=lambda each: each or ""):  # that of the connection first
+    for database in sorted(databases, key=lambda each: each or ""):  # the connection's own database first
         there = [(name, table) for name, table in wanted if table.catalog == database]
         granted = (line for name, table in there for line in _grants(dialect, user, name, table))
         lines += [*_entered(dialect, database), *dict.fromkeys(granted)]
@@ -75,9 +74,9 @@ def script(
 
 
 def remedy(dialect: Dialect, user: str, role: str, table: Table, sequence: Table | None) -> str:
-    """The rights of a role on one table that is there.
+    """The statements that grant a role's rights on one table that is there.
 
-    :param sequence: what numbers its rows.
+    :param sequence: what gives its rows their numbers.
     """
     lines = (*_entered(dialect, table.catalog), *_grants(dialect, user, role, table, sequence))
     return "\n".join(lines)
@@ -86,9 +85,9 @@ def remedy(dialect: Dialect, user: str, role: str, table: Table, sequence: Table
 def _grants(
     dialect: Dialect, user: str, role: str, table: Table, sequence: Table | None = None
 ) -> Iterator[str]:
-    """The rights of a role, or those on its outbox or stage, a statement each.
+    """The statements that grant a role's rights, or those on its outbox or stage, one for each right.
 
-    :param sequence: what numbers the rows; by default the one that a serial column makes.
+    :param sequence: what gives the rows their numbers; by default the sequence that a serial column makes.
     """
     if dialect.statement("grants_database"):
         table = replace(table, catalog=None)
@@ -99,12 +98,12 @@ def _grants(
         "sequence": dialect.table(numbered_by),
         "user": dialect.quote(user),
     }
-    # Line by line before names are filled in: a name may hold a line's end.
+    # The text is split into lines before names are filled in: a name may hold a line's end.
     for line in dialect.statement(f"grants_{role}").splitlines():
         yield line.format(**names)
 
 
 def _entered(dialect: Dialect, database: str | None) -> Iterator[str]:
-    """What leads to a database that is not the connection's."""
+    """The statement that leads to a database other than the connection's own."""
     if database is not None and dialect.statement("grants_database"):
         yield dialect.render("grants_database", catalog=dialect.quote(database))

@@ -22,7 +22,7 @@ def create(
 ) -> str:
     """A script that creates queue tables.
 
-    :param stream: also the stage of this atomic pipeline.
+    :param stream: an atomic pipeline whose stage the script creates too.
     """
     dialect = DIALECTS[engine]
     naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
@@ -46,8 +46,8 @@ def grants(
     """A script that gives a user the rights of a role and no others.
 
     :param role: one of :data:`sqlqueue_spark.tables.rights.ROLES`.
-    :param endpoint: also those on the outbox of this endpoint.
-    :param stream: also those on the stage of this atomic pipeline.
+    :param endpoint: the script also gives the rights on the outbox of this endpoint.
+    :param stream: the script also gives the rights on the stage of this atomic pipeline.
     :raises ConfigurationError: a name is too long.
     """
     dialect = DIALECTS[engine]
@@ -67,7 +67,7 @@ def grants(
 
 
 def _naming(dialect: Dialect, default_schema: str | None, *, legacy_addresses: bool) -> Naming:
-    """How addresses become tables where no database is asked."""
+    """How addresses become tables without asking a database."""
     return Naming(
         default_schema=default_schema or dialect.default_schema,
         legacy_addresses=legacy_addresses,

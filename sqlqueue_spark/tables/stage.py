@@ -1,9 +1,9 @@
 """The stage of an atomic pipeline, ``<stream>.Outgoing``: what a batch sends, kept until its claim is settled.
 
 Workers stage rows under a name of their own task, in transactions of their own. When Spark has accepted the tasks, the
-sink seals the stage: the mark then says whose rows count, and how many they are. Settling the claim moves these rows into
-their destinations in the claim's own transaction, so that a message is at its source or at its destination, never in both or
-in neither. Rows that the mark does not name are void: they wait to be cleared away, for which nobody waits.
+sink seals the stage: the mark then says which tasks' rows count, and how many they are. Settling the claim moves these rows
+into their destinations in the claim's own transaction, so that a message is at its source or at its destination, never at
+both or at neither. Rows of other tasks are void. They stay until the stage is cleared, and nobody waits for that.
 
 Every method runs inside the connection's open transaction and never commits.
 """
@@ -33,7 +33,7 @@ from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import columns_of, present_columns
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
 
-#: How much longer a stage's name is than its stream's; PostgreSQL's names have at most 63 bytes, and its index another few.
+#: A stage's name is its stream's and this. PostgreSQL's names have at most 63 bytes, and the index's name has a few more.
 _SUFFIX = ".Outgoing"
 _LONGEST_STREAM = 40
 
@@ -44,23 +44,23 @@ _NOBODY_SENDS = (
 
 
 class Incomplete(ConfigurationError):
-    """What a batch has sent is not on the stage whole, so it can neither go out nor count as nothing."""
+    """Not all that a batch has staged is on the stage, so it can neither go out nor count as nothing."""
 
 
 class Unsealed(Incomplete):
-    """No sink has sealed the stage for the batch, or nobody knows of it any more."""
+    """No sink has sealed the stage for the batch, or the database has lost the seal."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """What a sink has found on the stage before its tasks begin."""
 
-    #: That of the stage's mark.
+    #: The name of the run in the stage's mark.
     name: str = ""
     #: Whether the source has rows in the batch.
     claimed: bool = False
     batch: Batch = NO_BATCH
-    #: Whether an atomic source has shown itself in this run of the query.
+    #: Whether the sink has seen an atomic source in this run of the query.
     source_seen: bool = False
 
 
@@ -84,7 +84,7 @@ def table_named(stream: str, schema: str) -> Table:
 
 
 def create_statements(dialect: Dialect, table: Table) -> list[str]:
-    """What creates a stage."""
+    """The statements that create a stage."""
     names = {"stage": dialect.table(table), "mark": dialect.quote(f"{table.table}_task_idx")}
     return [dialect.render(each, **names) for each in ("stage_create", "stage_storage", "stage_index")]
 
@@ -101,21 +101,21 @@ class Stage:
         return queues.find(self._connection, self._table) is not None
 
     def create(self) -> None:
-        """Create the table; the caller holds the lock of its creation and has looked."""
+        """Create the table. The caller holds the lock of its creation and has looked that the table is not there."""
         for statement in create_statements(self._connection.dialect, self._table):
             self._connection.execute(statement, doing=f"creating {self._table}")
 
     # -- whose the stage is ---------------------------------------------------------------------
 
     def hold(self) -> None:
-        """Take the stage for a source, for as long as the connection lives, not only the transaction.
+        """Hold the stage for a source for as long as the connection lives, not only for the transaction.
 
         :raises RowsHeld: somebody else has held it for longer than the lock timeout.
         """
         self._execute("stage_hold", (self._name_of_lock(),))
 
     def holders(self) -> list[str]:
-        """Which other sessions hold the stage: those of sources that live."""
+        """Which other sessions hold the stage: those of live sources."""
         rows = self._execute("stage_held", (self._name_of_lock(),))
         return [
             f"session {session}" if session is not None else "another session of the database"
@@ -123,26 +123,27 @@ class Stage:
         ]
 
     def _name_of_lock(self) -> str:
-        """The table's name as the database spells it, which on SQL Server may not be how an option does."""
+        """The table's name as the database spells it; on SQL Server an option may spell it otherwise."""
         found = queues.find(self._connection, self._table)
         table = self._table if found is None else found.table
         return self._connection.dialect.table(replace(table, catalog=None))
 
     def mark(self) -> Mark | None:
-        """Whose the stage is; None when it was never anybody's. Locked until the transaction ends."""
+        """The mark, which stays locked until the transaction ends; None when the stage was never anybody's."""
         rows = self._execute("stage_mark")
         return Mark.from_json(rows[0][0]) if rows else None
 
     def begin(self) -> None:
-        """Show that a source has taken the stage, and that no sink has told of a batch since."""
+        """Write into a missing or idle mark that a source has taken the stage, and no sink has told of a batch since."""
         mark = self.mark()
         if mark is None or (mark.idle and mark.batch != NO_BATCH):
             self._write(Mark())
 
     def open(self, claim: str, *, mode: str = "") -> str:
-        """Give the stage to a claim; the name of this run of it. What is there already never counts.
+        """Give the stage to a claim. Rows that are there already never count.
 
         :param mode: that of a sink which sends the batch by itself, so that nothing on the stage is ever sent for the claim.
+        :returns: the name of this run of the claim.
         :raises ConfigurationError: a sink has begun to send the batch by itself.
         """
         before = self.mark()
@@ -163,7 +164,7 @@ class Stage:
         return mark.run
 
     def clear(self) -> None:
-        """Empty the stage but for its mark. Needs the table for itself: call it where nothing is waited for."""
+        """Empty the stage but for its mark. It needs the table for itself: call it where no statement waits for locks."""
         mark = self.mark()
         self._execute("stage_clear")
         self._execute("stage_open", ((mark or Mark()).to_json(),))
@@ -181,12 +182,12 @@ class Stage:
     # -- staging --------------------------------------------------------------------------------
 
     def add(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> None:
-        """Stage messages (:data:`OUTGOING`) by their destinations, tables as texts, at most :attr:`Database.written`."""
+        """Stage at most :attr:`Database.written` messages (:data:`OUTGOING`), given by destination, a table as text."""
         bound = self._connection.dialect.bind_staged(task, messages)
         self._connection.modify(self._render("stage_insert"), bound, doing=self._doing)
 
     def enter(self, batch: Batch, last: Run | None) -> Run:
-        """What a batch is staged for; refuses to stage what nobody would send.
+        """Find out what a batch is staged for, and refuse to stage what nobody would send.
 
         :param last: what this returned for the sink's last batch.
         :raises ConfigurationError: no atomic source is there.
@@ -194,10 +195,11 @@ class Stage:
         mark = self._opened(self.mark() if self.exists() else None)
         same_run = last is not None and last.batch.attempt == batch.attempt
         seen = (same_run and last is not None and last.source_seen) or bool(self.holders())
-        # A batch in which the source has no rows may be the first that Spark runs again after a restart, and then nobody
-        # has asked the source for anything yet. That it was atomic when this query had its last batch must do (or a query of
-        # which Spark does not tell either), or that an atomic one was the last to take the stage. If it is not any more, what
-        # is staged here goes out with the next batch, and that one is refused.
+        # A batch in which the source has no rows may be the first that Spark runs again after a restart. Then nobody has
+        # asked the source for anything yet, and it does not hold the stage. It is enough that the mark has a batch of this
+        # query (or of a query that Spark does not name either): the source was atomic then. Or the mark has no batch: an
+        # atomic source took the stage last. If the source is not atomic any more, what is staged here goes out with the
+        # next batch, and that batch is refused.
         known = not same_run and (mark.batch == NO_BATCH or mark.batch.query == batch.query)
         if mark.mode or not (seen or (known and not mark.claim)):
             raise ConfigurationError(
@@ -215,12 +217,13 @@ class Stage:
         run: str,
         batch: Batch = NO_BATCH,
     ) -> None:
-        """From now on the rows of these tasks count, beside those that count already; so many each.
+        """Seal the stage: from now on the rows of these tasks count, beside those that count already.
 
-        :param run: as :meth:`enter` said.
+        :param tasks: how many messages each task has staged.
+        :param run: the name that :meth:`enter` returned.
         :raises ConfigurationError: no source has opened the stage.
-        :raises ClaimLost: the batch was begun again since, by a stream that took this one's place, or another query's sink has
-            told of a batch of its own meanwhile.
+        :raises ClaimLost: a stream that took this one's place has begun the batch again, or another query's sink has told
+            of a batch of its own meanwhile.
         """
         mark = self._opened(self.mark())
         if mark.run != run or (mark.sealed and mark.batch != batch):
@@ -242,8 +245,9 @@ class Stage:
     # -- sending --------------------------------------------------------------------------------
 
     def move(self, claim: str) -> int | None:
-        """Send what a claim has staged; how many messages. None when the stage is not its own.
+        """Send what a claim has staged.
 
+        :returns: how many messages; None when the stage is not the claim's.
         :raises Incomplete: the batch was not sealed, or rows that it counts are gone.
         :raises QueueError: a destination is not there any more, or refuses a message.
         """
@@ -253,11 +257,11 @@ class Stage:
         return self._send(mark)
 
     def move_waiting(self, *, before: Batch | None = None) -> int | None:
-        """Send what a batch without a claim has sealed; how many messages. None when nothing waits. Errors as :meth:`move`,
-        with the remedy.
+        """Send what a batch without a claim has sealed. Errors as :meth:`move`, with the remedy.
 
         :param before: the batch that comes next. If it is the one that waits, Spark runs it again: what an earlier run has
-            staged is void, and what this one has stays as it is.
+            staged becomes void, and what this run has staged stays as it is.
+        :returns: how many messages; None when nothing was to be sent.
         """
         mark = self.mark()
         if mark is None or not mark.waits or mark.batch == before:
@@ -271,14 +275,14 @@ class Stage:
             raise self.refusal(error) from error
 
     def refusal(self, error: Incomplete) -> Incomplete:
-        """What is said of a batch of which no row is left that could run again."""
+        """The error for an incomplete batch that cannot run again, because no row of it is left in the queue."""
         return Incomplete(
             f"{error}, so it is not sent: the database has lost what was committed. To go on without these messages, drop "
             f"the table {self._table} and start the stream."
         )
 
     def give_up(self) -> Mark | None:
-        """From now on no row on the stage counts; whose it was until now, None if nobody's."""
+        """Make the mark idle, so that no row on the stage counts; return the mark as it was, None if it was nobody's."""
         mark = self.mark()
         if mark is None or mark.idle:
             return None
@@ -286,8 +290,9 @@ class Stage:
         return mark
 
     def rehearse(self, tasks: Mapping[str, int | None], destination: str, *, whole: bool) -> None:
-        """Send what these tasks have staged for a destination, or one message of it; the caller rolls it back.
+        """Send what these tasks have staged for a destination, or one message of it. The caller rolls it back.
 
+        :param whole: send all of it, not only one message.
         :raises QueueError: the destination is not there any more, or refuses a message.
         """
         staged = [task for task, count in tasks.items() if count]
@@ -343,7 +348,7 @@ class Stage:
         return self._into(destination, move, settling=settling)
 
     def _into(self, destination: str, insert: Callable[[str, str], int], *, settling: bool) -> int:
-        """Insert into a destination, given its name and its columns, quoted."""
+        """Let ``insert`` fill a destination: it is given the destination's name and columns, quoted."""
         dialect = self._connection.dialect
         table = Table.from_text(destination)
         found = queues.find(self._connection, table)
@@ -362,7 +367,10 @@ class Stage:
             raise _refusal(destination, self._table, error, settling=settling) from error
 
     def _end_of_chunk(self, which: tuple[str, object], after: int) -> int | None:
-        """How far one statement may go: as far as there is, where many row locks never become a table lock."""
+        """The last row that one statement may move, None when none is left.
+
+        Where many row locks never become a table lock, one statement may move all rows.
+        """
         if not self._connection.dialect.escalates:
             return HIGHEST
         last: int | None = self._execute("stage_next", (*which, after, self._connection.dialect.written))[0][
@@ -380,7 +388,7 @@ class Stage:
 
 
 def _refusal(destination: str, stage: Table, error: SqlQueueError, *, settling: bool) -> SqlQueueError:
-    """What is said of a destination that refuses what a stage has for it."""
+    """The error for a destination that refuses what a stage has for it."""
     kind = ConfigurationError if isinstance(error, ConfigurationError) else QueueError
     taken = "A row with that Id is there already: " if isinstance(error, Duplicate) else ""
     if settling:

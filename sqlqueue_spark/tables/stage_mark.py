@@ -1,10 +1,10 @@
 """The mark of a stage: whose the stage is, and which of its rows count.
 
-A stage has at most one. It is one of these:
+A stage has at most one mark, which is one of these:
 
 - a *claim's*: opened by the source for the batch of a claim, then sealed by the sink;
 - a *batch's*: of a batch in which the source had no rows (a watermark, another source's rows); the sink writes it sealed;
-- *idle*: all that counted has gone out, and no row on the stage counts. It tells whose the last batch was.
+- *idle*: all that counted has gone out, and no row on the stage counts. It still tells which batch was the last one.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from sqlqueue_spark.row_set import LOWEST
 class Batch:
     """What a sink knows of the micro-batch that it is given."""
 
-    #: The streaming query's id, which it keeps over restarts; nothing where Spark does not tell.
+    #: The streaming query's id, which it keeps over restarts; empty where Spark does not tell.
     query: str = ""
     number: int = -1
     #: Which run of the query this is; it changes with each start.
     attempt: str = ""
 
 
-#: Where no sink has told of one.
+#: Stands in a mark where no sink has told of a batch.
 NO_BATCH = Batch()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """Whose the stage is, and whose rows count."""
+    """Whose the stage is, and which tasks' rows count."""
 
-    #: A claim's digest.
+    #: The claim's digest; empty where the stage is no claim's.
     claim: str = ""
-    #: Since when: a name that changes whenever the stage is opened, and when all has gone out.
+    #: A name of this run, which changes whenever the stage is opened, and when all has gone out.
     run: str = ""
-    #: Who sends the batch by itself, so that nothing on the stage counts: a sink of this transaction mode.
+    #: If it is set, a sink of this transaction mode sends the batch by itself, and nothing on the stage counts.
     mode: str = ""
     #: The last batch that a sink has told of.
     batch: Batch = NO_BATCH
@@ -63,14 +63,14 @@ class Mark:
         return not self.claim and not self.sealed
 
     def done(self) -> Mark:
-        """The mark when all that counts has gone out, or nothing is to count any more.
+        """The idle mark, for when all that counts has gone out, or nothing is to count any more.
 
-        Under a new run: a sink that outlived its driver may still want to seal for the one before.
+        It has a new run, because a sink that outlived its driver may still try to seal for the run before.
         """
         return Mark(batch=self.batch, run=str(uuid.uuid4()))
 
     def adding(self, tasks: Mapping[str, int | None], destinations: tuple[str, ...], batch: Batch) -> Mark:
-        """The mark, sealed, when the rows of these tasks count beside those that count already."""
+        """The mark, sealed, in which the rows of these tasks count beside those that count already."""
         return replace(
             self,
             sealed=True,
@@ -84,7 +84,7 @@ class Mark:
 
     @classmethod
     def from_json(cls, text: str) -> Mark:
-        """Read a mark, also one of the version that knew neither seals nor counts: there a mark with tasks was sealed."""
+        """Read a mark. One version wrote neither seals nor counts: its mark counts as sealed if it has tasks."""
         given = json.loads(text)
         tasks = given["tasks"]
         return cls(
