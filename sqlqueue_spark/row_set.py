@@ -58,9 +58,9 @@ class RowSet:
 
     def __repr__(self) -> str:
         return (
-            f"Runs({list(self)})"
+            f"RowSet({list(self)})"
             if len(self._firsts) <= 8
-            else f"Runs({len(self._firsts)} runs, {self._rows} rows)"
+            else f"RowSet({len(self._firsts)} runs, {self._rows} rows)"
         )
 
     @property
