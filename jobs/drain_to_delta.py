@@ -30,7 +30,7 @@ from sqlqueue_spark.pipeline import (
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting
 
 SECTIONS = ("source", "delta")
-#: What each flag says in the configuration.
+#: The key of the configuration that each flag stands for.
 PLACES = {
     "url": "source.url",
     "password": "source.password",
@@ -60,7 +60,7 @@ def main(
 
 
 def run(source: Mapping[str, str], options: SourceOptions, delta: DeltaOptions, show: int) -> None:
-    """Drain until stopped; ``options`` is what ``source`` says."""
+    """Drain until stopped; ``options`` are those of ``source``, parsed."""
     spark = SparkSession.builder.appName(f"drain {options.queue} to Delta").getOrCreate()
     with stoppable(source) as (stopping, stop_file, done_file):
         query = write_delta(with_message_columns(read_queue(spark, stopping)), delta)

@@ -35,7 +35,7 @@ from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting
 from sqlqueue_spark.send import FrameColumns
 
 SECTIONS = ("source", "sink", "forward")
-#: What each flag says in the configuration, some at two places.
+#: The keys of the configuration that each flag stands for.
 PLACES = {
     "url": ("source.url",),
     "password": ("source.password",),
@@ -87,7 +87,8 @@ def run(
     """Forward until stopped."""
     with stoppable(source) as (stopping, stop_file, done_file):
         messages = as_outgoing(transformed(read_queue(spark, stopping), options))
-        FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))  # rather now than with the first batch
+        # A wrong column fails now rather than with the first batch.
+        FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
         queues = SqlQueueSink(options=sink)
         query = send(messages, queues, options.checkpoint, available_now=options.available_now)
         click.echo(f"forwarding queue={SourceOptions.parse(source).queue}")

@@ -1,6 +1,6 @@
-"""What people do to outbox tables from outside: create, clean and look into them.
+"""What people do to outbox tables from outside: create them, clean them and look into them.
 
-Values in, values out; every function opens a connection of its own and closes it. Nothing here blocks senders.
+The functions take and return plain values; each opens a connection of its own and closes it. Nothing here blocks senders.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlqueue_spark.tables.outbox_cleanup import forget
 
 @dataclass(frozen=True, kw_only=True)
 class Created:
-    """An outbox table that is there now; ``new`` if it was not before."""
+    """An outbox table that is there now; ``new`` says that it was not there before."""
 
     outbox: str
     new: bool
@@ -48,9 +48,9 @@ def create(options: ConnectionOptions, endpoint: str) -> Created:
 def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> str:
     """A script that creates an endpoint's outbox table, for a database administrator; needs no connection.
 
-    It may be run any number of times.
+    The administrator may run it any number of times.
 
-    :param engine: one of the four that keep outbox tables.
+    :param engine: one of the four engines that keep outbox tables.
     """
     database = OUTBOX_DATABASES[engine]
     table = database.outbox_table(endpoint)
@@ -65,16 +65,16 @@ def cleanup(
     *,
     progress: Progress = untold,
 ) -> int:
-    """Forget the message ids that are older than ``keep``; how many those were.
+    """Forget the message ids that are older than ``keep``; returns how many those were.
 
-    Each batch is a transaction of its own. Rows that others hold stay, and so do those that are not dispatched.
+    Each portion is a transaction of its own. Rows that others hold stay, and so do rows that are not dispatched.
     """
     with _opened(options, endpoint) as (connection, outbox):
         return forget(connection, outbox, keep, progress)
 
 
 def report(options: ConnectionOptions, endpoint: str) -> Report:
-    """How many ids an outbox table remembers, since when, and what a .NET endpoint left there undispatched."""
+    """How many ids an outbox table remembers, since when, and how many rows a .NET endpoint left there undispatched."""
     with _opened(options, endpoint) as (connection, outbox), connection.transaction():
         return Report(outbox=outbox.name, found=outbox.report())
 

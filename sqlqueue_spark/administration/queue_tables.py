@@ -1,6 +1,6 @@
 """What people do to queues from outside: create, inspect, measure, look into, send to and purge them.
 
-Values in, values out; every function opens a connection of its own and closes it. Nothing here blocks the
+The functions take and return plain values; each opens a connection of its own and closes it. Nothing here blocks the
 senders and receivers of a live queue.
 """
 
@@ -30,18 +30,18 @@ from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import table_named
 
-#: What a load sends without a size of its own, as measured in the field.
+#: How large the messages of a load are where nobody gives a size; measured in the field.
 MESSAGE_BYTES = 700
 
-#: Bytes of one insert: enough to be fast, few enough to be held twice.
+#: Bytes of one insert: enough to be fast, few enough for memory to hold them twice.
 _CHUNK_BYTES = 8 << 20
-#: A steady rate is sent in so many portions a second.
+#: A load with a steady rate goes out in so many portions a second.
 _PORTIONS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Created:
-    """A queue that is there now; ``new`` if it was not before."""
+    """A queue that is there now; ``new`` says that it was not there before."""
 
     queue: str
     new: bool
@@ -61,7 +61,7 @@ class Inspection:
 
 @dataclass(frozen=True, kw_only=True)
 class Length:
-    """What stands in a queue. The oldest is None where nothing stands, or where its headers do not tell."""
+    """How much stands in a queue. What is said of the oldest row is None if there is no row or its headers do not tell."""
 
     queue: str
     rows: int
@@ -73,7 +73,7 @@ class Length:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """A message that a person wants to send: its own headers are never overwritten."""
+    """A message that a person wants to send. Headers that it has are never overwritten."""
 
     body: bytes | None = None
     message_type: str | None = None
@@ -94,7 +94,7 @@ def create(
 
     :param instances: also the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
     :param companions: also these queues, such as ``error`` and ``audit``.
-    :param stream: also the stage of this atomic pipeline, which else its source creates.
+    :param stream: also the stage of this atomic pipeline. Else the pipeline's source creates it.
     """
     target = Target.of(options)
     naming = options.naming(target.dialect)
@@ -110,8 +110,8 @@ def create(
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
     """Columns, indexes, settings, rights and findings of a queue table.
 
-    :param role: what the login is for, receiver or sender; rights that it lacks are findings. Without one it is a
-        finding only that it may do neither.
+    :param role: what the login is for, receiver or sender; it is a finding if it lacks a right of this role. Without a role
+        it is a finding only if it can do neither.
     """
     with _queue_admin(options, queue) as admin, admin.connection.transaction():
         held = rights.held(admin.connection, admin.table)
@@ -141,13 +141,13 @@ def length(options: ConnectionOptions, queue: str) -> Length:
 
 
 def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Message]:
-    """The first messages of a queue, locking none and changing nothing."""
+    """The first messages of a queue; this locks none of them and changes nothing."""
     with _queue_admin(options, queue) as admin, admin.connection.transaction():
         return admin.peek(count)
 
 
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
-    """Send one message, its standard headers filled in; its message id.
+    """Fill in the standard headers of a message and send it; returns its message id.
 
     :raises ConfigurationError: nobody says what type the message has.
     """
@@ -174,10 +174,10 @@ def send_load(
     ttl: timedelta | None = None,
     progress: Progress = untold,
 ) -> timedelta:
-    """Send ``count`` realistic messages of about ``size`` bytes of headers and body; how long it took.
+    """Send ``count`` realistic messages of about ``size`` bytes of headers and body each; returns how long it took.
 
     :param rate: messages a second, steadily; None is as fast as it goes.
-    :param progress: told how many more are sent and committed.
+    :param progress: is told how many more messages are sent and committed.
     """
     ttl_ms = None if ttl is None else ttl // timedelta(milliseconds=1)
     portion = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _PORTIONS) // _PORTIONS))
@@ -199,9 +199,9 @@ def purge(
     expired: bool = False,
     progress: Progress = untold,
 ) -> int:
-    """Delete what stands in a queue now, or what is expired of it; how many rows that were.
+    """Delete the rows that stand in a queue now, or only the expired ones; returns how many rows that were.
 
-    Rows that others hold stay, and nobody waits: each batch is a transaction of its own.
+    Rows that others hold stay. Nobody waits, because each portion is a transaction of its own.
     """
     deleted = 0
     with _queue_admin(options, queue) as admin:
@@ -249,7 +249,7 @@ def _created(connection: Connection, table: Table) -> Created:
 
 
 def _name(connection: Connection, table: Table) -> str:
-    """As the database spells it."""
+    """The name of a table as the database spells it."""
     with connection.transaction():
         found = queues.find(connection, table)
     return found.name if found else str(table)

@@ -1,6 +1,6 @@
-"""Messages for trying things out: of a shop's few types, as a .NET sender writes them, of a given size.
+"""Makes messages for trying things out: of a shop's few types, as a .NET sender writes them, of a given size.
 
-Made from templates, several hundred thousand a second, so that the database is what a load measures.
+They come from templates, several hundred thousand a second, so that a load measures the database.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class _Kind(NamedTuple):
 
 
 def batch(first: int, count: int, size: int, *, now: datetime, ttl_ms: int | None = None) -> list[Outgoing]:
-    """``count`` messages, numbered from ``first``, whose headers and body have about ``size`` bytes together.
+    """Make ``count`` messages, numbered from ``first``; headers and body of each have about ``size`` bytes together.
 
-    A message below 600 bytes or so is not cut: its headers alone need that.
+    A message is not cut to a size below 600 bytes or so, because its headers alone need that.
     """
     ids = new_ids(2 * count)
     row_ids = iter(new_row_ids(count).to_pylist())
@@ -114,6 +114,6 @@ _KINDS = (
 
 
 def _note(length: int) -> str:
-    """So many characters, less the three that close a body."""
+    """A note that makes a body longer by ``length`` characters, together with the three that close the body."""
     length = max(0, length - 3)
     return (_NOTE * (length // len(_NOTE) + 1))[:length]

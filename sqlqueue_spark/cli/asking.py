@@ -1,4 +1,4 @@
-"""What people may write on the command line: the parts that several commands share."""
+"""Reads what people write on the command line: the arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Command = Callable[..., Any]
 
 
 class Door(click.Group):
-    """A group whose refused requests are one sentence on stderr and exit code 1."""
+    """A group of commands; it answers a refused request with one sentence on stderr and exit code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -35,7 +35,7 @@ class Door(click.Group):
 
 
 def queue_address(value: str) -> str:
-    """A queue's address; a url in its place is refused without being repeated, for it may hold a secret."""
+    """A queue's address. A url in its place is refused, and not repeated in the error, because it may hold a secret."""
     try:
         dialect_of(value)
     except ConfigurationError:
@@ -44,7 +44,7 @@ def queue_address(value: str) -> str:
 
 
 def endpoint_name(value: str) -> str:
-    """An endpoint's name; a url in its place as for :func:`queue_address`."""
+    """An endpoint's name. A url in its place is refused as :func:`queue_address` does it."""
     try:
         dialect_of(value)
     except ConfigurationError:
@@ -67,7 +67,7 @@ def header(value: str) -> tuple[str, str]:
 
 
 def body(value: str) -> bytes:
-    """A body as it is written, or the content of ``@file``; ``@-`` is standard input."""
+    """The text itself as a body, or the content of ``@file``; ``@-`` is standard input."""
     if not value.startswith("@"):
         return value.encode()
     try:
@@ -77,18 +77,18 @@ def body(value: str) -> bytes:
 
 
 def queues(command: Command) -> Command:
-    """``QUEUE...``"""
+    """Add the argument ``QUEUE...``."""
     argument = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, type=queue_address)
     return argument(command)
 
 
 def endpoint(command: Command) -> Command:
-    """``ENDPOINT``"""
+    """Add the argument ``ENDPOINT``."""
     return click.argument("endpoint", metavar="ENDPOINT", type=endpoint_name)(command)
 
 
 def naming(command: Command) -> Command:
-    """How addresses become tables."""
+    """Add the options that say how addresses become tables."""
     schema = click.option("--default-schema", help="Schema of queues that name none.", metavar="NAME")
     legacy = click.option(
         "--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."
@@ -97,23 +97,23 @@ def naming(command: Command) -> Command:
 
 
 def schema(command: Command) -> Command:
-    """Where an outbox table lies."""
+    """Add the option that says where an outbox table lies."""
     option = click.option("--schema", "default_schema", help="Schema of the outbox table.", metavar="NAME")
     return option(command)
 
 
 def connected(command: Command) -> Command:
-    """The options that lead to a database and its queues; the command gets them as ``options``."""
+    """Add the options that lead to a database and its queues; the command gets them as ``options``."""
     return _connected(command, naming)
 
 
 def perhaps_connected(command: Command) -> Command:
-    """The same where a url may be left out; the command then gets None."""
+    """Add the same options where a url may be left out; then the command gets None as ``options``."""
     return _connected(command, naming, required=False)
 
 
 def connected_to_outbox(command: Command) -> Command:
-    """The options that lead to an outbox table; the command gets them as ``options``."""
+    """Add the options that lead to an outbox table; the command gets them as ``options``."""
     return _connected(command, schema)
 
 
@@ -169,7 +169,7 @@ def _connected(command: Command, names: Callable[[Command], Command], *, require
 
 
 def debug(command: Command) -> Command:
-    """``--debug``"""
+    """Add the flag ``--debug``."""
 
     def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.meta[_DEBUG] = value
@@ -180,7 +180,7 @@ def debug(command: Command) -> Command:
 
 
 def role(command: Command) -> Command:
-    """``--role``"""
+    """Add the option ``--role``."""
     return click.option(
         "--role",
         type=click.Choice((RECEIVER, SENDER)),
@@ -189,7 +189,7 @@ def role(command: Command) -> Command:
 
 
 def also_created(command: Command) -> Command:
-    """``--instance``, ``--with`` and ``--stream``"""
+    """Add the options ``--instance``, ``--with`` and ``--stream``."""
     instance = click.option(
         "--instance",
         "instances",

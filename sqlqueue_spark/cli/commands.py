@@ -1,4 +1,4 @@
-"""The commands, each a page of one-liners over :mod:`sqlqueue_spark.administration.queue_tables`."""
+"""The commands of ``sqlqueue``, each a few lines over :mod:`sqlqueue_spark.administration.queue_tables`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``sqlqueue outbox``: each command a page of one-liners over :mod:`sqlqueue_spark.administration.outbox_tables`."""
+"""The commands of ``sqlqueue outbox``, each a few lines over :mod:`sqlqueue_spark.administration.outbox_tables`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How values are shown: as text for people, as one JSON object a line for programs."""
+"""Shows values: as text for people, as one JSON object a line for programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def as_json(value: dict[str, Any]) -> str:
 
 
 def progress(total: int | None, unit: str) -> AbstractContextManager[Any]:
-    """A bar on stderr, where that is a terminal."""
+    """A progress bar on stderr, if that is a terminal."""
     bar: AbstractContextManager[Any] = tqdm(
         total=total, unit=unit, unit_scale=True, disable=None, leave=False
     )
@@ -39,7 +39,7 @@ def progress(total: int | None, unit: str) -> AbstractContextManager[Any]:
 
 
 def check_text(check: Check) -> str:
-    """A line; its colours are left out where it goes to no terminal."""
+    """A check as a line; its colours are left out where the line goes to no terminal."""
     return f"{_MARKS[check.state]} {check.name:10}  {_plain(check.said)}"
 
 
@@ -64,7 +64,7 @@ def length_text(length: Length) -> Iterator[str]:
 
 
 def message_json(message: Message) -> dict[str, Any]:
-    """Headers as an object (as text where they are poison), the body as text (as Base64 where it is none)."""
+    """A message: its headers as an object (as text if they are poison), its body as text (as Base64 if it is no text)."""
     shown: dict[str, Any] = {
         "rowVersion": message.row_version,
         "id": message.id,
@@ -86,7 +86,7 @@ def message_json(message: Message) -> dict[str, Any]:
 
 
 def messages_text(messages: Iterable[Message]) -> Iterator[str]:
-    """A table: number, sent, message id, type, bytes of the body, and what is odd about it."""
+    """A table with a line a message: number, sent, message id, type, bytes of the body, and what is odd about it."""
     rows = [_message_row(message) for message in messages]
     yield from _table(("number", "sent", "message id", "type", "body", ""), rows)
 
@@ -178,7 +178,7 @@ def options_text(options: type[Options]) -> Iterator[str]:
 
 
 def options_markdown(options: type[Options]) -> Iterator[str]:
-    """The table of the README."""
+    """The options as the table that the README has."""
     yield "| option | default | meaning |"
     yield "|---|---|---|"
     for each in options.described():
@@ -208,7 +208,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[
 
 
 def _plain(text: str) -> str:
-    """Text that cannot steer a terminal."""
+    """The text, with a replacement for each character that could steer a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

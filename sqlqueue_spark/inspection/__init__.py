@@ -1,1 +1,1 @@
-"""What is looked at before and while a queue is used: findings, facts about the server, and the checks of the doctor."""
+"""Looks at a queue before and while it is used: findings, facts about the server, and the checks of the doctor."""

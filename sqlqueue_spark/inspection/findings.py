@@ -1,7 +1,7 @@
-"""What is wrong with a queue table that stands, each with the statement that puts it right.
+"""Finds what is wrong with an existing queue table, and gives for each finding the statement that puts it right.
 
-Every generation of tables in the field is right here: clustered or heap, with or without Recoverable,
-CorrelationId and ReplyToAddress, Headers of either kind of text, further columns.
+No generation of tables in the field is a finding: clustered or heap, with or without Recoverable, CorrelationId and
+ReplyToAddress, Headers of either kind of text, further columns.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin, Space, compatib
 from sqlqueue_spark.tables.queues import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
-#: Indexes can be sought in order.
+#: The kinds of indexes that can be sought in order.
 _ORDERED = ("clustered", "nonclustered", "btree")
 
-#: A heap smaller than 8 MB is quick to scan whatever is in it.
+#: The pages of a heap of 8 MB. A smaller heap is quick to scan whatever is in it.
 _FEW_PAGES = 1_000
-#: Dead rows that are still ordinary between two vacuums of a busy queue, and the time one may take to come.
+#: So many dead rows are ordinary between two vacuums of a busy queue, and so long may the next vacuum take to come.
 _FEW_DEAD_ROWS = 100_000
 _VACUUM_DUE_SECONDS = 600
 
@@ -30,22 +30,23 @@ _DOING = {RECEIVER: "receive from", SENDER: "send to"}
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Something wrong with a table: a sentence, and the statement that puts it right where there is one."""
+    """Something that is wrong with a table: a sentence, and the statement that puts it right, if there is one."""
 
     message: str
     remedy_sql: str = ""
 
 
 def findings(connection: Connection, table: QueueTable, role: str | None = None) -> list[Finding]:
-    """What is wrong with a table: only looks, inside the open transaction, and never commits.
+    """Find what is wrong with a table. This only looks, inside the open transaction, and never commits.
 
-    :param role: what the login is for, receiver or sender. Without one it is wrong that it can do neither.
+    :param role: what the login is for, receiver or sender; it is a finding if it lacks a right of this role. Without a role
+        it is a finding only if it can do neither.
     """
     return [*of_table(connection, table), *_right_findings(QueueAdmin(connection, table), role)]
 
 
 def of_table(connection: Connection, table: QueueTable) -> list[Finding]:
-    """What is wrong with a table whoever uses it; only looks, as :func:`findings`."""
+    """Find what is wrong with a table whoever uses it. This only looks, as :func:`findings` does."""
     admin = QueueAdmin(connection, table)
     found = list(_column_findings(admin))
     if not found:
@@ -96,7 +97,7 @@ def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
     if space is None:
         return
     if admin.connection.dialect.knows_heaps:
-        # Each row of a heap lies on one page, so more pages than rows are mostly dead ones.
+        # Each row of a heap lies on one page. So if there are more pages than rows, most of the pages are dead.
         if space.pages > max(space.live, _FEW_PAGES):
             yield Finding(
                 message=f"{admin.table.name} is a heap of {space.pages} pages for about {space.live} rows: a heap "
@@ -150,7 +151,7 @@ def _right_findings(admin: QueueAdmin, role: str | None) -> Iterator[Finding]:
 
 
 def _durability_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    """What no session can put right for itself; on PostgreSQL each of ours does."""
+    """Find a setting of durability that no session can put right for itself. On PostgreSQL each session of ours does so."""
     if ("delayed durability", "forced") in admin.settings():
         yield Finding(
             message=f"The database {admin.table.database!r} answers every commit before it is on the disk "

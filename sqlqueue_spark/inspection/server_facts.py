@@ -1,4 +1,4 @@
-"""How a queue table is set up, and what that means: information, neither right nor wrong."""
+"""Tells how a queue table is set up, and what that means: information, neither right nor wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlqueue_spark.tables.rights import Rights
 
 @dataclass(frozen=True, kw_only=True)
 class ServerFact:
-    """One setting, what it means here, and the statement that changes it where somebody may want that."""
+    """One setting, what it means here, and the statement that changes it, if somebody may want to change it."""
 
     name: str
     value: str
@@ -20,7 +20,7 @@ class ServerFact:
 
 
 _EITHER_WAY = "the statements of this package lock what they must either way"
-#: What the settings mean that a database tells of itself, by name and value.
+#: What each setting means that a database tells of itself, by name and value.
 _MEANINGS = {
     "lock escalation": {
         "TABLE": (
@@ -67,7 +67,7 @@ _MEANINGS = {
     },
 }
 _LOSSY = "others lose the letters that this code page does not have; this package writes them as \\u escapes, and loses none"
-#: The values that somebody may want to change, and the remedy for each.
+#: The settings that somebody may want to change, by name and value, and the remedy for each.
 _REMEDIES = {
     ("lock escalation", "DISABLE"): "lock_escalation",
     ("write-ahead log", "off"): "write_ahead_log",
@@ -77,7 +77,7 @@ _REMEDIES = {
 
 
 def settings(admin: QueueAdmin, rights: Rights) -> list[ServerFact]:
-    """How the table is set up, and what this login may do: only looks, inside the open transaction."""
+    """How the table is set up, and what this login may do. This only looks, inside the open transaction."""
     return [*_rights(rights), *_variant(admin), *_numbers(admin), *_told(admin)]
 
 
@@ -88,7 +88,7 @@ def _rights(rights: Rights) -> Iterator[ServerFact]:
 
 
 def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
-    """The generations of SQL Server's tables; PostgreSQL has one kind only."""
+    """To which generation of SQL Server's tables this one belongs; PostgreSQL has one kind only."""
     if not admin.connection.dialect.knows_heaps:
         return
     clustered = next((index for index in admin.indexes() if index.kind == "clustered"), None)
@@ -113,7 +113,7 @@ def _numbers(admin: QueueAdmin) -> Iterator[ServerFact]:
 
 
 def _told(admin: QueueAdmin) -> Iterator[ServerFact]:
-    """What the database tells; of Headers it may tell any code page."""
+    """The settings that the database tells. Headers may have any code page, also one that ``_MEANINGS`` does not list."""
     dialect = admin.connection.dialect
     for name, value in admin.settings():
         meaning, remedy = _MEANINGS.get(name, {}).get(value, ""), _REMEDIES.get((name, value))

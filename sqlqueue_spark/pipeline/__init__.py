@@ -1,4 +1,4 @@
-"""Source → transform → sink, put together: what a job, a notebook and a test run is the same three lines.
+"""Puts source, transform and sink together, so that a job, a notebook and a test run the same three lines.
 
 ::
 

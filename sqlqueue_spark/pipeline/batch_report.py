@@ -1,7 +1,7 @@
-"""What a query tells of its batches: a line for each, totals at the end, and for its source which of them are logged.
+"""Reports a query's batches: a line for each, totals at the end, and for its source which batches Spark has logged.
 
-A listener that fails shows a stack trace in place of a line, so whatever Spark or a sink says is taken: what cannot be read
-is shown as ``?`` or left out.
+A listener that fails shows a stack trace in place of a line. So the report takes whatever Spark or a sink says: what it
+cannot read it shows as ``?`` or leaves out.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Totals:
     steady: float | None
 
     def __str__(self) -> str:
-        """All but the messages, as ``key=value``."""
+        """Everything but the number of messages, as ``key=value``."""
         rate = round(self.messages / self.seconds) if self.seconds else 0
         steady = "" if self.steady is None else f" steady={round(self.steady)}/s"
         return f"batches={self.batches} seconds={self.seconds:.1f} rate={rate}/s{steady}"
@@ -48,7 +48,7 @@ class Totals:
 def progress_line(progress: StreamingQueryProgress) -> str:
     """One batch as ``key=value``: messages, messages a second, messages waiting, age of the oldest in seconds.
 
-    What waits is not known of a batch that is replayed: Spark has not asked for it yet, and says ``None``.
+    In a replay nobody knows how many messages wait: Spark has not asked for it yet, and says ``None``.
     """
     seconds = _seconds(progress)
     rate = round(progress.numInputRows / seconds) if seconds else 0
@@ -61,17 +61,17 @@ def progress_line(progress: StreamingQueryProgress) -> str:
 
 
 def ends_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
-    """The end offsets of a batch, one for each source whose offsets are JSON objects, as those of queues are."""
+    """The end offsets of a batch, for those of its sources whose offsets are JSON objects. A queue's offsets are."""
     return [end for source in progress.sources if (end := _object(source.endOffset)) is not None]
 
 
 class BatchReport(StreamingQueryListener):
-    """Reports the batches of one query that had rows, and writes the end of each that is logged into its source's ``doneFile``.
+    """Reports the batches of one query that had rows, and tells the query's source which batches Spark has logged.
 
-    Spark tells of a batch when its commit log has it.
+    It writes the end of each logged batch into the source's ``doneFile``. Spark tells of a batch when its commit log has it.
 
-    :param report: is given a line for each batch.
-    :param details: more to say in a batch's line.
+    :param report: is called with a line for each batch.
+    :param details: gives more to say in a batch's line.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class BatchReport(StreamingQueryListener):
         self._report = report
         self._done_file = done_file
         self._details = details
-        self._lock = threading.Lock()  # events come on one thread, and what is caught up on another
+        self._lock = threading.Lock()  # events come on one thread, and catch_up is called on another
         self._last = -1
         self._told = (-1, "")
         self._ends: list[dict[str, Any]] = []
@@ -95,7 +95,7 @@ class BatchReport(StreamingQueryListener):
         self.ended = threading.Event()
 
     def catch_up(self, query: StreamingQuery) -> None:
-        """Take what was done before anybody listened, or that the listener has not heard of yet."""
+        """Add the batches that were done before anybody listened, and those of which the listener has not heard yet."""
         for progress in query.recentProgress:
             self._add(progress)
 
@@ -135,7 +135,10 @@ class BatchReport(StreamingQueryListener):
             self._report(progress_line(progress) + self._more(progress.batchId))
 
     def _tell_source(self, progress: StreamingQueryProgress) -> None:
-        """Say where the last batch that is logged ends. A trigger without data has the next one's number, and the same end."""
+        """Write where the last logged batch ends.
+
+        A trigger without data has the number of the next batch, and the same end as the last one.
+        """
         if self._done_file is None or (progress.batchId, progress.timestamp) <= self._told:
             return
         self._told = progress.batchId, progress.timestamp
@@ -155,7 +158,7 @@ class BatchReport(StreamingQueryListener):
             return ""
         try:
             said = self._details(batch)
-        except Exception:  # it is the caller's, and the line counts for more
+        except Exception:  # the function is the caller's and may raise anything, but the line must appear
             log.warning("no_details batch=%d", batch, exc_info=True)
             return ""
         return f" {said}" if said else ""

@@ -1,9 +1,9 @@
-"""Whether a checkpoint and the Delta table that it writes into remember the same of one query; reads nothing itself.
+"""Checks that a checkpoint and its query's Delta table remember the same batches; reads nothing itself.
 
 Both number the query's batches: the checkpoint in its folders ``offsets`` (begun) and ``commits`` (done), Delta in its log.
-Delta skips a batch whose number it has. A checkpoint that has gone back (restored from a backup, copied, its newest files
-lost) gives numbers that Delta has to other messages: Delta would skip them, Spark would log them, and the source would
-delete them. So Delta may know the newest batch that was begun, and none above it.
+Delta skips a batch whose number it has. A checkpoint can go back: somebody restores it from a backup or copies it, or its
+newest files are lost. Then Spark gives new messages numbers that Delta has already: Delta would skip them, Spark would log
+them, and the source would delete them. So Delta may know the newest batch that was begun, and none above it.
 
 A number alone does not say whose batch it is, because two streams on copies of one checkpoint count alike. So each commit
 bears a *mark*, a digest of what the checkpoint's ``offsets`` say of its batch. A replay has the same mark.
@@ -38,14 +38,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The newest batch that a Delta table has of a query, and its mark; None where its commit bears none."""
+    """The newest batch that a Delta table has of a query, and its mark; the mark is None where the commit bears none."""
 
     batch: int
     mark: str | None
 
 
 def check_start(checkpoint: Checkpoint, table: str, known: int | None) -> None:
-    """Refuse to start a query whose messages Delta would drop.
+    """Refuse to start a query if Delta would drop its messages.
 
     :param known: the newest batch that the table has of the checkpoint's query.
     :raises ConfigurationError: the checkpoint has gone back, or has lost its file ``metadata``.
@@ -65,18 +65,18 @@ def check_start(checkpoint: Checkpoint, table: str, known: int | None) -> None:
 
 
 def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Recorded | None) -> None:
-    """Make sure, before Spark logs a batch, that Delta has this very batch, and not another one of its number.
+    """Make sure, before Spark logs a batch, that Delta has this very batch, and not another one of the same number.
 
-    :param checkpoint: as it was before the start.
+    :param checkpoint: the checkpoint as it was before the start.
     :param own: the batch and its mark.
-    :param found: what the table has of the query now; None where the commit is not kept.
-    :raises ConfigurationError: it has another stream's batch.
+    :param found: what the table has of the query now; None where it no longer keeps the commit.
+    :raises ConfigurationError: the table has another stream's batch.
     """
     if found == own:
         return
     unmarked = found is None or found == Recorded(own.batch, None)
     if unmarked and own.batch == checkpoint.pending:
-        return  # written by a version that left no mark, or long ago
+        return  # a version that left no mark wrote it, or it was written long ago
     has = "it" if found is None or found.batch == own.batch else f"batch {found.batch} of this query"
     raise ConfigurationError(
         f"Batch {own.batch} is not logged and its messages stay in the queue, because the Delta table {table} has {has} "
@@ -86,7 +86,7 @@ def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Reco
 
 
 def marked(digest: str, by_user: str | None = None) -> str:
-    """A commit's ``userMetadata``: the mark, behind what the user's settings say."""
+    """What to write into a commit's ``userMetadata``: the mark, behind what the user's settings say."""
     return f"{by_user} sqlqueue offsets={digest}" if by_user else f"sqlqueue offsets={digest}"
 
 

@@ -1,6 +1,7 @@
-"""What a Delta table has recorded of a query, and what its checkpoint says: asked through the JVM, so that any store works.
+"""Reads what a Delta table has recorded of a query, and what its checkpoint says, through the JVM, so that any store works.
 
-Each commit of a batch holds an action ``txn`` with the query's id and the batch's number, as Spark's own Delta sink writes it.
+The commit of a batch holds an action ``txn`` with the query's id and the batch's number, as Spark's own Delta sink writes
+it.
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers
 """
 
@@ -17,13 +18,13 @@ from sqlqueue_spark.pipeline.checkpoint import Checkpoint, Recorded, mark_in
 
 
 def is_reachable(spark: SparkSession) -> bool:
-    """Whether the JVM and its Delta Lake can be asked: not through Spark Connect, nor where Delta is another product's."""
+    """Whether we can ask the JVM and its Delta Lake: not through Spark Connect, and not where Delta is another product's."""
     jvm = getattr(spark, "_jvm", None)
     return jvm is not None and isinstance(jvm.org.apache.spark.sql.delta.DeltaLog, JavaClass)
 
 
 class DeltaTable:
-    """A Delta table's log; there may be no table yet."""
+    """The log of a Delta table; the table need not be there yet."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
@@ -37,9 +38,9 @@ class DeltaTable:
         return int(batches.apply(query_id)) if batches.contains(query_id) else None
 
     def recorded(self, query_id: str) -> Recorded | None:
-        """The newest batch that the table has of a query, and its mark; None where the log does not keep that commit.
+        """The newest batch that the table has of a query, and its mark; None where the log no longer keeps its commit.
 
-        It stands in the newest commit, unless others have written since.
+        The batch is in the newest commit, unless others have written since.
         """
         log, snapshot = self._now()
         folder = log.logPath().toString()
@@ -66,7 +67,7 @@ class CheckpointFolder:
         self._files = _Files(spark)
 
     def read(self) -> Checkpoint:
-        """What it says now; a folder that is not there yet says nothing."""
+        """Read what the checkpoint says now; a folder that is not there yet says nothing."""
         metadata = self._files.text(f"{self._folder}/metadata")
         return Checkpoint(
             folder=self._folder,
@@ -76,7 +77,7 @@ class CheckpointFolder:
         )
 
     def digest(self, batch: int) -> str:
-        """Of what ``offsets`` says of a batch that was begun; it never changes."""
+        """A digest of what ``offsets`` says of a batch that was begun; it never changes."""
         return self._files.digest(f"{self._folder}/offsets/{batch}")
 
     def _batches(self, log: str) -> list[int]:
@@ -93,12 +94,12 @@ class _Files:
         self._conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 -- likewise
 
     def names(self, folder: str) -> list[str]:
-        """Of what is in a folder; nothing where there is none."""
+        """The names of the files in a folder; none if there is no such folder."""
         path, store = self._at(folder)
         return [each.getPath().getName() for each in store.listStatus(path)] if store.exists(path) else []
 
     def text(self, file: str) -> str | None:
-        """A file's content; None where there is none."""
+        """The content of a file; None if there is no such file."""
         path, store = self._at(file)
         if not store.exists(path):
             return None
@@ -122,7 +123,7 @@ class _Files:
 
 
 def batch_in(commit: str, query_id: str) -> Recorded | None:
-    """The batch of a query that a commit of the log holds."""
+    """The query's batch that a commit of the log holds, if it holds one."""
     batch, said = None, None
     for line in commit.splitlines():
         if query_id in line and (txn := json.loads(line).get("txn", {})).get("appId") == query_id:

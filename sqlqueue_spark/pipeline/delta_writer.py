@@ -1,9 +1,9 @@
-"""Writes each batch of a stream into a Delta table exactly once, and lets Spark log none that Delta does not have.
+"""Writes each batch of a stream into a Delta table exactly once, and lets Spark log no batch that Delta does not have.
 
-Spark's own Delta sink skips a batch whose number Delta has and says nothing: right for a replay, and a loss where the
-number is another batch's. Here a batch is written under the same id and number, and before Spark may log it, it is looked
-at what Delta has of it. Two streams on copies of one checkpoint may both get here: Delta lets one of two concurrent
-transactions of an id fail, and who comes later finds the other's mark.
+Spark's own Delta sink skips a batch whose number Delta has, and says nothing. That is right for a replay, and a loss where
+the number is another batch's. Our writer uses the same id and number, and before Spark may log the batch, it looks at what
+Delta has under them. Two streams on copies of one checkpoint may both get here. Delta lets one of two concurrent
+transactions of one id fail, and the stream that comes later finds the other's mark.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.pipeline.checkpoint import Recorded, check_start, check_written, marked
 from sqlqueue_spark.pipeline.delta_table import CheckpointFolder, DeltaTable
 
-#: What the user's session writes into each commit.
+#: The setting of the user's session for what Delta writes into each commit.
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-#: Somebody else has committed a batch of this query while we wrote one.
+#: Delta's error when somebody else has committed a batch of this query while we wrote one.
 _CONFLICT = "ConcurrentTransactionException"
 _STOPPED = re.compile(r"java\.(lang|io|nio\.channels)\.(Closed)?(ByInterrupt|Interrupted(IO)?)Exception")
 
 
 class DeltaWriter:
-    """For ``foreachBatch``: made before the query starts, called by it with each batch.
+    """A function for ``foreachBatch``: make it before the query starts; the query calls it with each batch.
 
     :raises ConfigurationError: the checkpoint has gone back behind what the table has.
     """
@@ -40,7 +40,7 @@ class DeltaWriter:
         check_start(self._before, table, known)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Write a batch, or find it written; Spark logs it when this returns.
+        """Write a batch, or find that Delta has it already; Spark logs the batch when this returns.
 
         :raises ConfigurationError: Delta has another stream's batch of this number.
         """
@@ -58,14 +58,15 @@ class DeltaWriter:
             df.write.format("delta").mode("append").options(**once).save(self._path)
         except Exception as error:
             if _CONFLICT in str(error):
-                return  # whose batch it was, is looked at now
+                return  # the caller now looks whose batch that was
             if stopped := _STOPPED.search(str(error)):
                 raise _stopped(stopped[0]) from None
             raise
 
 
 def _stopped(by: str) -> SqlQueueError:
-    """What ``query.stop()`` in the middle of a batch ends it with: Spark knows it by this text, and by a long one overflows
-    its stack (``StreamExecution.isInterruptionException``).
+    """The error that ends a batch when ``query.stop()`` comes in the middle of it.
+
+    Spark knows it by this text. A long text makes Spark overflow its stack (``StreamExecution.isInterruptionException``).
     """
     return SqlQueueError(f"py4j.protocol.Py4JJavaError: An error occurred while calling save: {by}")

@@ -1,4 +1,4 @@
-"""The pieces between which messages flow: a queue, the columns that readers want, a Delta table, other queues."""
+"""The pieces of a pipeline: read a queue, add or drop columns, write into a Delta table, send to other queues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlqueue_spark.spark.sink import SqlQueueSink
 
 log = logging.getLogger(__name__)
 
-#: Columns of the row in which a message came, and those of :func:`with_message_columns`.
+#: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
 _ORIGIN = ("Id", "RowVersion")
 
@@ -35,12 +35,12 @@ class DeltaOptions(Options):
 
 
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """A stream of the messages of a queue table; the options are those of ``format("sqlqueue")``."""
+    """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``."""
     return spark.readStream.format("sqlqueue").options(**options).load()
 
 
 def with_message_columns(messages: DataFrame) -> DataFrame:
-    """The columns of the table, and what most readers look for first."""
+    """Add to the table's columns those that most readers look for first."""
     return messages.withColumns(
         {
             "MessageId": functions.message_id(),
@@ -52,12 +52,12 @@ def with_message_columns(messages: DataFrame) -> DataFrame:
 
 
 def as_outgoing(messages: DataFrame) -> DataFrame:
-    """Received messages as the sink takes them: what belongs to the row they came in is dropped, the message goes on.
+    """Make of received messages what the sink takes: drop the columns that belong to the row, keep those of the message.
 
-    Headers, and with them the message id, Body, Expires, CorrelationId and ReplyToAddress stay. A message whose headers
-    hold no id goes on under the Id of its row, which an outbox needs. Columns of :func:`with_message_columns` are dropped
-    too, but a ``MessageId`` that is there is the caller's and stays. ``Id`` and ``RowVersion`` stay together: beside each
-    other they tell the sink which row was received, and go no further.
+    Headers (and with them the message id), Body, Expires, CorrelationId and ReplyToAddress stay. A message without an id in
+    its headers goes on under the Id of its row, because an outbox needs an id. The columns of :func:`with_message_columns`
+    are dropped too, but for ``MessageId``: if it is there, it is the caller's. ``Id`` and ``RowVersion`` stay where both are
+    there: together they tell the sink which row was received, and the sink writes neither.
     """
     types = {name.lower(): type_ for name, type_ in messages.dtypes}
     if (types.get("id"), types.get("rowversion")) == ("string", "bigint"):
@@ -70,11 +70,12 @@ def as_outgoing(messages: DataFrame) -> DataFrame:
 def write_delta(messages: DataFrame, delta: DeltaOptions) -> StreamingQuery:
     """Start writing a stream into a Delta table, exactly once.
 
-    A batch that Delta has is dropped when it is repeated. A checkpoint that has gone back, so that batches would be taken for
-    such as Delta has, is refused; :mod:`sqlqueue_spark.pipeline.checkpoint` says when. Through Spark Connect, and where Delta
-    Lake is not the open one, nothing can be asked, and a line in the log says so.
+    When Spark repeats a batch that Delta has, it is not written again. A checkpoint that has gone back is refused, because
+    Delta would take new batches for those that it has; :mod:`sqlqueue_spark.pipeline.checkpoint` says when. Through Spark
+    Connect, and where Delta Lake is not the open one, we cannot ask Delta, and a line in the log says so.
 
-    :raises ConfigurationError: the checkpoint has gone back. A copy that runs beside its original ends its query so.
+    :raises ConfigurationError: the checkpoint has gone back. The same error ends the query of a copy that runs beside its
+        original.
     """
     spark = messages.sparkSession
     writer = messages.writeStream.outputMode("append").option("checkpointLocation", delta.checkpoint)
@@ -104,6 +105,6 @@ def send(
 
 
 def _id_beside_headers() -> Column:
-    """The message id where the headers hold none. Else NULL: the sink reads it there, and nothing is parsed here."""
+    """The message id for a row whose headers hold none; else NULL, because the sink reads it there, so we need not parse."""
     told = F.col("Headers").rlike(f'"{re.escape(MESSAGE_ID)}":"[^"]')
     return F.when(told, F.lit(None)).otherwise(functions.message_id())

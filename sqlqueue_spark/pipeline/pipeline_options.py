@@ -1,4 +1,4 @@
-"""What source and sink of one pipeline must say alike, checked before anything starts."""
+"""Completes and checks the options that source and sink of one pipeline must say alike, before anything starts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 
-#: Said once for both.
+#: One of source and sink may say these for both.
 _SHARED = ("transactionMode", "stream")
-#: The sink's too, where it names no database of its own.
+#: The sink takes these from the source where it names no database of its own.
 _DATABASE = ("url", "defaultSchema", "legacyAddresses", "lockTimeout", "commandTimeout")
 _LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
 
@@ -19,9 +19,9 @@ def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str
     """The options of source and sink, each completed by what only the other one says.
 
     ``transactionMode`` and ``stream`` are taken from whichever has them. A sink without a ``url`` of its own is in the
-    source's database, and takes its login too unless it has one.
+    source's database. Then it takes the source's login too, unless it has one.
 
-    :raises ConfigurationError: they contradict each other, or one of them is wrong in itself.
+    :raises ConfigurationError: source and sink contradict each other, or one of them is wrong in itself.
     """
     here, there = dict(source), dict(sink)
     for name in _SHARED:
@@ -61,7 +61,7 @@ def _check_one_database(source: SourceOptions, sink: SinkOptions) -> None:
         ("url", source.url, sink.url),
         ("defaultSchema", source.default_schema, sink.default_schema),
     ):
-        if ours != theirs:  # what they are may be a secret
+        if ours != theirs:  # the text does not show the values: they may hold a secret
             raise ConfigurationError(
                 f"The option {name} differs between source and sink, but sendsAtomicWithReceive sends in the source's own "
                 "transaction and so to its database alone; leave it out at the sink, or take receiveOnly with an outbox."
@@ -69,7 +69,7 @@ def _check_one_database(source: SourceOptions, sink: SinkOptions) -> None:
 
 
 def _take(options: dict[str, str], others: Mapping[str, str], name: str) -> None:
-    """Complete options by one that only others say."""
+    """Complete options by one that only the others say."""
     value = _said(others, name)
     if value is not None and _said(options, name) is None:
         options[name] = value

@@ -19,12 +19,12 @@ from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 
 Command = Callable[..., Any]
 
-#: Where PySpark logs a query that it refuses, in JSON with a stack trace, before it raises the error that we tell.
+#: To these PySpark logs a query that it refuses, in JSON with a stack trace, before it raises the error that we show.
 _LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def common_flags(command: Command) -> Command:
-    """What every program takes; its parameters are ``config``, ``settings``, ``debug`` and those of the flags."""
+    """Add the flags that every program takes; the command gets ``config``, ``settings``, ``debug`` and one value a flag."""
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     for flag in reversed(
         (
@@ -50,10 +50,10 @@ def configuration(
 ) -> dict[str, dict[str, str]]:
     """The options of each section; the command line wins over the file, and a flag over ``--set``.
 
-    :param names: the sections there are.
-    :param settings: what came with ``--set``.
-    :param given: flags by the ``section.key`` that they stand for; those that were not given are None or False.
-    :raises ConfigurationError: the file or a ``--set`` is malformed. What the options say is not looked at here.
+    :param names: the names of the sections.
+    :param settings: the values of ``--set``.
+    :param given: the values of the flags, by the ``section.key`` that each stands for; None or False for one not given.
+    :raises ConfigurationError: the file or a ``--set`` is malformed. The values of the options are not checked here.
     """
     sections: dict[str, dict[str, str]] = {name: {} for name in names}
     if config is not None:
@@ -69,7 +69,7 @@ def configuration(
         name, equals, value = setting.partition("=")
         section, dot, key = name.partition(".")
         if not (equals and dot) or section not in sections:
-            said = f"--set {name}=…" if equals else "A --set without ="  # what stands there may be a secret
+            said = f"--set {name}=…" if equals else "A --set without ="  # the value may be a secret
             *some, last = (f"{each}.KEY=VALUE" for each in names)
             raise ConfigurationError(f"{said} cannot be read; write {', '.join(some)} or {last}.")
         _put(sections[section], key, value)
@@ -82,7 +82,10 @@ def configuration(
 
 @contextmanager
 def exiting(code: int, debug: bool) -> Iterator[None]:
-    """End the program with a code and one sentence on stderr when something fails within; ``debug`` shows all of it."""
+    """When something fails within the block, end the program with a code and one sentence on stderr.
+
+    :param debug: raise the error as it is instead, so that its stack trace is shown.
+    """
     for name in _LOGS_OF_ERRORS:
         PySparkLogger.getLogger(name).setLevel(logging.NOTSET if debug else logging.CRITICAL)
     try:
@@ -97,14 +100,14 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
 def _loaded(config: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(config.read_text(encoding="utf-8"))
-    except ValueError as error:  # TOML's own, or no UTF-8
+    except ValueError as error:  # it is no TOML, or no UTF-8
         raise ConfigurationError(
             f"The configuration {config} is not valid TOML ({error}); correct it."
         ) from error
 
 
 def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
-    """Keys with dots, which TOML takes for tables in tables, as one name: ``endpoint.Billing.schema``."""
+    """Turn tables in tables back into names with dots, such as ``endpoint.Billing.schema``: so TOML reads such a key."""
     for key, value in values.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{key}.")
@@ -113,7 +116,7 @@ def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str,
 
 
 def _put(options: dict[str, str], key: str, value: object) -> None:
-    """Set an option, and forget one of the same name in other letters."""
+    """Set an option, and drop one whose name differs only by upper and lower case."""
     for same in [each for each in options if each.lower() == key.lower()]:
         del options[same]
     options[key] = str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""A query that runs until it is done or asked to stop: a line a batch, a stop between batches, totals at the end."""
+"""Runs a query until it is done or asked to stop: a line a batch, a stop between batches, totals at the end."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sqlqueue_spark.pipeline.batch_report import BatchReport, Details, Totals
 
 @contextmanager
 def stoppable(source: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Path, Path]]:
-    """A source's options with a ``stopFile`` and a ``doneFile``, and those files.
+    """A source's options with a ``stopFile`` and a ``doneFile`` in them, and the paths of both files.
 
-    A file that the options name is kept; else it lasts as long as the block. What an earlier run has left in the
-    ``doneFile`` is removed: it would speak of batches that this one may have to do again.
+    If the options name a file, that one is used; else a temporary one, which lasts as long as the block. A ``doneFile`` that
+    an earlier run has left is removed: it would speak of batches that this run may have to do again.
     """
     with tempfile.TemporaryDirectory(prefix="sqlqueue-") as folder:
         stop_file = Path(_said(source, "stopFile") or Path(folder) / "stop")
@@ -47,11 +47,12 @@ def run_until_stopped(
 ) -> Totals:
     """Wait for a query, report each batch in a line, and stop it between batches on SIGTERM or SIGINT.
 
-    :param stop_file: the source's option ``stopFile``; it is made when a signal comes, so that the source settles
-        what it holds and claims no more, and removed at the end. Somebody else may make it, to the same effect.
-    :param done_file: the source's option ``doneFile``; it is told of each batch that Spark has logged, so that the source
-        settles it then and not with the next trigger.
-    :param details: more to say in the line of a batch, given its number.
+    :param stop_file: the source's option ``stopFile``. When a signal comes, this function makes the file, so that the source
+        settles what it holds and claims no more. At the end it removes the file. If somebody else makes the file, the query
+        stops in the same way.
+    :param done_file: the source's option ``doneFile``. This function writes into it which batch Spark has logged, so that
+        the source settles the batch then and not with the next trigger.
+    :param details: given a batch's number, says more in the batch's line.
     :raises pyspark.errors.StreamingQueryException: the query failed.
     """
     batches = BatchReport(str(query.id), report, done_file=done_file, details=details)
@@ -67,7 +68,7 @@ def run_until_stopped(
                     batches.catch_up(query)  # the source hears of its last batch before it is closed
                     query.stop()
         if will_hear:
-            batches.ended.wait(10)  # events come on another thread, a little later
+            batches.ended.wait(10)  # the events come on another thread, a little later
         batches.catch_up(query)
     finally:
         spark.streams.removeListener(batches)
@@ -81,9 +82,9 @@ def _said(options: Mapping[str, str], name: str) -> str | None:
 
 
 class _Signals:
-    """Turns SIGTERM and SIGINT into a flag, in this process and in the JVM that spark-submit runs us under.
+    """Turns SIGTERM and SIGINT into a flag, in this process and in the JVM under which spark-submit runs us.
 
-    Left alone, the JVM would end the Spark context in the middle of a batch: safe, but not clean.
+    Else the JVM would end the Spark context in the middle of a batch, which is safe but not clean.
     """
 
     class _Handler:
@@ -118,7 +119,7 @@ class _Signals:
 
     def _handle_in_jvm(self, name: str) -> None:
         jvm = getattr(self._spark, "_jvm", None)
-        if jvm is None:  # Spark Connect: the JVM is elsewhere and none of ours
+        if jvm is None:  # Spark Connect: the JVM is elsewhere and not ours
             return
         from pyspark.java_gateway import ensure_callback_server_started
 

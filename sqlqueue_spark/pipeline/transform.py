@@ -1,4 +1,4 @@
-"""What a forwarding stream does between its source and its sink: SQL over a view, or a Python function, or nothing."""
+"""Transforms messages on their way from queue to queue: by SQL over a view, by a Python function, or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options.fields import Options, boolean, option, text
 from sqlqueue_spark.pipeline.flow import with_message_columns
 
-#: The view that the SQL reads; one of this name that the session has is replaced.
+#: The view that the SQL reads. A view of this name that the session already has is replaced.
 VIEW = "messages"
 
 
@@ -41,7 +41,9 @@ class ForwardOptions(Options):
 
 
 def transformed(messages: DataFrame, options: ForwardOptions) -> DataFrame:
-    """What the options make of a stream of messages, whose columns are those of the table and of ``with_message_columns``.
+    """Transform a stream of messages as the options say.
+
+    The SQL or the function sees the columns of the table and those of ``with_message_columns``.
 
     :raises ConfigurationError: the SQL or the function cannot be run, or its result is no stream of these messages.
     """

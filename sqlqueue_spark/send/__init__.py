@@ -1,4 +1,4 @@
-"""Sending: rows of a frame become messages in destination queue tables, each message id once."""
+"""Sends the rows of a frame as messages to destination queue tables, each message id once."""
 
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import FrameColumns

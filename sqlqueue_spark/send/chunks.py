@@ -10,18 +10,20 @@ import pyarrow.compute as pc
 
 from sqlqueue_spark.tables.insert import CHUNK
 
-#: A chunk is held three times while it is sent: as it came, as rows, and as the statement's parameters.
+#: Most bytes of a chunk. Memory holds a chunk three times while it is sent: as it came, as rows, and as the statement's
+#: parameters.
 _CHUNK_BYTES = 16 << 20
 
 
 def chunks(
     batches: Iterable[pa.RecordBatch], sized: Sequence[str], rows: int = CHUNK
 ) -> Iterator[pa.RecordBatch]:
-    """Rows in their order, at most 4,000 at once and not too many bytes, but at least one.
+    """Cut rows into chunks in their order: at most 4,000 rows and 16 MB each, but at least one row.
 
     :param sized: the columns that tell how large a row is.
-    :param rows: what one statement takes, where that is less: two of them in one transaction could add ids that stand
-        behind those that it has added already, and wait for a twin that waits for it.
+    :param rows: the most rows that one statement takes. Where it is less than 4,000 it limits the chunk, so that a
+        transaction never adds ids by two statements. The second statement could add ids out of order, and then the
+        transaction and its twin could wait for each other.
     """
     most = min(CHUNK, rows)
     chunk: list[pa.RecordBatch] = []
@@ -50,7 +52,7 @@ def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _ends(batch: pa.RecordBatch, sized: Sequence[str]) -> Sequence[int]:
-    """About how many bytes the batch has up to the end of each row."""
+    """Of each row: about how many bytes the batch has up to the end of this row."""
     ends = [pc.cumulative_sum(_bytes(batch.column(name))).to_pylist() for name in sized]
     return list(map(sum, zip(*ends, strict=True))) if ends else [0] * batch.num_rows
 

@@ -1,4 +1,4 @@
-"""Where messages go: an address becomes a table in one of the databases that the options name."""
+"""Finds where messages go: the table that an address means, in one of the databases that the options name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sqlqueue_spark.tables.queues import QueueTable
 
 @dataclass(frozen=True, kw_only=True)
 class Destination:
-    """A queue table that was found, and the database it is in."""
+    """A queue table that was found, its columns, and the database that it is in."""
 
     target: Target
     table: QueueTable
@@ -26,14 +26,18 @@ class Destination:
 
 
 class Placed(NamedTuple):
-    """Where messages of a chunk go, and their positions in it, which ascend."""
+    """One destination of a chunk, and the positions of its messages in the chunk, in ascending order."""
 
     destination: Destination
     positions: Sequence[int]
 
 
 def place(addressed: Iterable[tuple[str, Sequence[int]]], find: Callable[[str], Destination]) -> list[Placed]:
-    """The positions of each table's messages, given those of each address; many addresses may mean one table."""
+    """Group the messages of a chunk by table; several addresses may mean one table.
+
+    :param addressed: each address with the positions of its messages.
+    :param find: gives the destination that an address means.
+    """
     tables: dict[tuple[Target, str], Placed] = {}
     for address, positions in addressed:
         found = find(address)
@@ -45,18 +49,19 @@ def place(addressed: Iterable[tuple[str, Sequence[int]]], find: Callable[[str], 
     return list(tables.values())
 
 
-#: What was found so long ago is looked for again: to look in each batch costs a connection, and statements a destination.
+#: After so long the driver looks for the destinations again. To look in each batch would cost a connection, and some
+#: statements for each destination.
 _FRESH_SECONDS = 60.0
 
 
 @dataclass
 class Destinations:
-    """Finds each destination once. What was found travels to the workers, so that they need not look.
+    """Finds each destination once. The driver hands what it found to the workers, so that they need not look.
 
-    A table may be dropped, renamed or made anew meanwhile. Its name alone is what messages are inserted under, so they go to
-    the table that bears it, and where none does the insert fails with the rest of its transaction. What can be wrong of a
-    table that was made anew is only which columns it has: too few, and the insert fails; more, and they are left empty until
-    the driver looks again.
+    Meanwhile somebody may drop, rename or create a table. An insert names its table, so messages go to the table that has
+    the name then. Where no table has it, the insert fails, and the rest of its transaction with it. Of a table that was
+    created anew only the known columns can be wrong. If it lacks one of them, the insert fails. If it has further columns,
+    they stay empty until the driver looks again.
     """
 
     options: SinkOptions
@@ -75,7 +80,7 @@ class Destinations:
             address, legacy=self.options.legacy_addresses, quoted=own.dialect.quoted_addresses
         )
         url = of_endpoint(self.options.endpoint_urls, named.table)
-        # Another database has its own logins, so its url holds them.
+        # Another database has logins of its own, so its url holds the login.
         target = own
         if url is not None:
             target = replace(
@@ -84,7 +89,7 @@ class Destinations:
         return target, self.options.naming(target.dialect).table(address)
 
     def find(self, address: str, connected: Callable[[Target], Connection]) -> Destination:
-        """The table at an address; needs no right to read it.
+        """Find the table at an address; this needs no right to read the table.
 
         :param connected: gives a connection with no open transaction.
         :raises QueueError: there is no such table.
@@ -106,21 +111,24 @@ class Destinations:
         return found
 
     def holds_earlier_keys(self, target: Target, look: Callable[[], bool]) -> bool:
-        """Whether a database's outbox may hold keys of an earlier version; looked for once."""
+        """Whether a database's outbox may hold keys of an earlier version.
+
+        :param look: finds it out; it is called once for each database, and again after :meth:`forget`.
+        """
         if target not in self._earlier:
             self._earlier[target] = look()
         return self._earlier[target]
 
     def databases(self) -> list[Target]:
-        """The databases of what was found."""
+        """The databases of the destinations that were found."""
         return list(dict.fromkeys(found.target for found in self._found.values()))
 
     def forget_if_old(self) -> None:
-        """Look again once a minute. For the driver: its clock says nothing to a worker."""
+        """Forget after a minute what was found. Only the driver calls it, because a worker's clock is another one."""
         if self.clock() - self._found_since >= _FRESH_SECONDS:
             self.forget()
 
     def forget(self) -> None:
-        """Look again: a table may have been created, or altered."""
+        """Forget what was found, so that it is looked for again: somebody may have created or altered a table."""
         self._found.clear()
         self._earlier.clear()

@@ -1,4 +1,4 @@
-"""The columns that a frame to be sent may have, checked before anything is sent."""
+"""Checks the columns of a frame before anything of it is sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 
 _TEXT = ("string",)
-#: What is understood, with Spark's names for the types that each may have.
+#: The columns that a frame may have, each with the types that it may have, as Spark names them.
 _TYPES: Mapping[str, tuple[str, ...]] = {
     "Body": ("binary", "string"),
     "Headers": ("string", "map<string,string>"),
@@ -21,7 +21,7 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
     "ReplyToAddress": _TEXT,
     "TimeToBeReceived": ("interval day to second",),
     "Expires": ("timestamp",),
-    # Where a received row stood. Nothing of it is written.
+    # These two tell where a received row stood. They are not written.
     "Queue": _TEXT,
     "RowVersion": ("bigint",),
 }
@@ -30,19 +30,20 @@ _NOTHING = "void"  # a column of NULLs
 
 @dataclass(frozen=True, kw_only=True)
 class FrameColumns:
-    """The columns of one frame; ``names`` maps what is understood to the frame's own spelling."""
+    """The columns of one frame; ``names`` maps each known name to the frame's own spelling of it."""
 
     names: Mapping[str, str]
 
     @property
     def received(self) -> bool:
-        """Whether the rows were received: then ``Id`` is that of the row which was received, and else of the one to be sent."""
+        """Whether the rows were received. If so, ``Id`` is the received row's Id, else it is the Id of the row to send."""
         return "RowVersion" in self.names
 
     @classmethod
     def of(cls, columns: Sequence[tuple[str, str]], options: SinkOptions) -> FrameColumns:
-        """Check the columns of a frame, given by name and type as in ``DataFrame.dtypes``.
+        """Check the columns of a frame.
 
+        :param columns: their names and types, as ``DataFrame.dtypes`` gives them.
         :raises ConfigurationError: a column is unknown, missing or of another type, or two contradict each other.
         """
         known = {name.lower(): name for name in _TYPES}
@@ -65,7 +66,7 @@ class FrameColumns:
 
 
 def _fits(type_: str, wanted: tuple[str, ...]) -> bool:
-    # An interval of days and time has ten spellings, from `interval day` to `interval hour to second`.
+    # Spark spells an interval of days and time in ten ways, from `interval day` to `interval hour to second`.
     between = type_.startswith("interval ") and not {"year", "month"} & set(type_.split())
     return type_ in wanted or (between and "interval day to second" in wanted)
 

@@ -1,8 +1,9 @@
-"""Headers of messages on their way out: looked into, completed, and written as the .NET senders write them.
+"""Reads and completes the headers of messages on their way out, and writes them as the .NET senders do.
 
-Most rows come from a queue, so their headers are written in that way already, and those of one sender have the same
-names in the same order: the same shape. Such rows are checked and looked into by one regular expression a shape and
-column, in C, and then nothing is parsed or written again: what is missing is added at the end.
+Most rows come from a queue, so their headers are written in that way already. The headers of one sender have the same
+names in the same order: they have the same *shape*. One regular expression a shape, run in C over a whole column, checks
+such rows and reads the headers that are needed. Then nothing is parsed or written again: the missing headers are added at
+the end of the JSON.
 """
 
 from __future__ import annotations
@@ -19,21 +20,22 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import MESSAGE_ID, format_headers, format_member, parse_headers
 from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
 
-#: The headers whose values are asked for.
+#: The headers whose values are read.
 _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
-#: As .NET writes most headers: all ASCII, and no escape but the slash's, of which names have none either.
+#: A character of a header as .NET writes most of them: all ASCII, and nothing escaped. A value may also have the slash,
+#: which .NET escapes; a name may not.
 _PLAIN = r"[\x20\x21\x23-\x2e\x30-\x5b\x5d-\x7e]"
 _NAME = re.compile(f"{_PLAIN}*")
 _VALUE = rf"(?:{_PLAIN}|\\/)*"
-#: So many shapes of a column are learned; a row of yet another one is parsed by itself.
+#: So many shapes of a column are learned; a row of any further shape is parsed by itself.
 _SHAPES = 8
 _SHOWN = 80
 
 
 class Unsendable(ConfigurationError):
-    """A row that cannot be sent as it is, told by its position among the rows that it stands with, and the remedy.
+    """A row cannot be sent as it is; the text says why and gives the remedy.
 
-    Whoever has the frame's columns adds which row it is.
+    ``position`` is the row's position in its chunk. The caller that has the frame's columns adds which row it is.
     """
 
     def __init__(self, position: int, text: str) -> None:
@@ -43,10 +45,13 @@ class Unsendable(ConfigurationError):
 
 @dataclass(frozen=True, kw_only=True)
 class Alike:
-    """Rows that have the same of the headers that a row may get, so that they get the same.
+    """Rows of a column that are completed together, because they lack the same headers of :data:`COMPLETED`.
 
-    ``positions`` are theirs in the column, ``names`` what they have of these headers, ``texts`` their JSON as .NET writes
-    it, ``bare`` when that is ``{}``, and ``asked`` the values of those headers that are asked for and are there.
+    :param positions: the positions of the rows in the column.
+    :param names: the headers of :data:`COMPLETED` that they have.
+    :param texts: their headers as JSON, as .NET writes it.
+    :param bare: whether they have no headers at all, so that their JSON is ``{}``.
+    :param asked: the values of the headers that are read, of those that the rows have.
     """
 
     positions: pa.Array
@@ -56,10 +61,11 @@ class Alike:
     asked: Mapping[str, pa.Array]
 
     def completed(self, standard: Mapping[str, str], own: Sequence[pa.Array]) -> pa.Array:
-        """The JSON of all headers, of those standard ones that are not there, and of the rows' own additions.
+        """The rows' headers as JSON, completed: those that they have, the standard ones that they lack, and ``own``.
 
-        :param standard: by name, members as :func:`format_member` writes them.
-        :param own: columns of such members, of names that are not there; NULL where a row needs none.
+        :param standard: the same for every row: members of the JSON as :func:`format_member` writes them, by header name.
+        :param own: different from row to row: columns of such members, for headers that the rows lack. A value is NULL where
+            a row gets none.
         """
         lacking = ",".join(member for name, member in standard.items() if name not in self.names)
         more = [each.cast(pa.binary()) for each in own]
@@ -74,9 +80,9 @@ class Alike:
 
 
 def alike(column: pa.Array) -> list[Alike]:
-    """The rows of a column of headers, which are JSON, a map or NULL, by what they have.
+    """Group the rows of a column by the headers that they have. A row's headers are JSON, a map or NULL.
 
-    :raises Unsendable: headers are poison.
+    :raises Unsendable: the headers of a row are poison.
     """
     if not pa.types.is_string(column.type):
         return _parsed(enumerate(column.to_pylist()))
@@ -102,7 +108,7 @@ def alike(column: pa.Array) -> list[Alike]:
 
 
 def members(name: str, values: pa.Array) -> pa.Array:
-    """Headers as they stand in the JSON, one a value; NULL where that is NULL."""
+    """Of each value: the header of this name as a member of the JSON; NULL where the value is NULL."""
     if pc.all(pc.match_substring_regex(values, rf"\A{_PLAIN}*\z")).as_py():
         return pc.binary_join_element_wise(f'"{name}":"', values, '"', "")
     written = [None if value is None else format_member(name, value) for value in values.to_pylist()]
@@ -111,7 +117,7 @@ def members(name: str, values: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The names of headers in their order; ``pattern`` matches what has just these, all as .NET writes them."""
+    """The names of a row's headers. ``pattern`` matches JSON that has just these, in their order, written as .NET does."""
 
     names: frozenset[str]
     asked: Mapping[str, str]
@@ -119,7 +125,7 @@ class _Shape:
 
     @classmethod
     def of(cls, text: str) -> _Shape | None:
-        """The shape of a row; None where it has none that rows could share."""
+        """The shape of a row's headers; None if no other row could share it."""
         parts = text.split('"')
         names = parts[1::4]
         once = frozenset(names)
@@ -129,11 +135,14 @@ class _Shape:
         written = (
             rf'"\Q{name}\E":"{f"(?P<{asked[name]}>{_VALUE})" if name in asked else _VALUE}"' for name in names
         )
-        # The empty group, because an expression without any cannot be asked what it found.
+        # The empty group is there because an expression without any group cannot be asked what it found.
         return cls(once, asked, rf"\A\{{{','.join(written)}\}}(?P<end>)\z")
 
     def alike(self, positions: pa.Array, texts: pa.Array, values: pa.Array) -> Alike:
-        """Rows of this shape, given what its expression found in each."""
+        """The rows of this shape as a group.
+
+        :param values: what the expression found in each row.
+        """
         return Alike(
             positions=positions,
             names=COMPLETED & self.names,
@@ -147,7 +156,10 @@ class _Shape:
 
 
 def _parsed(rows: Iterable[tuple[int, Any]]) -> list[Alike]:
-    """Rows that are read one by one, each with its position."""
+    """Read rows one by one, and group them.
+
+    :param rows: the headers of each row, behind the row's position.
+    """
     groups: dict[tuple[frozenset[str], bool], list[tuple[int, Mapping[str, str]]]] = {}
     for position, given in rows:
         headers = _read(given, position)

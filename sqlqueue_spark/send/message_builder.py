@@ -1,4 +1,4 @@
-"""Rows of a frame become messages: headers read, completed and written as the .NET senders write them.
+"""Makes messages of a frame's rows: reads their headers, completes them and writes them as the .NET senders do.
 
 Formats: the headers of NServiceBus. A header that is there is never overwritten.
 """
@@ -64,9 +64,9 @@ _READ = {
 
 
 class Composed:
-    """Messages that go out together: the id by which each is sent only once, where it goes, and its row.
+    """The messages of a chunk. Each has the id by which it is sent only once, the address that it goes to, and its row.
 
-    The rows are made when they are asked for: of a batch that comes again most messages were sent before.
+    The rows are made only when somebody asks for them: in a batch that comes again most messages were sent before.
     """
 
     def __init__(self, ids: pa.Array, destinations: pa.Array, make: Callable[[], pa.RecordBatch]) -> None:
@@ -83,13 +83,13 @@ class Composed:
         return self._ids.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def keys(self, address: str, positions: Sequence[int]) -> list[str]:
-        """By what an outbox knows the messages at these positions, which go to one final address."""
+        """The outbox keys of the messages at these positions, all of which go to one final address."""
         whole = len(positions) == len(self)
         its = self._ids if whole else self._ids.take(pa.array(positions, pa.int32()))
         return keys(its, address).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
     def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
-        """Each address with the positions of its messages, in their order."""
+        """Each address, with the positions of its messages in ascending order."""
         addresses = pc.unique(self._destinations).to_pylist()
         if len(addresses) == 1:
             yield addresses[0], range(len(self))
@@ -98,7 +98,7 @@ class Composed:
             yield address, pc.indices_nonzero(pc.equal(self._destinations, address)).to_pylist()
 
     def rows(self, positions: Sequence[int]) -> pa.RecordBatch:
-        """The rows of the messages at these positions, which ascend."""
+        """The rows of the messages at these positions, which must be in ascending order."""
         return self._rows if len(positions) == len(self) else self._rows.take(pa.array(positions, pa.int32()))
 
     @functools.cached_property
@@ -108,19 +108,19 @@ class Composed:
 
 @dataclass(frozen=True, kw_only=True)
 class MessageBuilder:
-    """Turns record batches into messages; opens nothing.
+    """Turns record batches into messages; opens no connection.
 
-    Column by column, in C where most rows can be: at 150,000 messages a second a core has 7 µs for each, Spark's part and
-    the database's included, and a row that is touched in Python takes as much.
+    It works column by column, and in C for most rows. At 150,000 messages a second a core has 7 µs for each message, and
+    Spark and the database need their part of that. A row that is touched in Python takes as much by itself.
     """
 
     columns: FrameColumns
     options: SinkOptions
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Composed]:
-        """The messages of a task, in their order, as many at once as go out in one transaction.
+        """Make the messages of a task, in their order, chunk by chunk; a chunk goes out in one transaction.
 
-        :raises ConfigurationError: a row cannot be sent as it is; the message says which and why.
+        :raises ConfigurationError: a row cannot be sent as it is; the text says which row and why.
         """
         sized = [self.columns.names[name] for name in ("Headers", "Body") if name in self.columns.names]
         return map(self._told_apart, chunks(batches, sized, Target.of(self.options).dialect.written))
@@ -160,7 +160,7 @@ class MessageBuilder:
     def _rows(
         self, given: pa.RecordBatch, groups: Sequence[Alike], ids: pa.Array, row_ids: pa.Array
     ) -> pa.RecordBatch:
-        """The rows of all messages, whose headers get the standard ones where they have none of their own."""
+        """The rows of all messages, with the headers that they lack added."""
         standard = self._standard()
         made = []
         for group in groups:
@@ -174,7 +174,7 @@ class MessageBuilder:
     def _alike(
         self, group: Alike, given: pa.RecordBatch, ids: pa.Array, standard: Mapping[str, str]
     ) -> pa.RecordBatch:
-        """The columns of :data:`OUTGOING` after the first, for rows that get the same headers."""
+        """The columns of :data:`OUTGOING` but for the first, for rows that lack the same headers."""
         names = group.names
         body = given["Body"]
         reply_to = _told(given["ReplyToAddress"])
@@ -206,7 +206,7 @@ class MessageBuilder:
         return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
 
     def _standard(self) -> dict[str, str]:
-        """The headers that all messages of a chunk share, where they have none of their own, as members of the JSON."""
+        """The headers that are the same in all messages of a chunk, for rows that lack them, as members of the JSON."""
         standard = {
             MESSAGE_INTENT: "Send",
             ORIGINATING_MACHINE: socket.gethostname(),
@@ -222,7 +222,14 @@ class MessageBuilder:
         return pa.nulls(batch.num_rows) if own is None else batch.column(own)
 
     def _message_ids(self, own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> pa.Array:
-        """The ids of rows that have a column for them, or a header, or both; else the Ids of the rows that were received."""
+        """The message id of each row: that of the column or of the header, else the Id of the received row.
+
+        A row that has none of these gets a new id, if there is no outbox.
+
+        :param own: the column MessageId.
+        :param received: the Ids of the rows that were received.
+        :raises Unsendable: column and header differ, or a row has no id and an outbox needs one.
+        """
         nothing = pa.nulls(len(own), pa.string())
         header = in_order(
             [group.positions for group in groups],
@@ -251,7 +258,10 @@ class MessageBuilder:
 
 
 def in_order(positions: Sequence[pa.Array], parts: Sequence[_Columns]) -> _Columns:
-    """Parts put together in the order of the rows, given the positions of each part's, which ascend."""
+    """Put parts together in the order of the rows.
+
+    :param positions: of each part, the positions of its rows, in ascending order.
+    """
     if len(parts) == 1:
         return parts[0]
     order = pc.sort_indices(pa.concat_arrays(positions))
@@ -260,7 +270,7 @@ def in_order(positions: Sequence[pa.Array], parts: Sequence[_Columns]) -> _Colum
 
 
 def _row_ids(given: pa.Array) -> pa.Array:
-    """The rows' own ids, and new ones where there are none."""
+    """The Id of each row to send: its own, or a new one where it has none."""
     new = new_row_ids(len(given))
     if given.null_count == len(given):
         return new
@@ -276,14 +286,14 @@ def _row_ids(given: pa.Array) -> pa.Array:
 
 
 def _each(function: Callable[..., object], values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """What a function makes of each value that is not NULL; a column of nothing else costs nothing."""
+    """Apply a function to each value that is not NULL. A column that is all NULL costs nothing."""
     if values.null_count == len(values):
         return pa.nulls(len(values), type_)
     return pa.array([None if value is None else function(value) for value in values.to_pylist()], type_)
 
 
 def _fitting(values: pa.Array) -> pa.Array:
-    """What the columns CorrelationId and ReplyToAddress can take of their headers' values."""
+    """The values that fit into the columns CorrelationId and ReplyToAddress; NULL for those that do not."""
     fits = pc.and_(
         pc.less_equal(pc.binary_length(values), COLUMN_BYTES), pc.invert(pc.match_substring(values, "\0"))
     )
@@ -291,7 +301,7 @@ def _fitting(values: pa.Array) -> pa.Array:
 
 
 def _told(values: pa.Array) -> pa.Array:
-    """Texts, NULL where they are empty."""
+    """The texts, with NULL in place of each empty one."""
     return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
 
 
@@ -300,5 +310,5 @@ def _of_type(values: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _narrow(headers: pa.Array) -> pa.Array:
-    """Texts of the usual width; a map as it is."""
+    """Turn Arrow's large strings into its usual ones; a map stays as it is."""
     return headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers

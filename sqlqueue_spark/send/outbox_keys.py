@@ -1,13 +1,14 @@
-"""By what an outbox knows a send: its message id and its final address, and nothing else.
+"""Makes the key by which an outbox knows a send: its message id and its final address, and nothing else.
 
-Neither the options of the sink nor the name of the database belong to it: a batch that is tried again under others neither
-loses nor doubles, and one message may go to many queues. As text a key is the id, a mark, and a digest::
+Neither the sink's options nor the database's name are part of a key. So a batch that is tried again under other options or
+in a renamed database neither loses nor doubles messages, and one message may go to many queues. As text a key is the id, a
+``>``, and a digest::
 
-    368ab41b-cf63-4e0f-84ba-850c83c7ef95>4qblcojrfl   an id of small hexadecimal digits and hyphens, as most are
-    Order-42>8f99f06ea394950c34cc88b3a1f2ed5d         any other one: the digest covers the id too
+    368ab41b-cf63-4e0f-84ba-850c83c7ef95>4qblcojrfl   an id of lower-case hexadecimal digits and hyphens, as most are
+    Order-42>8f99f06ea394950c34cc88b3a1f2ed5d         any other id: the digest covers the id too
 
-So ids that a collation takes for the same (by case, accents, trailing blanks) stay two, and ids fit that are too long for the
-column or hold what a database keeps in no text.
+So two ids that a collation takes for the same (by case, accents, trailing blanks) have two keys. And an id fits that is too
+long for the column, or that has characters which a database keeps in no text.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ import pyarrow.compute as pc
 
 from sqlqueue_spark.tables.outbox import LONGEST_ID
 
-#: The rows of this version have keys of another form (:func:`earlier_keys`); PersistenceVersion tells who wrote a row.
+#: This version wrote keys of another form (:func:`earlier_keys`). The column PersistenceVersion tells who wrote a row.
 EARLIER_VERSION = "sqlqueue 0.1.0"
 
 _MARK = ">"
-#: No collation takes two of these for the same: letters, and some marks, it may.
+#: No collation takes two different ids of these characters for the same. Of other characters some collations do.
 _PLAIN = r"\A[0-9a-f-]+\z"
-#: 50 bits tell the addresses of one message apart (that two of a thousand are the same has a chance of 1 to 2,000,000,000), 128
-#: the messages of an outbox. With 13 characters for the former each message would write 14 bytes more on PostgreSQL, and cost 2 %
-#: more of the processor.
+#: The digest behind a plain id has 50 bits, which tell the addresses of one message apart: the chance that two of a thousand
+#: have the same digest is 1 to 2,000,000,000. The digest behind any other id has 128 bits, which tell the messages of an
+#: outbox apart. With 13 characters for an address each message would write 14 bytes more on PostgreSQL, and cost 2 % more of
+#: the processor.
 _ADDRESS_CHARACTERS, _DIGEST_CHARACTERS = 10, 32
 _SHOWN = LONGEST_ID - len(_MARK) - _DIGEST_CHARACTERS
 _NOT_SHOWN = "[^!-~]"
 
 
 def keys(ids: pa.Array, address: str) -> pa.Array:
-    """The keys of messages to one final address (:attr:`QueueTable.address`), each of 1 to 200 characters of ASCII."""
+    """The keys of messages to one final address (:attr:`QueueTable.address`); each key is 1 to 200 characters of ASCII."""
     own = pc.binary_join_element_wise(ids, _address_digest(address), _MARK)
     plain = pc.and_(pc.match_substring_regex(ids, _PLAIN), pc.less_equal(pc.binary_length(own), LONGEST_ID))
     if pc.all(plain).as_py():
@@ -47,14 +49,14 @@ def keys(ids: pa.Array, address: str) -> pa.Array:
 
 
 def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:
-    """By what version 0.1.0 may have known a message to a table.
+    """The keys by which version 0.1.0 may have known a message to a table.
 
-    :param table: the table's full name, the database's with it.
-    :param own: the table is that of the option ``queue``. Version 0.1.0 knew what went there by its id alone, and what went
-        elsewhere by id and table.
+    :param table: the table's full name, with the database's.
+    :param own: whether the table is that of the option ``queue``. Version 0.1.0 knew a message to that table by its id
+        alone, and a message to another table by its id and the table.
     """
     if "\0" in message_id or not 0 < _length(message_id) <= LONGEST_ID:
-        return  # those it could not send
+        return  # version 0.1.0 could not send such an id
     if own:
         yield message_id
     copy = _MARK + hashlib.sha256(table.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""What is checked on the driver before anything is sent: every destination, the outbox beside it, the stage's source."""
+"""Checks on the driver, before anything is sent: every destination, the outbox in its database, the stage's source."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ def prepare(
 ) -> Run:
     """Find the tables that these addresses mean, and the outbox in each of their databases.
 
-    :param again: their databases were reached before, so that one that lets nobody in is waited for.
-    :param batch: what is to be sent.
+    :param again: whether the sink has reached these databases before. If so, it waits for one that lets nobody in.
+    :param batch: the batch to send.
     :param last: what this returned for the sink's last batch.
     :returns: what an atomic pipeline's batch is staged for.
 
-    :raises QueueError: a queue table or an outbox table is missing; the message says which.
-    :raises ConfigurationError: an address or a name cannot be, or no atomic source holds the stage of an atomic pipeline.
+    :raises QueueError: a queue table or an outbox table is missing; the text says which.
+    :raises ConfigurationError: an address or a name is impossible, or no atomic source holds the stage of an atomic
+        pipeline.
     """
     addresses = list(addresses)
     destinations.forget_if_old()
@@ -63,7 +64,10 @@ def prepare(
 
 
 def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run | None) -> Run:
-    """What a batch is staged for; what an earlier one has left is sent first, as that was logged before this one began."""
+    """Find out what a batch is staged for.
+
+    First send the messages that an earlier batch has left on the stage: Spark logged that batch before this one began.
+    """
     stage = Stage(connection, table_of(options))
     with connection.transaction():
         sent = stage.move_waiting(before=batch) if stage.exists() else None
@@ -73,11 +77,13 @@ def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run
 
 
 def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> None:
-    """Send what a batch has left on the stage that was sealed while the stream was atomic; void if it is this batch.
+    """Send the messages that a batch has left on the stage. The sink sealed them there while the stream was still atomic.
+
+    If they are of this very batch, Spark runs it again, and they are void.
 
     :raises QueueError: a destination is not there any more, or refuses a message.
     """
-    with suppress(ConfigurationError):  # no stage can be called so, or this login has nothing to do with it
+    with suppress(ConfigurationError):  # no stage can have this name, or this login has no rights to it
         stage = Stage(connection, table_of(options))
         with connection.transaction():
             there = stage.exists() and not stage.holders()

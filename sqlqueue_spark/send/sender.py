@@ -1,8 +1,9 @@
 """Sends messages, chunk by chunk: one transaction a chunk and database, all or nothing, each message id once.
 
-Protocol of a chunk with an outbox: find which ids were not sent before, insert those rows and those ids, commit.
-Optimistic: the ids come last, and a unique violation means that a twin won: roll back and look again. Pessimistic: the
-ids come first, so that a twin waits. A retry of any kind sends only what is missing.
+With an outbox the sender finds which ids of a chunk were not sent before, inserts their rows and these ids, and commits. In
+the optimistic mode it inserts the ids last. A unique violation then means that a twin was faster: the sender rolls back and
+looks again. In the pessimistic mode it inserts the ids first, so that a twin waits. A retry of any kind sends only what is
+missing.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Sent:
 
 
 class Sender:
-    """Sends over connections of its own, one a database."""
+    """Sends messages over connections of its own, one for each database."""
 
     def __init__(self, options: SinkOptions, destinations: Destinations) -> None:
         self._options = options
@@ -60,8 +61,9 @@ class Sender:
     def send(self, chunks: Iterable[Composed]) -> Sent:
         """Send messages in their order, each chunk in a transaction of its own.
 
-        :raises QueueError: a destination or the outbox table is missing, or has a row with one of the rows' own Ids.
-        :raises TryAgain: the database gave way too often. What was sent is in the outbox: sending all again is safe.
+        :raises QueueError: a destination or the outbox table is missing, or a destination already has a row with the Id that
+            a row of the frame brings along.
+        :raises TryAgain: the database gave way too often. The outbox knows what was sent, so it is safe to send all again.
         """
         done = Sent()
         for chunk in chunks:
@@ -72,11 +74,11 @@ class Sender:
         return done
 
     def _placed(self, chunk: Composed) -> dict[Target, list[Placed]]:
-        """The messages of a chunk by database and table."""
+        """Group the messages of a chunk by database and table."""
         databases: dict[Target, list[Placed]] = {}
         for placed in place(chunk.destinations(), self._find):
             databases.setdefault(placed.destination.target, []).append(placed)
-        for each in databases.values():  # as all others do, so that nobody waits for another in a circle
+        for each in databases.values():  # all senders do so, so that they never wait in a circle
             each.sort(key=lambda placed: placed.destination.table.address)
         return databases
 
@@ -84,7 +86,7 @@ class Sender:
         return self._destinations.find(address, self._connected)
 
     def _send(self, target: Target, chunk: Composed, placed: Sequence[Placed]) -> int:
-        """One transaction; how many messages went out."""
+        """Send a chunk's messages for one database in one transaction; returns how many went out."""
         self._committing, self._seen = False, None
         connection = self._connected(target)
         if not self._options.uses_outbox:
@@ -127,7 +129,10 @@ class Sender:
         chunk: Composed,
         keyed: Sequence[tuple[Destination, Mapping[str, int]]],
     ) -> dict[str, str]:
-        """By what an earlier version may have known the messages, and their keys; nothing where it left no rows."""
+        """The keys by which an earlier version may have known the messages, each with the present key.
+
+        Empty where the outbox has no rows of that version.
+        """
 
         def look() -> bool:
             with connection.transaction():
@@ -144,7 +149,7 @@ class Sender:
         }
 
     def _own_table(self) -> str | None:
-        """The table of the option ``queue``; None where there is none, or rows go only elsewhere."""
+        """The name of the table of the option ``queue``; None if there is no such option or no such table."""
         try:
             return self._options.queue and self._find(self._options.queue).table.name
         except QueueError:
@@ -164,14 +169,17 @@ class Sender:
         return self._connections[target]
 
     def _retried(self, target: Target, action: Callable[[], int]) -> int:
-        """Run a transaction, again when the database gave way; after a lost commit only where an outbox knows its fate."""
+        """Run a transaction, and run it again when the database gave way.
+
+        Where the answer to a commit was lost, only an outbox can tell what became of it. Without one it is not run again.
+        """
         before: Collection[str] | None = None
 
         def worth_it(error: TryAgain) -> bool:
             nonlocal before
             if isinstance(error, Duplicate):
                 last, before = before, self._seen
-                # A twin that won has added ids, so that the next look sees more than the last one.
+                # A twin that was faster has added ids, so the next look sees more than the last one.
                 return self._options.uses_outbox and (last is None or last != self._seen)
             return self._options.uses_outbox or not self._committing
 
@@ -201,10 +209,10 @@ def _insert(
 
 
 def _keyed(chunk: Composed, placed: Placed) -> dict[str, int]:
-    """The positions of the messages, each message once, by what the outbox is to know them by, in their order."""
+    """The outbox key of each message with the message's position, in the order of the chunk; each key once."""
     keys = chunk.keys(placed.destination.table.address, placed.positions)
     keyed = dict(zip(keys, placed.positions, strict=True))
-    if len(keyed) < len(keys):  # some come more than once: the first of them goes out
+    if len(keyed) < len(keys):  # some keys come more than once: the first message of each goes out
         keyed = {}
         for key, at in zip(keys, placed.positions, strict=True):
             keyed.setdefault(key, at)

@@ -1,4 +1,4 @@
-"""Puts messages on the stage of an atomic pipeline, from which they go out when their batch is settled."""
+"""Puts messages on the stage of an atomic pipeline; they go out from there when their batch is settled."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from sqlqueue_spark.tables.stage import Run, Stage, table_of
 
 log = logging.getLogger(__name__)
 
-#: How long a rehearsal waits for others' locks.
+#: How long a rehearsal waits for the locks of others.
 _REHEARSAL_MS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staged:
-    """What one task has put on the stage: it counts once the sink has sealed the stage with the task's name."""
+    """What one task has put on the stage. It counts once the sink has sealed the stage with the task's name."""
 
     task: str
     destinations: tuple[str, ...]
@@ -34,9 +34,10 @@ class Staged:
 
 
 def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Composed]) -> Staged:
-    """Stage messages in their order, under a task's name that nothing else has.
+    """Stage messages in their order, under a new name for the task, which no other attempt has.
 
-    Chunks are committed one by one: a task that fails leaves rows that never count and go when the stage is next emptied.
+    Chunks are committed one by one. A task that fails leaves rows on the stage. They never count, and they go when the stage
+    is next emptied.
 
     :raises TryAgain: the database gave way too often, or nobody knows whether a chunk was committed.
     """
@@ -51,12 +52,13 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
 
 
 def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: bool = False) -> None:
-    """Say which tasks' rows count: those that Spark has accepted; saying it again is harmless. Errors as :meth:`Stage.seal`.
+    """Write into the mark which tasks' rows count: those of the tasks that Spark has accepted. To repeat it does no harm.
 
-    What a destination would refuse is found first, while the batch can still be refused.
+    First the sink rehearses each destination, so that it finds what a destination would refuse while the batch can still be
+    refused. Errors as :meth:`Stage.seal`.
 
-    :param run: as :func:`prepare` said.
-    :param own_ids: the rows have Ids of their own, any of which a destination may have already.
+    :param run: what :func:`prepare` returned.
+    :param own_ids: whether the rows have Ids of their own. A destination may have any of these already.
     :raises QueueError: a destination is not there any more, or refuses a message.
     """
     done = list(staged)
@@ -80,7 +82,7 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: b
 def _rehearse(
     connection: Connection, stage: Stage, tasks: Mapping[str, int | None], name: str, *, whole: bool
 ) -> None:
-    """Send to a destination what settling will send, or a message of it, and take it back."""
+    """Send to a destination what settling will send to it, or one message of that, and roll back."""
     try:
         with connection.rehearsal(_REHEARSAL_MS):
             stage.rehearse(tasks, name, whole=whole)
@@ -89,7 +91,7 @@ def _rehearse(
 
 
 class _StageWriter:
-    """Puts chunks on the stage over a connection of its own, each in a transaction of its own."""
+    """Puts chunks on the stage over a connection of its own, each chunk in one transaction."""
 
     def __init__(self, options: SinkOptions, destinations: Destinations, task: str) -> None:
         self._options = options
@@ -106,7 +108,10 @@ class _StageWriter:
         self._close()
 
     def put(self, chunk: Composed) -> list[str]:
-        """Stage a chunk, again while it is certain that it is not there; the names of the tables it goes to."""
+        """Stage a chunk, and try again as long as it is certain that the chunk is not on the stage.
+
+        :returns: the names of the tables that its messages go to.
+        """
         return self._patience.retried(
             lambda: self._put(chunk), lambda _: not self._committing, on_failure=self._failed
         )
@@ -145,9 +150,9 @@ class _StageWriter:
 
 
 def check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
-    """Refuse a destination in another database: one transaction cannot reach it.
+    """Refuse a destination in another database, because one transaction cannot reach it.
 
-    :raises ConfigurationError: the message names the destination.
+    :raises ConfigurationError: a destination lies in another database; the text names it.
     """
     own = Target.of(options)
     for address in addresses:

@@ -1,1 +1,1 @@
-"""Everything that imports pyspark but for the public modules: the data source, its readers and writers, the sink. Decides nothing."""
+"""Translates between Spark and us, and decides nothing: the data source, its readers and writers, the sink."""

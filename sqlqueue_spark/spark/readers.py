@@ -61,7 +61,7 @@ class SlicePartition(InputPartition):
 
 
 class QueueStreamReader(DataSourceStreamReader):
-    """What every stream's reader does; its methods run in one process on the driver, ``read`` in the workers."""
+    """What the readers of all streams do. ``read`` runs in the workers, the other methods in one process on the driver."""
 
     def __init__(self, options: SourceOptions) -> None:
         _log_to_stderr()
@@ -95,7 +95,7 @@ class QueueStreamReader(DataSourceStreamReader):
 
 
 class StreamReaderBeforeSpark42(QueueStreamReader):
-    """The reader for Spark before 4.2, which says neither how far it is nor how much it wants, nor asks for lag."""
+    """The reader for Spark before 4.2. That Spark says neither how far it is nor how much it wants, and asks for no lag."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
@@ -121,13 +121,13 @@ class SqlQueuePeekReader(DataSourceReader):
         return [SlicePartition(part) for part in plan_peek(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, SlicePartition):  # Spark's own, where there is nothing to read
+        if not isinstance(partition, SlicePartition):  # one of Spark's own, where there is nothing to read
             return iter(())
         return SliceReader(Target.of(self._options)).peek(partition.part)
 
 
 def check_schema(schema: StructType) -> None:
-    """Refuse a user's schema that differs: Spark would pass it through unchecked."""
+    """Refuse a user's schema that is not the queue's: Spark would pass it through unchecked."""
     if schema != SCHEMA:
         raise ConfigurationError(
             f"The schema {schema.simpleString()} is not the queue's; leave out .schema(…) and select or cast "
@@ -136,7 +136,7 @@ def check_schema(schema: StructType) -> None:
 
 
 def _log_to_stderr() -> None:
-    """Show what ``SQLQUEUE_LOG`` asks for, in processes that Spark starts and nobody configures; else warnings."""
+    """Log as ``SQLQUEUE_LOG`` says. Spark starts processes whose logging nobody configures: else they show warnings only."""
     ours = logging.getLogger("sqlqueue_spark")
     level = os.environ.get("SQLQUEUE_LOG", "").upper()
     if level in logging.getLevelNamesMapping() and not ours.handlers:
@@ -147,7 +147,7 @@ def _log_to_stderr() -> None:
 
 
 def _leave_ctrl_c_to_the_program() -> None:
-    """Outlive the Ctrl-C that a terminal sends to Spark's reader process too: the program may want to end its batch."""
+    """Ignore Ctrl-C in Spark's reader process. A terminal sends it there too, but the program may want to end its batch."""
     main = getattr(sys.modules["__main__"], "__spec__", None)
     if (
         main is not None
@@ -158,7 +158,7 @@ def _leave_ctrl_c_to_the_program() -> None:
 
 
 def _log_findings(queue: Queue) -> None:
-    """Say once, at the start, what ``sqlqueue inspect`` would find. It is advice, for want of which no stream fails."""
+    """Log once, at the start, what ``sqlqueue inspect`` would find. It is advice: a stream runs without it, too."""
     from sqlqueue_spark.inspection.findings import findings
     from sqlqueue_spark.tables.rights import RECEIVER
 

@@ -32,14 +32,14 @@ from sqlqueue_spark.tables.stage_mark import Batch
 
 log = logging.getLogger(__name__)
 
-#: Longest wait for a cleanup at the end of a batch job; what is left is left to the next.
+#: How long a batch job waits at its end for a cleanup of the outbox. What remains is left to the next cleanup.
 _CLEANUP_SECONDS = 10.0
 
-#: Of how many batches the sink remembers what it sent.
+#: The sink remembers of so many batches how many messages it sent.
 _REMEMBERED = 100
-#: What Spark calls a query's id, and the id of its run, among the properties of the thread that runs its batches.
+#: The properties in which Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
 _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
-#: Stands for the run where Spark does not tell it (Spark Connect).
+#: Stands for the run's id where Spark does not tell it (Spark Connect).
 _PROCESS = str(uuid.uuid4())
 
 _SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64())])
@@ -49,19 +49,19 @@ _STAGED = pa.schema([("task", pa.string()), ("destinations", pa.list_(pa.string(
 class SqlQueueSink:
     """Sends the rows of each micro-batch to queue tables: ``df.writeStream.foreachBatch(SqlQueueSink(…)).start()``.
 
-    Its arguments are the options by their names, and ``options`` takes those with dots::
+    Its arguments are the options, by their names. Options whose names have dots go into ``options``::
 
         SqlQueueSink(url="postgresql://…", queue="Billing", endpoint="Sales.Spark", outbox="pessimistic",
                      options={"endpoint.Shipping*.url": "postgresql://…"})
 
-    With an outbox a batch that is tried again sends only what is missing. Columns: ``Body`` (binary or string), and as
-    wanted ``Headers`` (JSON or map), ``MessageId``, ``Destination``, ``Id``, ``CorrelationId``, ``ReplyToAddress``,
-    ``TimeToBeReceived`` (interval) or ``Expires``. Where ``RowVersion`` is among them, the rows were received: ``Id`` (and
-    ``Queue``) then tell which row that was, and are not written.
+    With an outbox a batch that is tried again sends only what is missing. A frame must have the column ``Body`` (binary or
+    string). It may have ``Headers`` (JSON or map), ``MessageId``, ``Destination``, ``Id``, ``CorrelationId``,
+    ``ReplyToAddress``, and ``TimeToBeReceived`` (interval) or ``Expires``. Where it has ``RowVersion``, its rows were
+    received: then ``Id`` (and ``Queue``) tell which row that was, and are not written.
 
-    One line a batch is logged, a warning where messages had been sent before: ``sent batch=7 sent=90 repeated=10``.
+    The sink logs one line a batch, as a warning where messages had been sent before: ``sent batch=7 sent=90 repeated=10``.
 
-    :raises ConfigurationError: an option is unknown, missing or malformed; when called, a column is.
+    :raises ConfigurationError: an option is unknown, missing or malformed; or, when the sink is called, a column is.
     """
 
     def __init__(self, *, options: Mapping[str, str] | None = None, **named: object) -> None:
@@ -69,7 +69,7 @@ class SqlQueueSink:
         self.__setstate__(SinkOptions.parse({**(options or {}), **given}))
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Send a batch; Spark calls this. Nothing is sent before columns, destinations and the outbox were checked."""
+        """Send a batch; Spark calls this. The sink sends nothing before it has checked columns, destinations and outbox."""
         columns = FrameColumns.of(df.dtypes, self._options)
         rows = df.persist() if "Destination" in columns.names else df
         try:
@@ -115,12 +115,12 @@ class SqlQueueSink:
     def sent_in(self, batch_id: int) -> Sent | None:
         """How many messages of a batch went out, or onto the stage, and how many had been sent before.
 
-        None where this process has not sent it (Spark Connect does so in another one), or not among the last batches.
+        None if the batch is not among the last ones that this process has sent. Under Spark Connect another process sends.
         """
         return self._counts.get(batch_id)
 
     def details(self, batch_id: int) -> str:
-        """The same as ``key=value``, for a line a batch; nothing where it is not known."""
+        """What :meth:`sent_in` says, as ``key=value`` for the batch's line; empty where it is not known."""
         sent = self.sent_in(batch_id)
         if sent is None:
             return ""
@@ -136,7 +136,7 @@ class SqlQueueSink:
     def __getstate__(self) -> SinkOptions:
         return self._options
 
-    #: What the last batch was staged for; until one was sent, an error is the configuration's.
+    #: What the last batch was staged for. While it is None, an error counts as the configuration's and is not retried.
     _last_run: Run | None
 
     def __setstate__(self, options: SinkOptions) -> None:
@@ -176,7 +176,7 @@ class _Committed(WriterCommitMessage):
 
 
 class SqlQueueWriter(DataSourceArrowWriter):
-    """``df.write.format("sqlqueue").mode("append")``: as the sink, for a batch job."""
+    """``df.write.format("sqlqueue").mode("append")``: sends as the sink does, in a batch job."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -204,10 +204,10 @@ class SqlQueueWriter(DataSourceArrowWriter):
         cleaner.clean_when_due(self._task.destinations.databases())
         sent = [each.sent for each in messages if isinstance(each, _Committed)]
         _log_sent("", _together(sent))
-        cleaner.wait(_CLEANUP_SECONDS)  # its process ends with the job
+        cleaner.wait(_CLEANUP_SECONDS)  # the cleanup's process ends with the job
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: an outbox knows what was sent, and writing again sends the rest."""
+        """Do nothing: an outbox knows what was sent, and when the job writes again, it sends the rest."""
 
 
 def _together(sent: Iterable[Sent]) -> Sent:
@@ -216,13 +216,16 @@ def _together(sent: Iterable[Sent]) -> Sent:
 
 
 def _log_sent(which: str, sent: Sent) -> None:
-    """One line a batch. That something was repeated is right after a failure, and else a sign that ids are not what they seem."""
+    """Log one line a batch, as a warning where messages were repeated.
+
+    After a failure repeats are right. Else they are a sign that ids are not as unique as they should be.
+    """
     level = logging.WARNING if sent.repeated else logging.INFO
     log.log(level, "sent %ssent=%d repeated=%d", which, sent.sent, sent.repeated)
 
 
 def _addresses(rows: DataFrame, columns: FrameColumns, options: SinkOptions) -> list[str]:
-    """The destinations that a batch names."""
+    """The addresses that the rows of a batch go to."""
     own = [] if options.queue is None else [options.queue]
     column = columns.names.get("Destination")
     if column is None:
@@ -232,7 +235,7 @@ def _addresses(rows: DataFrame, columns: FrameColumns, options: SinkOptions) -> 
 
 
 def _batch_of(df: DataFrame, number: int) -> Batch:
-    """What Spark tells of the batch, on the thread that runs it."""
+    """What Spark tells of the batch; call it on the thread that runs the batch."""
     context = getattr(df.sparkSession, "sparkContext", None)
     if context is None:
         return Batch(number=number, attempt=_PROCESS)

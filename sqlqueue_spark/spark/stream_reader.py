@@ -1,4 +1,4 @@
-"""The stream's reader for Spark 4.2 and later, which says how far it is and how much it wants."""
+"""The stream's reader for Spark 4.2 and later: that Spark says how far it is and how much it wants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlqueue_spark.spark.readers import QueueStreamReader
 
 
 class SqlQueueStreamReader(QueueStreamReader, SupportsTriggerAvailableNow):
-    """A reader with admission control, ``Trigger.AvailableNow`` and metrics of what waits."""
+    """A reader with admission control, ``Trigger.AvailableNow``, and metrics of how much waits."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_messages_per_trigger)

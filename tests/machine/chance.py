@@ -1,8 +1,8 @@
-"""What may come out of a throw of dice, put together of smaller chances.
+"""Chances: what may come out of a throw of dice. A chance is put together of smaller ones.
 
-Hypothesis plays the scenarios and gives the dice, but does not choose the steps: its own strategies like what is small and vary
-what they had before, and of 450 scenarios of an atomic pipeline they showed 23 with a dump. Thrown evenly, the same dice tell
-some times as many stories.
+Hypothesis plays the scenarios and gives the dice, but it does not choose the steps. Its own strategies prefer small values
+and vary what they had before: of 450 scenarios of an atomic pipeline they made 23 with a dump. When we throw the same dice
+evenly, they tell several times as many stories.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ U = TypeVar("U")
 
 
 class Chance(Generic[T]):
-    """One of many values, each time another."""
+    """Gives one of many values at each throw."""
 
     def __init__(self, throw: Callable[[Random], T]) -> None:
         self.throw = throw
@@ -56,7 +56,7 @@ def lists(chance: Chance[T], *, min_size: int, max_size: int) -> Chance[list[T]]
 
 
 def some_of(values: Sequence[T], *, most: int) -> Chance[list[T]]:
-    """One to ``most`` of these, none twice."""
+    """Between one and ``most`` of these values, none of them twice."""
     return Chance(lambda dice: list(dict.fromkeys(dice.choice(values) for _ in range(dice.randint(1, most)))))
 
 

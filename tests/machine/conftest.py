@@ -1,6 +1,7 @@
-"""The world of the machine's tests: one server and one database for all scenarios of a file.
+"""Gives the machine's tests their world: one server and one database for all scenarios of a file.
 
-While it is there, every connection of this process is the machine's: other tests want their own.
+While the world is there, every connection of this process goes through the machine. Other tests want connections of their
+own, so the world ends with the file.
 """
 
 import logging
@@ -20,7 +21,7 @@ def _world() -> Iterator[World]:
 
 @pytest.fixture
 def world(_world: World) -> Iterator[World]:
-    """Nothing is logged: a scenario tells its own story."""
+    """The world, with logging off: a scenario tells its own story."""
     logging.disable(logging.CRITICAL)
     yield _world
     logging.disable(logging.NOTSET)

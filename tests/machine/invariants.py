@@ -1,4 +1,4 @@
-"""What must hold when everybody else has come to an end and the stream has had time to finish."""
+"""Checks what must hold when everybody else has come to an end and the stream has had time to finish."""
 
 from collections import Counter
 
@@ -6,13 +6,13 @@ from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
 from tests.machine.query import Query, Way
 from tests.machine.world import SOURCES, World, listed
 
-#: So often may a trigger find nothing while rows are free, and so often may it fail, once nothing is in its way.
+#: Once nothing is in its way, a trigger may so often find nothing while rows are free, and so often it may fail.
 _IDLE = 3
 _FAILURES = 8
 
 
 def drain(world: World, query: Query) -> None:
-    """Trigger until nothing is left. Bounded: while rows are there, each trigger moves some."""
+    """Trigger until nothing is left. The number of triggers is limited: each must move some rows while any are there."""
     idle = failures = 0
     most = 40 + 2 * len(world.ledger.sent) + 2 * len(query.checkpoint.offsets)
     for _ in range(most):
@@ -42,7 +42,7 @@ def check(world: World, query: Query) -> None:
 
 
 def ended(world: World, query: Query) -> Counter[str]:
-    """How many of the messages that were sent ended where; those of which no trace may be left stand last."""
+    """How many of the messages that were sent ended in each place; those that may have left no trace stand last."""
     ledger = world.ledger
     stored = {n for rows in query.stored.values() for n in rows}
     there = {n for n, _ in query.in_destinations()}

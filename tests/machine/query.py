@@ -1,8 +1,8 @@
-"""Spark's side: a query with its checkpoint, its sink and its process, which calls the core as Spark may and dies as it pleases.
+"""Plays Spark's side: a query with its checkpoint, its sink and its process, which calls the core as Spark may, and may die.
 
-What Spark does: it logs an offset before it plans a batch, reads every slice in a worker, writes the batch, logs it as
-done, and asks for more only then. It may ask twice, plan twice, run a task twice, call ``commit`` late, twice or never.
-A new process goes by the logs: a batch that was logged but is not done is planned again, without another word before.
+Spark logs an offset before it plans a batch, reads every slice in a worker, writes the batch, logs it as done, and only then
+asks for more. It may ask twice, plan twice, run a task twice, and call ``commit`` late, twice or never. A new process goes
+by the logs: if a batch was logged but is not done, it plans that batch again and calls nothing before.
 """
 
 import contextlib
@@ -43,12 +43,12 @@ OFFSET_NOT_LOGGED = "offset not logged"
 BATCH_WRITTEN = "batch written but not logged"
 BATCH_LOGGED = "batch logged"
 
-#: Addresses of a message: ``None`` is left to the option ``queue``.
+#: The addresses to which a message goes; for ``None`` the option ``queue`` says where.
 Route = tuple[str | None, ...]
 
 
 class Crash(BaseException):
-    """The process is gone: nobody handles this, nothing is given back in good order."""
+    """The process is gone: nobody handles this error, and nothing is closed in good order."""
 
 
 class Broken(AssertionError):
@@ -57,7 +57,7 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a restart may change; the same for source and sink."""
+    """The options that a restart may change; source and sink have the same."""
 
     mode: str = RECEIVE_ONLY
     stream: str = "A"
@@ -72,22 +72,22 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What a scenario's query is, once and for all."""
+    """What a scenario's query is; it never changes."""
 
     options: Options = field(default_factory=Options)
-    #: The sink stores rows and knows batches by their number, as Delta does; else it sends them on.
+    #: Whether the sink stores rows and knows batches by their number, as Delta does. Else it sends the messages on.
     stores: bool = True
-    #: Spark before 4.2.
+    #: Whether Spark is one before 4.2.
     follows: bool = False
     sources: int = 1
-    #: Whether the second source is atomic too at first, which is refused.
+    #: Whether the second source is atomic too at first; the core refuses that.
     both_atomic: bool = False
     sinks: int = 1
     routes: tuple[Route, ...] = ((None,),)
 
     @property
     def kind(self) -> str:
-        """The mode in which it begins, and what it does with its messages."""
+        """The mode in which the query begins, and what it does with its messages."""
         if self.stores:
             return f"{self.options.mode}, stored"
         outbox = "" if self.options.mode == ATOMIC else f", outbox {self.options.outbox}"
@@ -106,13 +106,14 @@ class Setup:
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """How Spark runs one trigger, and what befalls it at a named step."""
+    """How Spark runs one trigger, and what befalls the process at a named step."""
 
     asks: int = 1
     plans: int = 1
     reads: int = 1
     commit: str = "late"
-    #: So many rows of another source of the query, or of its state, make a batch even without news here; -1: none does.
+    #: How many rows of another source, or of the query's state, the batch has. With 0 or more there is a batch even if our
+    #: queues have nothing new; -1 says that there is none then.
     others: int = -1
     at: str | None = None
     what: str = "crash"
@@ -129,12 +130,12 @@ class Way:
 
 @dataclass
 class Checkpoint:
-    """Spark's logs: the offsets of each batch, a text a source, and how many batches are done."""
+    """Spark's logs: the offsets of each batch (one text for each source), and how many batches are done."""
 
     query: int = 0
     offsets: list[list[str]] = field(default_factory=list)
     done: int = 0
-    #: The options under which each batch began, for who follows a remedy.
+    #: The options under which each batch began; :meth:`Query.follow_remedy` needs them.
     begun: list[Options] = field(default_factory=list)
 
     def copy(self) -> "Checkpoint":
@@ -142,7 +143,7 @@ class Checkpoint:
 
 
 class _Reader:
-    """One source in one process, asked as this Spark asks."""
+    """One source in one process, called as this version of Spark calls it."""
 
     def __init__(self, world: World, options: SourceOptions, *, follows: bool, first: bool) -> None:
         kind: Any = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
@@ -178,32 +179,35 @@ class Query:
         self.options = setup.options
         self.checkpoint = Checkpoint()
         self.saved: Checkpoint | None = None
-        #: What the sink that knows batches by number has: rows by query and batch, and the newest number of each query.
+        #: What the sink that stores has: rows by query and batch, and the newest number of each query.
         self.stored: dict[tuple[int, int], list[int]] = {}
         self.newest: dict[int, int] = {}
-        #: Of a sink that sends: where each message of a batch is due, by query and batch; and of those that are done.
+        #: Of a sink that sends: where each message of a batch is to go, for each batch that the sink was given. The key is
+        #: ``_past`` and the batch's number.
         self.attempted: dict[tuple[int, int], set[tuple[int, str]]] = {}
-        #: Batches of which an attempt was sent without an outbox: no later one knows of it, whatever its options are.
+        #: Batches of which one attempt was sent without an outbox. No later attempt knows of it, whatever its options are.
         self.unremembered: set[tuple[int, int]] = set()
+        #: As ``attempted``, for the batches that are done.
         self.due: dict[tuple[int, int], set[tuple[int, str]]] = {}
+        #: The messages of each batch that come from elsewhere.
         self.others: dict[tuple[int, int], list[int]] = {}
         self.modes = {self.options.mode}
         self.outboxes = {self.options.outbox}
-        #: Messages that were read and whose batch is not settled.
+        #: Messages that were read and whose batch is not settled yet.
         self.at_risk: set[int] = set()
-        #: Beside a source that is atomic another one of the same stream can only receive.
+        #: Beside an atomic source another source of the same stream can only receive.
         self.second_receives_only = not setup.both_atomic
         self._queries = 1
-        #: How often the checkpoint has gone back: a batch is known by this and its number.
+        #: How often the checkpoint has gone back or was replaced: a batch is known by this and its number.
         self._past = 0
         self._processes = 0
         self._readers: list[_Reader] = []
         self._ahead_for: dict[int, int] = {}
         #: The messages of the batch that was planned last.
         self._planned = set[int]()
-        #: What each sink of the process has found of its destinations.
+        #: The destinations that each sink of the process has found.
         self._destinations: dict[int, Destinations] = {}
-        #: And for what each has staged its last batch.
+        #: What each sink has staged its last batch for.
         self._last_runs: dict[int, Run] = {}
 
     @property
@@ -217,8 +221,10 @@ class Query:
     # -- what befalls it ---------------------------------------------------------------------------
 
     def lose_locks(self) -> None:
-        """An injected death or cut: what it holds, and what was read and is not settled, may be taken by others, and then
-        comes twice. What is held counts too: a process that lives on reads it, and learns of the cut when it settles.
+        """Allow for an injected death or cut: others may take what the process has read and not settled, or holds.
+
+        Such a message then comes twice. This is so for rows that are only held, too: after a cut the process lives on, reads
+        them, and learns of the cut only when it settles.
         """
         self.world.excused |= self.at_risk | self._held()
 
@@ -229,7 +235,7 @@ class Query:
         return {n for source in sources for n in self.world.held_by(source, pids)}
 
     def crash(self, *, noticed: bool = True) -> None:
-        """The process dies: its sockets are cut and it forgets all but the logs."""
+        """Let the process die: cut its sockets, and forget all but the logs."""
         self.lose_locks()
         self._may_lose_what_is_taken()
         self._readers = []
@@ -237,18 +243,18 @@ class Query:
         self.world.network.cut(self.process, noticed=noticed)
 
     def cut(self, *, noticed: bool = True) -> int:
-        """Its connections break; it lives on."""
+        """Break the connections of the process, which lives on; returns how many of them had a transaction open."""
         self.lose_locks()
         return self.world.network.cut(self.process, noticed=noticed)
 
     def stop(self) -> None:
-        """The process ends in good order: Spark stops its sources, and tells them nothing of the last batch."""
+        """End the process in good order: Spark stops its sources, and tells them nothing of the last batch."""
         self.lose_locks()
         self._may_lose_what_is_taken()
         self._end()
 
     def idle(self) -> int:
-        """No trigger comes for longer than any timer of the source lasts; how many end."""
+        """Let no trigger come for longer than any timer of the source lasts; returns how many timers end."""
         waiting = list(_Timer.waiting)
         for each in waiting:
             each.end()
@@ -257,7 +263,7 @@ class Query:
         return len(waiting)
 
     def vanish(self) -> None:
-        """The scenario is over."""
+        """Take the process away, because the scenario is over."""
         _Timer.waiting.clear()
         self._readers = []
         self.world.network.cut(self.process)
@@ -273,7 +279,7 @@ class Query:
             )
 
     def restart(self, options: Options) -> None:
-        """In good order, with other options."""
+        """Stop the query in good order; it goes on with these options."""
         if self.runs:
             self.stop()
         self.options = options
@@ -281,7 +287,7 @@ class Query:
         self.outboxes.add(options.outbox)
 
     def begin_new_checkpoint(self) -> None:
-        """A new query: what the sink has of rows that are still in the queue comes again."""
+        """Begin a new query. If the sink has rows that are still in the queue, they come again."""
         if self.runs:
             self.stop()
         self._allow_again()
@@ -299,27 +305,30 @@ class Query:
         return stored | {n for pairs in self.attempted.values() for n, _ in pairs}
 
     def go_back_to(self, saved: Checkpoint) -> None:
-        """Batches of these numbers come again, with other rows; the sink remembers what it had."""
+        """Restore a checkpoint. Batches come again under the same numbers with other rows; the sink remembers the first."""
         before, self._past = self._past, self._past + 1
         self.checkpoint = saved.copy()
         for batch in range(len(saved.offsets)):
             self.others[self._past, batch] = self.others.get((before, batch), [])
         self.world.ledger.may_double |= {n for numbers in self.others.values() for n in numbers}
-        # What else such a batch had comes again from where it came, which is not told here.
+        # What such a batch had from elsewhere comes again from there; the machine does not play that.
         self.world.ledger.may_be_lost |= {
             n for (_, batch), numbers in self.others.items() if batch >= saved.done for n in numbers
         }
         again = self.seen() if self.setup.stores or NO_OUTBOX in self.outboxes else set()
         for source in SOURCES:
-            # What was settled meanwhile is gone; what was not comes again under another number. Of a source that only receives
-            # no claim tells the stage that its rows are the same.
+            # Rows that were settled meanwhile are gone; the others come again in a batch of another number. Where a source
+            # only receives, no claim tells the stage that these are the same rows.
             alone = source == SOURCES[1] and ATOMIC in self.modes and self.second_receives_only
             self.world.ledger.may_double |= set(self.world.in_table(source)) & (
                 self.seen() if alone else again
             )
 
     def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:
-        """After one: what came back was handled before, and what was sent, but not with the claim, may be gone."""
+        """Allow for a fail-over: rows that came back were handled before, and what was not sent with the claim may be gone.
+
+        :param before: how often each message stood in each destination before the fail-over.
+        """
         back = {n for source in SOURCES for n in self.world.in_table(source)}
         ledger = self.world.ledger
         ledger.may_double |= {n for n in back if ledger.taken[n]}
@@ -333,14 +342,14 @@ class Query:
         gone = {n for n, _ in before - after}
         if self.modes != {ATOMIC}:
             ledger.may_be_lost |= gone
-        # Of what comes from elsewhere no claim tells that it is not on the stage any more.
+        # For messages from elsewhere no claim tells that they are not on the stage any more.
         gone |= {n for pairs in self.attempted.values() for n, to in pairs if not after[n, to]}
         ledger.may_be_lost |= gone & {n for numbers in self.others.values() for n in numbers}
         if (
             self.setup.sinks > 1
-        ):  # the replica stood between two seals: the first one's part goes out, and looks whole
+        ):  # the replica had only the first of two seals: the first sink's part goes out, and looks whole
             ledger.may_be_lost |= gone
-        if self.second_receives_only:  # settled when it was logged, whatever became of the stage
+        if self.second_receives_only:  # it settled when the batch was logged, whatever became of the stage
             its = {n for (at, _), n in ledger.numbers.items() if at == SOURCES[1]}
             ledger.may_be_lost |= gone & its
             ledger.may_double |= back & self.seen() & its
@@ -354,9 +363,9 @@ class Query:
         )
 
     def follow_remedy(self, *, again: bool) -> None:
-        """Do what the error that ended the query says, as far as it says something.
+        """Do what the error that ended the query says, as far as it names something to do.
 
-        :param again: whether starting once more has helped nothing.
+        :param again: whether the query failed in the same way when it was started once more.
         """
         said = str(self.refused)
         point = self.checkpoint
@@ -383,7 +392,7 @@ class Query:
     # -- a micro-batch -----------------------------------------------------------------------------
 
     def trigger(self, way: Way) -> str:
-        """Run one; says what came of it, in words."""
+        """Run one trigger; returns in words what came of it."""
         network = self.world.network
         try:
             with _watching(way.at, lambda: self._befalls(way.what)):
@@ -450,7 +459,7 @@ class Query:
         return f"batch {batch}: {listed(numbers)}"
 
     def _settle_at_once(self, ends: list[dict[str, Any]]) -> None:
-        """As the thread does it that watches ``doneFile``; the next trigger meets the error too."""
+        """Settle as the thread does that watches ``doneFile``. After an error the next trigger meets the same error."""
         for reader, end in zip(self._readers, ends, strict=True):
             try:
                 reader.settle(end)
@@ -540,12 +549,12 @@ class Query:
         return [message for part in read for batch in part for message in batch.to_pylist()]
 
     def _may_lose_what_is_taken(self) -> None:
-        """In mode none what a batch has taken is lost when it is not written."""
+        """Allow for mode none: if a batch is not written, the rows that it has taken are lost."""
         if self.options.mode == NO_TRANSACTION:
             self.world.ledger.may_be_lost |= self._planned
 
     def _offsets(self, batch: int) -> list[dict[str, Any]]:
-        """Where a batch begins."""
+        """The offsets at which a batch begins, one for each source."""
         if batch == 0:
             return [dict(INITIAL) for _ in range(self.setup.sources)]
         return [json.loads(each) for each in self.checkpoint.offsets[batch - 1]]
@@ -575,7 +584,7 @@ class Query:
         return self.setup.routes[n % len(self.setup.routes)]
 
     def _send(self, sink: int, rows: list[tuple[dict[str, Any], str | None]]) -> None:
-        """As the sink does it for ``foreachBatch``, in two tasks."""
+        """Send rows as the sink does for ``foreachBatch``, in two tasks."""
         given = self._sink_options()
         found = self._destinations.setdefault(sink, Destinations(given))
         addresses = dict.fromkeys(to or self.options.queue for _, to in rows)
@@ -643,7 +652,7 @@ class Query:
     # -- what must hold at every step --------------------------------------------------------------
 
     def _holds_nothing(self) -> None:
-        """Where the core says that there is nothing, it has no transaction open: others could not take what it holds."""
+        """Check that the core has no transaction open when it says that nothing is new: others could not take its rows."""
         busy = [wire for wire in self.world.network.of(self.process) if wire.busy]
         if busy:
             raise self.broken(
@@ -651,7 +660,7 @@ class Query:
             )
 
     def _look_ahead(self, present: list[int]) -> None:
-        """What is claimed ahead is delivered within two batches."""
+        """Check that the rows of a claim ahead are delivered within two batches."""
         if not self.options.ahead or self.options.mode == NO_TRANSACTION:
             return
         busy = sum(wire.busy for wire in self.world.network.of(self.process))
@@ -673,7 +682,7 @@ _parsed_before: dict[object, Any] = {}
 
 
 def _parsed(kind: type[_O], **given: str) -> _O:
-    """Options, parsed once: that costs more than a query."""
+    """The parsed options. Equal options are parsed only once, because to parse them costs more than a query."""
     key = (kind, tuple(sorted(given.items())))
     if key not in _parsed_before:
         _parsed_before[key] = kind.parse(given)
@@ -685,7 +694,7 @@ _watch: tuple[str, Callable[[], None]] | None = None
 
 
 def reached(step: str) -> None:
-    """What ``SQLQUEUE_AT_STEP`` names while the machine runs."""
+    """The function that ``SQLQUEUE_AT_STEP`` names while the machine runs."""
     global _watch
     if _watch is not None and _watch[0] == step:
         (_, befalls), _watch = _watch, None
@@ -706,17 +715,17 @@ def _watching(step: str | None, befalls: Callable[[], None]) -> Iterator[None]:
 
 
 class _Inline(threading.Thread):
-    """A thread whose work is done when it is started: what happens at once happens in one order."""
+    """A thread that does its work when it is started, so that all things happen in one order."""
 
     def start(self) -> None:
         self.run()
 
     def join(self, timeout: float | None = None) -> None:
-        """Done already."""
+        """Do nothing: the work is done already."""
 
 
 class _NoTimer:
-    """A timer that never ends: what it watches takes no time here."""
+    """A timer that never ends, because what it watches takes no time here."""
 
     name, daemon = "", False
 
@@ -747,7 +756,7 @@ class _Timer(_NoTimer):
 
 @contextlib.contextmanager
 def protocol() -> Iterator[None]:
-    """Within the block steps are told, claims ahead are made at once, and a database that gives way is tried twice."""
+    """Within the block steps are told, claims ahead are made at once, and when a database gives way we try once more."""
     with (
         mock.patch.dict("os.environ", SQLQUEUE_AT_STEP=f"{__name__}:{reached.__name__}"),
         mock.patch.object(

@@ -1,4 +1,4 @@
-"""What may happen, one step a line of the story. A step that makes no sense where it stands does nothing."""
+"""The steps that may happen in a story; each tells one line. A step that makes no sense where it stands does nothing."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ from tests.machine.world import SOURCES, World, listed
 class Step(ABC):
     @abstractmethod
     def happen(self, world: World, query: Query) -> str | None:
-        """Do it and tell it; None: it makes no sense now, and nothing was done."""
+        """Do the step and return its line. None says that it makes no sense now and that nothing was done."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Trigger(Step):
 
 @dataclass(frozen=True)
 class Restart(Step):
-    """Stopped in good order, if it runs, and started with these options changed."""
+    """The query is stopped in good order, if it runs, and goes on with these options changed."""
 
     changes: tuple[tuple[str, object], ...] = ()
 

@@ -1,4 +1,4 @@
-"""One scenario: what the query is, and the steps of its story; run against the real core and the real server."""
+"""Runs one scenario (a query, and the steps of its story) against the real core and the real server."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class Scenario:
 
 
 def run(world: World, scenario: Scenario) -> Query:
-    """Play it, heal and drain, and look.
+    """Play the scenario's steps, let everybody else come to an end, drain the stream, and check the promises.
 
     :raises Broken: a promise is broken; the text is the story.
     """

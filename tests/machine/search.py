@@ -33,13 +33,13 @@ class _Enough(Exception):
 
 @dataclass
 class Searched:
-    """What a search did, and the shortest story of a broken promise, if it found one."""
+    """What a search did, and the shortest story of a broken promise if it found one."""
 
     examples: int = 0
     seconds: float = 0.0
     found_after: int | None = None
     found_seconds: float | None = None
-    #: Of each kind, so many.
+    #: How many scenarios of each kind.
     kinds: Counter[str] = field(default_factory=Counter)
     story: str = ""
     scenario: str = ""
@@ -50,10 +50,10 @@ class Searched:
 
 @dataclass
 class Played:
-    """What was played, without anything being found."""
+    """What was played without finding a broken promise."""
 
     scenarios: int = 0
-    #: How often what befell the streams.
+    #: How often each fault befell the streams.
     faults: Counter[str] = field(default_factory=Counter)
     #: How many messages were sent.
     sent: int = 0
@@ -70,10 +70,11 @@ def search(
     until: float | None = None,
     shrink: bool = True,
 ) -> Searched:
-    """Play so many scenarios of a family.
+    """Play so many scenarios of a family, or fewer if one breaks a promise.
 
-    :param seed_: None: the same ones each time.
+    :param seed_: which scenarios to play; None plays the same ones each time.
     :param until: the second of ``time.monotonic`` at which to stop, unless something was found.
+    :param shrink: whether to shorten a story that breaks a promise.
     """
     done = Searched()
     found: list[Scenario] = []
@@ -112,7 +113,7 @@ def search(
     )(given(randoms(use_true_random=True).map(SHARDS[shard]().throw))(play))
     if seed_ is not None:
         played = seed(seed_)(played)
-    # A story that goes another way when it is played again is told as it went first.
+    # A story may go another way when it is played again (Flaky). Then it is told as it went first.
     with protocol(), contextlib.suppress(_Enough, Broken, Flaky):
         played()
     if found and shrink:
@@ -124,7 +125,7 @@ def search(
 
 
 def play_for(world: World, shard: str, *, seconds: float, seed_: int) -> Played:
-    """Play scenarios of a family for a time, others with each seed.
+    """Play scenarios of a family for a time; each seed gives other scenarios.
 
     :param shard: a name of ``SHARDS``.
     :raises Broken: a promise is broken; the text is the shortest story that was found, and how to play it again.
@@ -159,7 +160,7 @@ SERVER = {"fsync": "off", "max_connections": "100", "autovacuum": "off", "timezo
 
 
 def main(shard: str, examples: str, *seeds: str) -> None:
-    """Play a family's scenarios, those of a seed or the same ones each time, and print what was found."""
+    """Play a family's scenarios and print what was found. Without a seed they are the same ones each time."""
     logging.disable(logging.CRITICAL)
     with own_world() as world:
         found = search(world, shard, int(examples), seed_=int(seeds[0]) if seeds else None)

@@ -1,4 +1,4 @@
-"""The families of scenarios: which queries, and what befalls them."""
+"""Defines the families of scenarios: which queries there are, and what befalls them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -34,7 +34,7 @@ _SENDING = (
     fail_points.IDS_INSERTED,
     fail_points.CHUNK_SENT,
 )
-#: Where a commit has just changed what a replica has.
+#: The steps at which a commit has just changed what a replica has.
 _TURNS = (
     fail_points.HALF_READ,
     fail_points.ROWS_STAGED,
@@ -50,7 +50,7 @@ _PLAIN = st.just(r.Trigger())
 
 
 def _faulty(steps: Sequence[str], *whats: str) -> st.Chance[r.Step]:
-    """Triggers that something befalls at a named step."""
+    """Triggers during which something befalls the process at a named step."""
     ways = st.builds(Way, at=st.sampled_from(steps), what=st.sampled_from(whats))
     return st.builds(r.Trigger, ways)
 
@@ -72,8 +72,8 @@ def _restarts(**options: Sequence[object]) -> st.Chance[r.Step]:
     return st.builds(r.Restart, st.one_of(st.just(()), *changes))
 
 
-#: What befalls a stream, in bundles that make sense together. A scenario has some of them, so that it tells a story of
-#: few things and not a little of everything.
+#: What befalls a stream, in bundles of steps that make sense together. A scenario has only some bundles, so that it tells a
+#: story of few things and not a little of everything.
 _BUNDLES: dict[str, tuple[st.Chance[Any], ...]] = {
     "neighbours": (
         st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("holds")),
@@ -98,7 +98,7 @@ _BUNDLES: dict[str, tuple[st.Chance[Any], ...]] = {
 
 _SENDS = st.builds(r.Send, _COUNT, _SOURCE)
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
-#: Steps that mean something in this order, of the bundle in whose stories they are told now and then.
+#: Steps that mean something in this order, by the name of a bundle. Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     "late commits": (
         (
@@ -155,7 +155,7 @@ def _scenarios(
         parts = st.lists(st.one_of(*([one] * often), *told), min_size=fewest, max_size=most)
         return parts.map(lambda found: tuple(step for part in found for step in part))
 
-    # Half of the stories are about anything, half about things that must happen in an order.
+    # Half of the stories are about anything, the other half about things that must happen in a certain order.
     names = [*sorted(bundles), *own]
     anything = st.some_of(names, most=3).flatmap(lambda chosen: story(chosen, often=5, fewest=5, most=16))
     phrased = st.tuples(st.sampled_from(sorted(phrases)), st.sampled_from(names)).flatmap(
@@ -168,7 +168,7 @@ _LIMIT = st.integers(1, 4)
 
 
 def storing() -> st.Chance[Scenario]:
-    """receiveOnly into a sink that knows batches by their number."""
+    """Scenarios with receiveOnly and a sink that knows batches by their number."""
     setup = st.builds(
         Setup,
         options=st.builds(Options, limit=_LIMIT, ahead=st.booleans()),
@@ -186,7 +186,7 @@ _ROUTES = st.sampled_from(
 
 
 def atomic() -> st.Chance[Scenario]:
-    """sendsAtomicWithReceive into two destinations, now and then in other modes."""
+    """Scenarios with sendsAtomicWithReceive, now and then in other modes, and two destinations."""
     setup = st.builds(
         Setup,
         options=st.builds(Options, mode=st.just(ATOMIC), limit=_LIMIT, ahead=st.booleans()),
@@ -204,7 +204,7 @@ def atomic() -> st.Chance[Scenario]:
 
 
 def sending() -> st.Chance[Scenario]:
-    """receiveOnly into destinations, under each kind of outbox."""
+    """Scenarios with receiveOnly and destinations, under each kind of outbox."""
     setup = st.builds(
         Setup,
         options=st.builds(
@@ -231,7 +231,7 @@ def sending() -> st.Chance[Scenario]:
 
 
 def taking() -> st.Chance[Scenario]:
-    """Mode none, now and then receiveOnly."""
+    """Scenarios with mode none, now and then with receiveOnly."""
     setup = st.builds(
         Setup,
         options=st.builds(Options, mode=st.just(NO_TRANSACTION), limit=_LIMIT, ahead=st.booleans()),

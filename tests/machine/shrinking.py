@@ -9,12 +9,12 @@ from tests.machine.rules import Nothing, Send, Step, Trigger
 from tests.machine.scenario import Scenario, run
 from tests.machine.world import World
 
-#: So many simpler scenarios are played.
+#: At most so many simpler scenarios are played.
 _MOST = 400
 
 
 def shortened(world: World, scenario: Scenario, story: str) -> tuple[Scenario, str]:
-    """A scenario that breaks a promise still and of which nothing can be left out, and its story."""
+    """A shorter scenario that still breaks a promise, and its story; as far as was tried, nothing more can be left out."""
     left = _MOST
     scenario = replace(scenario, steps=tuple(each for each in scenario.steps if each != Nothing()))
     going_on = True
@@ -61,7 +61,7 @@ def _simpler_steps(step: Step) -> Iterator[Step]:
 
 
 def _nearer(value: Any, usual: Any) -> Iterator[Any]:
-    """With one field after the other as it usually is."""
+    """Copies of the value; in each, one field that differs is as it usually is."""
     for field in fields(value):
         if field.name != "options" and getattr(value, field.name) != getattr(usual, field.name):
             yield replace(value, **{field.name: getattr(usual, field.name)})

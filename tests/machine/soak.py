@@ -26,12 +26,12 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 FOLDER = Path(__file__).parents[2] / "build" / "soak"
-#: Of the minutes that are given; the rest is for Spark.
+#: The machine's share of the given minutes; the rest is for Spark.
 _MACHINE = 0.7
 
 
 def main(minutes: float, scenarios: int | None, only: str | None, seed: int) -> int:
-    """:param scenarios: the machine plays so many, however long it takes."""
+    """:param scenarios: if given, the machine plays so many, however long that takes."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The Spark program of a soak: started, killed in several ways, started again, and what it costs meanwhile."""
+"""Starts and kills the Spark program of a soak in several ways, and measures what the program costs."""
 
 import contextlib
 import json
@@ -22,14 +22,14 @@ _STEPS = (
     *fail_points.STEPS, fail_points.IDS_CHECKED, fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT, fail_points.ROWS_STAGED,
     fail_points.STAGE_SEALED, death.of(ATOMIC, SENT), death.of(OPTIMISTIC, SENT),
 )  # fmt: skip
-#: So often a step is passed before somebody dies at it, at most.
+#: The program passes a step at most so often before somebody dies at it.
 _NTH = 15
 _READER = "python_streaming_source_runner"
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Megabytes and processor time of all processes of the program; of a driver that lives for ``age`` seconds."""
+    """Megabytes and processor time of all processes of the program, when its driver has lived for ``age`` seconds."""
 
     at: float
     age: float
@@ -37,13 +37,13 @@ class Sample:
     readers: float
     largest_reader: float
     workers: float
-    #: That the streams have moved since the sample before, and milliseconds of a processor for each.
+    #: How many messages the streams have moved since the sample before, and milliseconds of a processor for each of them.
     messages: int
     cost: float | None
 
 
 class Driver:
-    """One program at a time; each start is another process group, and another file of what it said."""
+    """Runs one program at a time. Each start has a process group of its own, and a file of its own for what it says."""
 
     def __init__(self, folder: Path, url: str, random_: random.Random) -> None:
         self.folder = folder
@@ -64,12 +64,12 @@ class Driver:
     # -- life and death ----------------------------------------------------------------------------
 
     def start(self, *, dies: bool) -> None:
-        """:param dies: everything of it, the driver alone, or one process is to die at a named step, some time or other."""
+        """:param dies: whether all of it, the driver alone, or one process is to die at a named step, some time or other."""
         orders: Mapping[str, str] = {}
         self._dies_at = ""
         if dies:
             step, nth = self._random.choice(_STEPS), self._random.randint(1, _NTH)
-            # The program itself passes the last two only.
+            # The program itself passes only the last two steps.
             who: death.Who = self._random.choice(("everything", "driver" if SENT in step else "this process"))
             self._steps = self.folder / f"steps-{self.starts}"
             orders = death.orders(self._steps, step, nth, who)
@@ -87,19 +87,19 @@ class Driver:
 
     @property
     def is_up(self) -> bool:
-        """All its queries have been started."""
+        """Whether all queries of the program have been started."""
         return self.up_for > 0
 
     @property
     def up_for(self) -> float:
-        """So many seconds."""
+        """For how many seconds all queries have been started; 0 before."""
         if self._up is None and (self.folder / f"up-{self._pid}").exists():
             self._up = time.monotonic()
         return 0.0 if self._up is None else time.monotonic() - self._up
 
     @property
     def was_killed(self) -> bool:
-        """By us, now that it lives no more."""
+        """Whether SIGKILL ended the program; to be asked when it lives no more."""
         assert self._child is not None
         return self._child.returncode == -signal.SIGKILL
 
@@ -108,7 +108,7 @@ class Driver:
         return self._child is not None and self._child.poll() is None
 
     def died_at_step(self) -> str | None:
-        """What died at a named step as it was ordered to, if anything did; told once."""
+        """What died at a named step as it was ordered to, if anything did. This tells it only once."""
         if not self._dies_at or not self._steps.exists():
             return None
         step, nth = self._passes
@@ -121,11 +121,11 @@ class Driver:
         self._kill(lambda _: True)
 
     def kill_driver(self) -> None:
-        """Spark's Python processes are left behind."""
+        """Kill the program and its JVM, and leave Spark's Python processes behind."""
         self._kill(lambda process: process.pid == self._pid or process.name() == "java")
 
     def kill_one(self) -> bool:
-        """A reader of a stream or a worker; whether there was one."""
+        """Kill a reader of a stream or a worker; returns whether there was one."""
         found = [each for each in self.processes() if _kind(each) in ("readers", "workers")]
         if not found:
             return False
@@ -133,7 +133,7 @@ class Driver:
         return True
 
     def stop(self, within: float) -> int | None:
-        """In good order; its exit code, or None if it does not end."""
+        """Stop the program in good order; returns its exit code, or None if it does not end."""
         assert self._child is not None
         (self.folder / "stop").touch()
         try:
@@ -142,11 +142,11 @@ class Driver:
             return None
 
     def left_behind(self) -> list[str]:
-        """Processes of all starts that still live."""
+        """The names of the processes, of all starts, that still live."""
         return [each.name() for session in self._sessions for each in death.processes_of(session)]
 
     def end(self) -> None:
-        """Whatever is left of all starts."""
+        """Kill whatever is left of all starts."""
         for session in self._sessions:
             for process in death.processes_of(session):
                 _kill(process)
@@ -157,14 +157,14 @@ class Driver:
         return self._said.read_text(errors="replace")[-3000:]
 
     def errors(self) -> list[tuple[float, str, str]]:
-        """When a query ended with an error, which, and what the error was."""
+        """The errors that ended a query: when, which query, and the error."""
         file = self.folder / "errors.jsonl"
         lines = file.read_text().splitlines() if file.exists() else []
         found = []
         for line in lines:
             try:
                 each = json.loads(line)
-            except json.JSONDecodeError:  # it died while it wrote
+            except json.JSONDecodeError:  # the program died while it wrote this line
                 continue
             found.append((float(each["at"]), str(each["pipeline"]), str(each["error"])))
         return found
@@ -175,7 +175,7 @@ class Driver:
         return death.processes_of(self._pid)
 
     def memory(self) -> tuple[Counter[str], float]:
-        """Megabytes by kind of process, and of the largest reader; counts processor time on the way."""
+        """Megabytes by kind of process, and megabytes of the largest reader. This also counts processor time."""
         found, largest = Counter[str](), 0.0
         for process in self.processes():
             try:
@@ -196,7 +196,7 @@ class Driver:
         return self._child.pid
 
     def _kill(self, is_one: Callable[[psutil.Process], bool]) -> None:
-        """The program first: it is not to notice that its JVM dies."""
+        """Kill the program first, so that it does not notice the death of its JVM."""
         for process in sorted(self.processes(), key=lambda process: process.pid != self._pid):
             with contextlib.suppress(psutil.NoSuchProcess):
                 if is_one(process):

@@ -25,12 +25,12 @@ from tests.machine.shards import SHARDS
 from tests.machine.world import World
 
 PROCESSES = 2
-#: Most scenarios of a round: hypothesis begins each with the simplest, and remembers all that it has played.
+#: Most scenarios of a round. Hypothesis begins each round with the simplest scenario, and remembers all that it has played.
 ROUND = 200
-#: A shard that has failed so often in a process is not shrunk any more: that takes minutes.
+#: When a shard has failed so often in a process, its stories are not shortened any more, because that takes minutes.
 _SHRUNK = 2
 _TIME_TO_SHRINK = 60  # seconds
-#: A process that fails to play at all, so often one after the other, ends.
+#: A process ends when so many rounds, one after the other, played nothing at all.
 _PATIENCE = 5
 _ROOT = Path(__file__).parents[2]
 _SEEDS = 1 << 31
@@ -48,7 +48,7 @@ class Round:
     faults: Counter[str] = field(default_factory=Counter)
     sent: int = 0
     ended: Counter[str] = field(default_factory=Counter)
-    #: The story of a broken promise and how to play it again, or what went wrong with the machine itself.
+    #: The story of a broken promise, and how to play it again; or what went wrong with the machine itself.
     failure: str = ""
 
     def line(self) -> str:
@@ -63,7 +63,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Share:
-    """What one process has to do: for so many seconds, or until so many scenarios are done."""
+    """What one process has to do: play for so many seconds, or until so many scenarios are done."""
 
     number: int
     seed: int
@@ -82,9 +82,9 @@ class Share:
 
 
 def run(folder: Path, seed: int, *, seconds: float | None, scenarios: int | None) -> list[Round]:
-    """Run the processes to their ends; the rounds of all, in no order.
+    """Run the processes to their ends; returns the rounds of all processes, in no order.
 
-    :param scenarios: if given, it takes as long as it takes.
+    :param scenarios: if given, the processes play so many in all, however long that takes.
     """
     each = None if scenarios is None else math.ceil(scenarios / PROCESSES)
     shares = [
@@ -141,7 +141,7 @@ def play(share: Share) -> None:
     done = broken = 0
     with share.said.open("w") as said:
         while not _enough(share, done, until) and broken < _PATIENCE:
-            # A server of its own for some rounds: what befell one must not befall the next.
+            # Some rounds have a server of their own, so that what befell one server does not befall the rounds after them.
             with own_world() as world:
                 for shard in itertools.islice(shards, 5 * len(names)):
                     most = ROUND if share.scenarios is None else min(ROUND, share.scenarios - done)

@@ -1,12 +1,13 @@
-"""What became of each message of the pipelines with real Spark: from Delta, the destination, and what receivers took.
+"""Finds out what became of each message of the pipelines with real Spark: it asks Delta, the destination and the receivers.
 
-Nothing may be lost, whatever befell the pipelines, and nothing may be twice in one place. Of the pipeline with an outbox,
-whose queue has no other consumer, each message is in the destination once.
+Nothing may be lost, whatever befell the pipelines, and nothing may be twice in one place. The queue of the pipeline with an
+outbox has no other consumer: each of its messages must be in the destination once.
 
-Where streams and receivers share a queue only one thing makes a message come twice: a death or a cut freed the rows of a
-batch that was written or staged and not yet settled, and somebody else took them. So a message that is in two places
-must have been in such a batch: a fault (or an error that ended the query) fell between its claim and its settling.
-Spark's logs say when that was: a batch is claimed after the one before it was logged, and settled before the one after.
+Where streams and receivers share a queue, only one thing makes a message come twice: a death or a cut freed the rows of a
+batch that was written or staged and not yet settled, and somebody else took them. So a message that is in two places must
+have been in such a batch: a fault (or an error that ended the query) fell between the batch's claim and its settling.
+Spark's logs say when that was: a batch is claimed after the one before it was logged, and settled before the one after it
+is logged.
 """
 
 import json
@@ -23,7 +24,7 @@ from tests.support import delta
 from tests.support.drivers.endless import ATOMIC, BILLING, DRAINING, FORWARDING, OPTIMISTIC, ORDERS
 from tests.support.messages import number_of
 
-#: Seconds: a file's time and ours are read at different moments.
+#: So many seconds may lie between a file's time and ours, because they are read at different moments.
 _SLACK = 1.0
 TWICE = "in two places, after a death or a cut freed the rows of their batch"
 _NUMBERS = """
@@ -33,24 +34,24 @@ SELECT ('x' || right(headers::json ->> 'NServiceBus.MessageId', 12))::bit(48)::b
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one queue: how many messages were sent, where they ended, and what is wrong with it."""
+    """What became of one queue: how many messages were sent, where they ended, and what is wrong."""
 
     queue: str
     sent: int
     ended: Counter[str]
     failures: list[str]
-    #: Batches that were logged, and among them those that something befell: of no other may a message be in two places.
+    #: How many batches were logged, and how many of them something befell. A message of any other must be in one place only.
     batches: int
     disturbed: int
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """Between these seconds of the clock somebody may have lost his locks."""
+    """A time, between these seconds of the clock, in which somebody may have lost his locks."""
 
     began: float
     ended: float
-    #: Of this one; of any, if none is named.
+    #: The pipeline that may have lost them; any, if none is named.
     pipeline: str = ""
 
 
@@ -59,7 +60,7 @@ class Known:
     """What the database says of a queue."""
 
     sent: set[int]
-    #: By receivers: how often each message, and under which RowVersion.
+    #: How often receivers took each message, and the RowVersion under which they took it.
     handled: Counter[int]
     row_versions: dict[int, int]
     left: int
@@ -73,7 +74,7 @@ class Log:
     disturbed: set[int]
 
     def rows_at_risk(self) -> set[int]:
-        """The RowVersions of the disturbed batches. A file has a version, metadata, and the offset of the only source."""
+        """The RowVersions of the disturbed batches. The third line of a file is the offset of the query's only source."""
         found = set[int]()
         for batch in self.disturbed:
             offset = Offset.from_json(json.loads(self.offsets[batch].read_text().splitlines()[2]))
@@ -82,7 +83,7 @@ class Log:
 
 
 def outcomes(url: str, folder: Path, disturbances: Sequence[Disturbance]) -> list[Outcome]:
-    """:param folder: of the program :mod:`tests.support.drivers.endless`."""
+    """:param folder: the folder of the program :mod:`tests.support.drivers.endless`."""
     with psycopg.connect(url) as connection:
         known = {queue: _known(connection, queue) for queue in (ORDERS, *FORWARDING)}
         numbers = sql.SQL(_NUMBERS).format(sql.Identifier(BILLING))
@@ -147,7 +148,7 @@ def drained(folder: Path, known: Known, logs: Mapping[str, Log]) -> Outcome:
 
 
 def log_of(checkpoint: Path, disturbances: Sequence[Disturbance]) -> Log:
-    """A batch is disturbed when somebody may have lost its locks between its claim and its settling."""
+    """A query's log. A batch is disturbed when somebody may have lost its locks between its claim and its settling."""
     offsets = {int(file.name): file for file in (checkpoint / "offsets").glob("[0-9]*")}
     times = {batch: file.stat().st_mtime for batch, file in offsets.items()}
     found = set()

@@ -1,4 +1,4 @@
-"""What a soak proved, as a value that JSON can hold and as a page that a person can read."""
+"""Reports what a soak proved, as a value for JSON and as a page for people."""
 
 import json
 from collections import Counter
@@ -26,7 +26,7 @@ class Soak:
     machine: list[Round] | None = None
     machine_seconds: float = 0.0
     spark: Proof | None = None
-    #: What went wrong outside both, such as a Spark that does not start.
+    #: What went wrong outside of both parts, such as a Spark that does not start.
     troubles: list[str] = field(default_factory=list)
 
     @property
@@ -116,7 +116,7 @@ def _spark_lines(proof: Proof) -> Iterator[str]:
 
 
 def _table(proof: Proof) -> Iterator[str]:
-    """Memory in MB and cost a message, over time and over the age of a driver."""
+    """Memory in MB and cost for each message, over time and over the age of a driver."""
     samples = proof.samples
     if not samples:
         return

@@ -1,10 +1,9 @@
-"""Real Spark beside senders and one-row receivers while everything is killed, cut and started again; then the proof.
+"""Runs real Spark beside senders and one-row receivers, kills, cuts and restarts everything, and then proves what happened.
 
-The driver (:mod:`tests.support.drivers.endless`) is killed with ``kill -9`` all the time: as a whole, without its Python
-processes, or one of these; by us, or by itself at a named step. Connections are cut, the server is stopped as by a crash
-and started again, and now and then somebody reads all tables as a dump does. Some lives of the driver are long and
-calm, so that memory and cost show over time. At the end faults cease, everything is drained, and what became of each
-message is looked up.
+The driver (:mod:`tests.support.drivers.endless`) dies by ``kill -9`` again and again: as a whole, without its Python
+processes, or only one of these; by us, or by itself at a named step. We cut connections, stop the server as a crash does and
+start it again, and now and then read all tables as a dump does. Some lives of the driver are long and calm, so that memory
+and cost show over time. At the end faults cease, the streams drain everything, and we look up what became of each message.
 """
 
 import random
@@ -29,7 +28,7 @@ from tests.machine.soak_traffic import Traffic
 from tests.support.postgresql import PostgresEngine
 
 _SERVER = {"fsync": "off", "max_connections": "200", "timezone": "Asia/Kolkata"}
-#: All in seconds. A start of Spark on a busy machine takes long, and so does a drain behind it.
+#: All of these are seconds. On a busy machine a start of Spark takes long, and so does a drain after it.
 _TO_START = 240
 _STANDS_STILL = 180
 _TO_STOP = 90
@@ -38,7 +37,7 @@ _SAMPLED_EVERY = 5
 _BETWEEN_FAULTS = (2, 20)
 _SHORT, _LONG = (5, 60), (150, 300)
 _PATIENCE = 3
-#: An error that ends a query is noted so late.
+#: The program notes an error that ended a query at most so many seconds later.
 _NOTED_WITHIN = 10
 
 
@@ -51,7 +50,7 @@ class Proof:
     starts: int = 0
     sent: dict[str, int] = field(default_factory=dict)
     ended: dict[str, Counter[str]] = field(default_factory=dict)
-    #: By queue: batches, and among them those that something befell.
+    #: By queue: how many batches there were, and how many of them something befell.
     batches: dict[str, tuple[int, int]] = field(default_factory=dict)
     faults: Counter[str] = field(default_factory=Counter)
     #: Errors that ended a query, in short.
@@ -66,11 +65,11 @@ class Proof:
 
 
 def run(folder: Path, random_: random.Random, *, seconds: float) -> Proof:
-    """:param seconds: from when Spark has started for the first time until faults cease."""
+    """:param seconds: how long faults last, from when Spark has started for the first time."""
     folder.mkdir(parents=True)
     data = Path(
         tempfile.mkdtemp(prefix="sqlqueue-soak-")
-    )  # not below ours, which the server's user may not enter
+    )  # it is not below our folder, because the server's user may not enter that
     try:
         with EmbeddedServer(data / "data", settings=_SERVER) as server, ExitStack() as ends:
             soak = _Soak(folder, server, random_)
@@ -96,7 +95,7 @@ class _Soak:
         self._disturbances: list[Disturbance] = []
         self._began = self._looked = time.monotonic()
         self._before = (0, 0.0)
-        #: When this driver is killed, and whether anybody dies before.
+        #: Whether nobody kills this driver or a process of it before its life is over, and how many seconds that life lasts.
         self._calm = False
         self._life = 0.0
         self._ended_by_itself = 0
@@ -125,7 +124,7 @@ class _Soak:
         self.driver.start(dies=not self._calm and self._random.random() < 0.5)
 
     def _look_after_driver(self, *, calm: bool | None = None) -> None:
-        """Start it again when it is gone; nobody but us may have ended it."""
+        """Start the driver again when it is gone. It is a failure if anybody but us has ended it."""
         if what := self.driver.died_at_step():
             self._note(what, time.time() - 1)
         if self.driver.lives:
@@ -181,7 +180,7 @@ class _Soak:
         self._server.start()
 
     def _dump(self) -> None:
-        """In a thread: other faults befall it too."""
+        """Read all tables in a thread of its own, because other faults may befall the dump too."""
         seconds = self._random.uniform(0.5, 5)
 
         def dump() -> None:
@@ -210,7 +209,7 @@ class _Soak:
     # -- when they have ceased ---------------------------------------------------------------------
 
     def drain(self) -> None:
-        """Until nothing is left. A driver that is to die at a step may still do so."""
+        """Wait until nothing is left. A driver that was ordered to die at a step may still do so."""
         self.traffic.send_no_more()
         began = moved = time.monotonic()
         least: int | None = None
@@ -278,7 +277,7 @@ class _Soak:
         memory, largest = self.driver.memory()
         try:
             messages, _ = self.traffic.progress()
-        except psycopg.Error:  # cut, by ourselves
+        except psycopg.Error:  # we have cut this connection ourselves
             return
         (messages_before, cpu_before), cpu = self._before, self.driver.cpu_seconds
         self._before = (messages, cpu)
@@ -298,7 +297,7 @@ class _Soak:
 
 
 def _short(error: str) -> str:
-    """The sentence of an error that says what it is, without the stack trace that Spark wraps around it."""
+    """The sentence of an error that says what went wrong, without the stack trace that Spark wraps around it."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("sqlqueue_spark.")]
     said = (ours or lines or ["nothing"])[-1 if ours else 0]

@@ -1,6 +1,6 @@
-"""Senders and one-row receivers who live on the queues, and write down what they did in the transaction in which they did it.
+"""Senders and one-row receivers who live on the queues; each notes what it does in the transaction in which it does it.
 
-So what was sent and what was taken stands in the database, whatever becomes of a connection or of a commit's answer.
+So the database knows what was sent and what was taken, whatever becomes of a connection or of the answer to a commit.
 """
 
 import random
@@ -16,7 +16,7 @@ from tests.support.drivers.endless import ATOMIC, BILLING, FORWARDING, OPTIMISTI
 from tests.support.messages import number_of
 from tests.support.postgresql import PostgresEngine, PostgresQueue, PostgresSession
 
-#: Numbers of the messages of each queue begin here, so that a number says to which queue it was sent.
+#: The numbers of a queue's messages begin here, so that a number says to which queue the message was sent.
 FIRST: Mapping[str, int] = {queue: n * 10**9 for n, queue in enumerate((ORDERS, *FORWARDING))}
 #: How many one-row receivers a queue has.
 RECEIVERS = {ORDERS: 3, ATOMIC: 1}
@@ -35,7 +35,7 @@ SELECT (SELECT coalesce(sum(last - first + 1), 0) FROM sent)::bigint, (SELECT co
 
 
 class Traffic:
-    """All who live on the queues beside the streams, each in a thread."""
+    """All senders and receivers who live on the queues beside the streams, each in a thread."""
 
     def __init__(self, url: str, seed: str) -> None:
         self._engine = PostgresEngine(url)
@@ -43,7 +43,7 @@ class Traffic:
         self._no_more = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
-        #: What ended a thread; there should be nothing.
+        #: The errors that ended a thread; there should be none.
         self.troubles: list[str] = []
 
     def begin(self) -> None:
@@ -91,7 +91,7 @@ class Traffic:
         thread.start()
 
     def _send(self, queue: PostgresQueue, random_: random.Random, over: threading.Event) -> None:
-        """Some at a time; now and then so slowly that others, with higher numbers, are faster."""
+        """Send some messages at a time; now and then so slowly that others with higher numbers are committed before."""
         first = FIRST[queue.name]
         while not self._no_more.wait(_PAUSE * random_.random()):
             count = random_.randint(1, _MOST_AT_ONCE)
@@ -111,7 +111,7 @@ class Traffic:
                     session.commit()
             except psycopg.Error:  # the server is away, or the connection was cut
                 over.wait(_PAUSE)
-            first += 2 * _MOST_AT_ONCE  # of a number nobody knows whether it was sent: the next ones
+            first += 2 * _MOST_AT_ONCE  # the next numbers, because nobody may know whether these were sent
 
     @staticmethod
     def _send_some(session: PostgresSession, queue: PostgresQueue, first: int, count: int) -> None:
@@ -121,7 +121,7 @@ class Traffic:
         )
 
     def _receive(self, queue: PostgresQueue, random_: random.Random, over: threading.Event) -> None:
-        """One row a transaction; every tenth is rolled back."""
+        """Take one row a transaction; every tenth transaction is rolled back."""
         while not over.is_set():
             try:
                 with queue.session() as session:

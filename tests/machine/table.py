@@ -1,4 +1,7 @@
-"""Measures how soon the machine finds what each fix is for, and writes the table of docs/testing.md: ``python -m tests.machine.table``."""
+"""Measures how soon the machine finds what each fix is for, and writes the table of docs/testing.md.
+
+Run it with ``python -m tests.machine.table``.
+"""
 
 import logging
 import re
@@ -10,7 +13,7 @@ from tests.machine.without import FIXES, Fix
 
 PAGE = Path("docs/testing.md")
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-#: So much of a line is shown: errors are longer.
+#: So many characters of a line are shown; errors are longer.
 _WIDTH = 150
 
 
@@ -51,7 +54,7 @@ def _said(fix: Fix) -> str:
 
 
 def _story(done: Searched) -> list[str]:
-    """Without what differs from run to run, and each line once where it comes again and again."""
+    """The lines of the story, without what differs from run to run; a line that comes again and again stands there once."""
     setup, *told = done.story.strip().splitlines()
     lines = [setup]
     for line in told:

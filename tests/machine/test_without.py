@@ -1,4 +1,4 @@
-"""The machine itself is tested: with a fix taken out it finds what the fix is for."""
+"""Tests the machine itself: when a fix is taken out, it finds what the fix is for."""
 
 import pytest
 

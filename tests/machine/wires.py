@@ -1,8 +1,8 @@
-"""The network between the code under test and the server: connections that are lent, and cut when a scenario says so.
+"""The network between the code under test and the server: it lends connections, and cuts them when a scenario says so.
 
-To connect takes a server milliseconds, and a reader of Arrow 45 of them, so real connections are kept and lent. A
-connection that is cut answers as one whose socket broke; the server notices that at once (and rolls back), or
-only later: until then its locks stay, held by nobody who lives.
+To connect takes a server milliseconds, and 45 of them for a reader of Arrow. So the network keeps real connections and lends
+them. A connection that is cut answers as if its socket were broken. The server notices that at once and rolls back, or it
+notices later: until then the locks stay, and nobody who lives holds them.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from psycopg.pq import TransactionStatus
 
 from sqlqueue_spark.engines.postgresql import connection
 
-#: By what a session is known behind a pooler: another number each time.
+#: The number by which a session is known behind a pooler; it is another one each time.
 _MARK = re.compile(rb"\d{12,}")
 _LOST = "server closed the connection unexpectedly"
 
@@ -29,19 +29,19 @@ class Network:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        #: Who connects from now on.
+        #: The process that connects from now on.
         self.process = ""
         self.wires: list[Wire] = []
-        #: What the server still holds of connections that are cut.
+        #: Connections that are cut, of which the server has not noticed it and still holds locks.
         self.unnoticed: list[psycopg.Connection] = []
-        #: What the connections that are kept have been told of their session.
+        #: The settings of its session that each connection was last given, by the connection's identity.
         self.sessions: dict[int, bytes] = {}
         self._free: list[psycopg.Connection] = []
         self._readers: list[Any] = []
-        #: The readers that are lent, and to whom: a worker that dies gives nothing back.
+        #: The readers that are lent, and to whom, because a worker that dies gives nothing back.
         self._lent: list[tuple[weakref.ref[ReaderWire], Any]] = []
         self._cut_at_commit: tuple[str, bool] | None = None
-        #: Called before a connection is cut at a commit.
+        #: Is called before a connection is cut at a commit.
         self.before_cut: Callable[[], object] = lambda: None
 
     def connect(self, conninfo: str, **_: object) -> "Wire":
@@ -62,7 +62,7 @@ class Network:
         return wire
 
     def cut(self, process: str, *, noticed: bool = True) -> int:
-        """Cut the connections of a process; how many of them had a transaction open."""
+        """Cut the connections of a process; returns how many of them had a transaction open."""
         theirs = [wire for wire in self.wires if wire.process == process]
         busy = sum(wire.busy for wire in theirs)
         for wire in theirs:
@@ -70,7 +70,7 @@ class Network:
         return busy
 
     def notice(self) -> int:
-        """The server notices what was cut; how many transactions it rolls back."""
+        """Let the server notice which connections were cut; returns how many those were."""
         noticed, self.unnoticed = self.unnoticed, []
         for raw in noticed:
             self.keep(raw)
@@ -81,7 +81,10 @@ class Network:
         self._cut_at_commit = (process, delivered)
 
     def commit_of(self, process: str) -> bool | None:
-        """Whether the commit that is to be made now is to be heard before the connection breaks; None: it just works."""
+        """What is to become of the commit that the process makes now.
+
+        True: the server hears it, and then the connection breaks. False: the connection breaks before. None: it just works.
+        """
         if self._cut_at_commit is None or self._cut_at_commit[0] != process:
             return None
         _, delivered = self._cut_at_commit
@@ -95,7 +98,7 @@ class Network:
         return [wire for wire in self.wires if wire.process == process]
 
     def keep(self, raw: psycopg.Connection) -> None:
-        """Take a connection back, whatever it was doing."""
+        """Take a connection back; whatever it was doing is rolled back."""
         if raw.info.transaction_status != TransactionStatus.IDLE:
             raw.rollback()
         if holds(raw):
@@ -132,7 +135,7 @@ class Network:
 
 
 class Wire:
-    """A lent connection, as psycopg's."""
+    """A lent connection that behaves as psycopg's."""
 
     def __init__(self, network: Network, raw: psycopg.Connection, process: str) -> None:
         self.process = process
@@ -153,7 +156,7 @@ class Wire:
         return raw.cursor(**named)
 
     def execute(self, statement: Any, **named: Any) -> Any:
-        """The settings of the session; one that is lent again has them already."""
+        """Make the settings of the session, unless the connection was lent before and has them already."""
         raw = self._alive()
         said = _MARK.sub(b"", statement)
         if self._network.sessions.get(id(raw)) == said:
@@ -199,7 +202,7 @@ class Wire:
 
 
 class _Cursor(psycopg.Cursor[Any]):
-    """Notices that a lock of the session is taken, which outlives a transaction."""
+    """Notices when a lock of the session is taken, because such a lock outlives the transaction."""
 
     def execute(self, query: Any, *given: Any, **named: Any) -> Any:
         if "pg_advisory_lock(" in str(query):
@@ -208,12 +211,12 @@ class _Cursor(psycopg.Cursor[Any]):
 
 
 def holds(raw: psycopg.Connection) -> bool:
-    """Whether the session may hold more than its transaction."""
+    """Whether the session may hold a lock that outlives its transaction."""
     return "holds" in vars(raw)
 
 
 class ReaderWire:
-    """A lent connection of a worker, as ADBC's."""
+    """A worker's lent connection that behaves as ADBC's."""
 
     def __init__(self, network: Network, raw: Any) -> None:
         self._network = network
@@ -244,7 +247,7 @@ class ReaderWire:
 
 
 class _Module:
-    """A driver's module, but for the way to connect."""
+    """A driver's module with another function ``connect``."""
 
     def __init__(self, module: Any, connect: Any) -> None:
         self._module = module

@@ -1,4 +1,4 @@
-"""The code as it would be without one of its fixes: what the machine must find then."""
+"""Takes one fix after the other out of the code; the machine must then find what breaks."""
 
 import contextlib
 import hashlib
@@ -145,7 +145,7 @@ def turns_of_claims_ahead() -> Iterator[None]:
 #: Takes a fix out within a block.
 Fix = Callable[[], contextlib.AbstractContextManager[None]]
 
-#: Each fix: in which family its absence shows.
+#: Each fix, and the family in which its absence shows.
 FIXES: dict[Fix, str] = {
     serials: "storing",
     turns_of_claims_ahead: "storing",

@@ -1,8 +1,7 @@
-"""All there is outside the stream: the tables of one database, who sends, who takes, who dumps, and what is known of each message.
+"""The world outside the stream: the tables of one database, senders, neighbours, operators, and a ledger of all messages.
 
-A message is known by its number, which is its body. The ledger says of each what became of it as far as those know who
-did it: which the source must still have or have had, which others took for good, which an operator destroyed, and what
-may therefore come twice or not at all.
+A message is known by its number, which is its body. Everybody who does something to a message notes it in the ledger: who
+sent it, who took it for good, who destroyed it. So the ledger says which messages may come twice or not at all.
 """
 
 import itertools
@@ -23,7 +22,7 @@ from tests.machine.wires import Network
 SOURCES = ("orders", "returns")
 DESTINATIONS = ("billing", "shipping")
 ENDPOINT = "Machine"
-#: Operators give up after so long (milliseconds).
+#: After so many milliseconds an operator gives up.
 _ADMIN_WAITS = 10
 _CREATE = "CREATE TABLE {} (id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE)"
 _INSERT = """
@@ -55,24 +54,24 @@ _OURS = "SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY ta
 
 @dataclass
 class Ledger:
-    """What is known of each message; sets of numbers."""
+    """What is known of each message, by the numbers of the messages."""
 
-    #: Committed to a source, and not lost again with a commit that a fail-over lost.
+    #: Committed to a source. A fail-over that loses the commit takes them out again.
     sent: set[int] = field(default_factory=set)
     ids: dict[int, str] = field(default_factory=dict)
-    #: Taken by others and committed, each time.
+    #: How often others took each message and committed.
     taken: Counter[int] = field(default_factory=Counter)
-    #: Their time ran out: they come or they do not.
+    #: Their time ran out while they were in a source: they may come or not.
     perished: set[int] = field(default_factory=set)
-    #: Sent after their time had run out: they never come.
+    #: They were sent after their time had run out: they never come.
     stillborn: set[int] = field(default_factory=set)
-    #: An operator destroyed them, or a promise does not cover them, so that they may be nowhere.
+    #: They may be nowhere: an operator destroyed them, or no promise covers them.
     may_be_lost: set[int] = field(default_factory=set)
     #: They may come more than once, anywhere: others took them when a death had freed them, or an operator put them back.
     may_double: set[int] = field(default_factory=set)
-    #: A fail-over took their settling back: they are in their source again, as if nobody had received them.
+    #: A fail-over undid their settling: they are in their source again, as if nobody had received them.
     came_back: set[int] = field(default_factory=set)
-    #: Which message a source's number means.
+    #: The message that stands in a source under a number of the table (``seq``).
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def copy(self) -> "Ledger":
@@ -91,7 +90,7 @@ class Ledger:
 
 @dataclass
 class Snapshot:
-    """The database as of one commit, and what was known then."""
+    """The database as it was at one commit, and which messages were sent by then."""
 
     rows: dict[str, bytes]
     sequences: dict[str, int]
@@ -100,7 +99,7 @@ class Snapshot:
 
 @dataclass
 class Open:
-    """A transaction that somebody else has open."""
+    """A transaction that somebody else has open, and the messages that it sends or takes."""
 
     connection: psycopg.Connection
     source: str
@@ -131,7 +130,7 @@ class World:
     # -- between scenarios -------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """As on the first day."""
+        """Make everything as new for the next scenario."""
         self.scenarios += 1
         self.story: list[str] = []
         self.ledger = Ledger()
@@ -154,13 +153,13 @@ class World:
     _queues = (*SOURCES, *DESTINATIONS)
 
     def tables(self) -> list[str]:
-        """All tables, with the stages that streams have made."""
+        """All tables, also the stages that streams have made."""
         if sum(name.endswith(".Outgoing") for name in self._tables) < self._stages:
             self._tables = [name for (name,) in self.admin.execute(_OURS).fetchall()]
         return self._tables
 
     def tidy(self) -> None:
-        """Now and then: deleted rows leave their space behind."""
+        """Truncate all tables; to be called now and then, because deleted rows leave their space behind."""
         names = ", ".join(f'"{name}"' for name in self.tables())
         self.admin.execute(f"TRUNCATE {names}")
 
@@ -185,7 +184,7 @@ class World:
     # -- senders -----------------------------------------------------------------------------------
 
     def send(self, source: str, count: int, *, lasts: str | None = None, same_id: bool = False) -> list[int]:
-        """Messages that others send and commit."""
+        """Let others send messages and commit; returns their numbers."""
         numbers = self._insert(self.admin, source, count, lasts, same_id)[0]
         self.ledger.sent.update(numbers)
         if lasts == "-1 second":
@@ -193,14 +192,14 @@ class World:
         return numbers
 
     def begin_late(self, source: str, count: int) -> list[int]:
-        """Messages whose numbers are given now, and which are committed later."""
+        """Let others send messages that get their RowVersions now and are committed later; returns the messages' numbers."""
         connection = self._other()
         numbers, seqs = self._insert(connection, source, count, None, same_id=False)
         self.late.append(Open(connection, source, numbers, seqs))
         return numbers
 
     def from_elsewhere(self, count: int) -> list[int]:
-        """Messages of which no source knows: of another source of the query, or of its state."""
+        """Make messages that no source here knows, because they are of another source of the query, or of its state."""
         numbers = [next(self._next) for _ in range(count)]
         self.ledger.ids.update({n: f"m{n}" for n in numbers})
         return numbers
@@ -213,7 +212,7 @@ class World:
         return late.numbers
 
     def age(self) -> list[int]:
-        """The time of messages that have one runs out, but for those that somebody holds."""
+        """Let all messages expire that have a time to be received, but not those that somebody holds."""
         aged = [n for source in SOURCES for (n,) in self._run(self.admin, _AGE, source)]
         self.ledger.perished.update(aged)
         return aged
@@ -231,7 +230,7 @@ class World:
     # -- neighbours --------------------------------------------------------------------------------
 
     def take(self, source: str, count: int) -> list[int]:
-        """A neighbour takes the next free rows; his transaction stays open."""
+        """Let a neighbour take the next free rows; his transaction stays open."""
         connection = self._other()
         numbers = [n for (n,) in self._run(connection, _TAKE, source, count)]
         self.takers.append(Open(connection, source, numbers))
@@ -252,7 +251,7 @@ class World:
     # -- operators ---------------------------------------------------------------------------------
 
     def begin_dump(self) -> None:
-        """A dump reads all tables; it is in nobody's way who does not want a table for himself."""
+        """Begin a dump, which reads all tables. It stands only in the way of those who want a table for themselves."""
         assert self.dump is None
         self.dump = self._other()
         names = ", ".join(f'"{name}"' for name in self.tables())
@@ -264,7 +263,10 @@ class World:
             self.dump = None
 
     def truncate(self, source: str) -> list[int] | None:
-        """An operator empties a queue, and its numbers begin again; None when somebody works on the table."""
+        """Let an operator empty a queue, so that its numbers begin again; returns the messages that were in it.
+
+        None when somebody works on the table: then the operator gives up.
+        """
         lost = self.in_table(source)
         if not self._alone(f'TRUNCATE "{source}" RESTART IDENTITY'):
             return None
@@ -272,17 +274,17 @@ class World:
         return list(lost)
 
     def alter(self, source: str) -> bool:
-        """An operator changes a queue's table, unless somebody works on it."""
+        """Let an operator change a queue's table, unless somebody works on it; returns whether he did."""
         return self._alone(f'ALTER TABLE "{source}" SET (fillfactor = 90)')
 
     def save_rows(self, source: str) -> list[int]:
-        """An operator copies the rows of a queue away."""
+        """Let an operator copy the rows of a queue away."""
         self.backup = self.admin.execute(f'SELECT id, expires, headers, body, seq FROM "{source}"').fetchall()
         self.backup_of = source
         return sorted(int(row[3]) for row in self.backup)
 
     def put_back_rows(self) -> list[int]:
-        """And puts back, under their old numbers and ids, those that are there no more."""
+        """Let the operator put back the copied rows that are no longer there, under their old numbers and ids."""
         assert self.backup is not None
         back = []
         put = sql.SQL(
@@ -293,7 +295,7 @@ class World:
                 done = self.admin.execute(put, row)
             except (
                 psycopg.errors.LockNotAvailable
-            ):  # it is there, and a stream has deleted it in an open transaction
+            ):  # the row is there, and a stream has deleted it in an open transaction
                 continue
             if done.rowcount:
                 back.append(int(row[3]))
@@ -312,7 +314,7 @@ class World:
     # -- the server --------------------------------------------------------------------------------
 
     def take_snapshot(self) -> None:
-        """So far an asynchronous replica is."""
+        """Note the present state as that of an asynchronous replica."""
         rows = {}
         reader = self._other()
         reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -329,9 +331,10 @@ class World:
         self.snapshot = Snapshot(rows, sequences, set(self.ledger.sent))
 
     def fail_over(self, *, numbers_again: bool) -> None:
-        """The replica takes over: every connection breaks, and what was committed since the snapshot is gone.
+        """Let the replica take over: every connection breaks, and what was committed since the snapshot is gone.
 
-        :param numbers_again: sequences go back too, as they do when more numbers were given than a server logs at once.
+        :param numbers_again: whether sequences go back too, as they do when more numbers were given than a server logs at
+            once.
         """
         assert self.snapshot is not None
         self._cut_others()
@@ -360,7 +363,7 @@ class World:
         return int(last)
 
     def heal(self) -> None:
-        """Everybody else comes to an end, and the server notices who is gone."""
+        """Let everybody else come to an end, and let the server notice who is gone."""
         while self.takers:
             self.end_take(commit=True)
         while self.late:
@@ -385,7 +388,7 @@ class World:
         )
 
     def free(self, source: str) -> int:
-        """How many rows nobody holds that a stream could claim."""
+        """How many rows a stream could claim, because nobody holds them."""
         statement = "SELECT count(*) FROM (SELECT seq FROM {} FOR UPDATE SKIP LOCKED) AS free"
         return int(self._run(self.admin, statement, source)[0][0])
 

@@ -1,4 +1,4 @@
-"""A program of :mod:`tests.support.drivers` in a session of its own, run to its end or to its death."""
+"""Runs a program of :mod:`tests.support.drivers`, in a session of its own, to its end or to its death."""
 
 import os
 import signal
@@ -87,7 +87,7 @@ def _run(
 def started(
     program: str, arguments: Sequence[str], folder: Path, orders: Mapping[str, str] = NONE
 ) -> tuple[subprocess.Popen[bytes], Path]:
-    """A program that has just been started, and the file of what it says."""
+    """Start a program; returns it, and the file into which it writes what it says."""
     said = folder / f"said-{len(list(folder.glob('said-*.txt')))}.txt"
     with said.open("wb") as out:
         child = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A Delta table read by its log: Spark takes seconds to plan that.
+"""Reads a Delta table by its log, because Spark takes seconds to plan that.
 
 A table holds the files that its log has added and not removed.
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 
 def column(table: Path, name: str) -> list[Any]:
-    """The values of a column, in no order; the table was only ever written to, by few commits."""
+    """The values of a column, in no order. This works for a table that was only ever written to, by few commits."""
     paths: dict[str, None] = {}
     for version in sorted((table / "_delta_log").glob("*.json")):
         for action in map(json.loads, version.read_text().splitlines()):
@@ -28,9 +28,9 @@ def column(table: Path, name: str) -> list[Any]:
 
 
 def by_batch(table: Path, name: str) -> dict[int, list[Any]]:
-    """The values of a column, by the number of the batch with which one streaming query wrote them.
+    """The values of a column, by the number of the batch in which one streaming query wrote them.
 
-    A query that writes a batch adds the number to its commit, as the version of a transaction of its own.
+    A query adds the number of a batch to the commit, as the version of a transaction of its own.
     """
     found: dict[int, list[Any]] = {}
     queries = set()

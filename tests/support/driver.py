@@ -1,9 +1,8 @@
 """Spark's micro-batch protocol without Spark: its logs, its calls in its order, an idempotent sink, and crashes.
 
-What Spark does with a stream's reader: it logs an offset before it plans the batch, reads every slice in a
-worker, writes the batch, logs it as done, and asks for more only then. It calls ``commit`` late (when the
-next batch has data) or never. A new process goes by the logs: a batch that was logged but is not done is
-planned again, without another word before.
+Spark logs an offset before it plans the batch, reads every slice in a worker, writes the batch, logs it as done, and only
+then asks the stream's reader for more. It calls ``commit`` late (when the next batch has data) or never. A new process goes
+by the logs: if a batch was logged but is not done, it plans that batch again and calls nothing before.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ STEPS = (*fail_points.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
 
 
 class Crash(BaseException):
-    """The process is gone: nobody handles this, nothing is given back in good order."""
+    """The process is gone: nobody handles this error, and nothing is closed in good order."""
 
 
 _at_step: Callable[[str], None] | None = None
@@ -47,14 +46,17 @@ _numbers = itertools.count(1)
 
 
 def reached(step: str) -> None:
-    """What ``SQLQUEUE_AT_STEP`` names while a stream runs here."""
+    """The function that ``SQLQUEUE_AT_STEP`` names while a stream runs in this process."""
     if _at_step is not None:
         _at_step(step)
 
 
 @contextlib.contextmanager
 def at_step(step: str, action: Callable[[], object], *, on: Collection[int] = (1,)) -> Iterator[list[int]]:
-    """Do something whenever a step is reached for one of these times; yields the times it was done."""
+    """Within the block do something at a named step. Yields the times at which it was done, in a list that grows.
+
+    :param on: at which times to do it: 1 is the first time that the step is reached.
+    """
     global _at_step  # noqa: PLW0603 -- the code under test knows a function by its name only
     times, done = itertools.count(1), list[int]()
 
@@ -83,7 +85,7 @@ def told(path: Path, end: dict[str, Any]) -> None:
 
 
 class Stream:
-    """A streaming query over one queue: its checkpoint, its sink, and its process, which may die."""
+    """A streaming query on one queue: its checkpoint, its sink, and its process, which may die."""
 
     def __init__(self, engine: Engine, queue: QueueTable, /, *, commit: bool = True, **options: str) -> None:
         self.name = f"stream {next(_numbers)}"
@@ -144,7 +146,7 @@ class Stream:
         return [message for part in parts for batch in part for message in batch.to_pylist()]
 
     def write(self, messages: list[Message]) -> None:
-        """An idempotent sink: it knows a batch that it already has by its number."""
+        """Write as an idempotent sink does, which knows by its number a batch that it already has."""
         self.sink.setdefault(self.done, messages)
 
     def end(self, batch: int) -> dict[str, Any]:
@@ -152,7 +154,7 @@ class Stream:
         return json.loads(self.offsets[batch - 1]) if batch else dict(INITIAL)
 
     def drain(self, *, left: int = 0, survives: type[BaseException] = Crash) -> None:
-        """Run until so many rows are left, starting again after each crash; fails after a minute in which nothing moves."""
+        """Run until so many rows are left, and start again after each crash. Fail after a minute in which nothing moves."""
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -160,7 +162,7 @@ class Stream:
             except survives:
                 self.crash(noticed=False)
                 busy = True
-            if busy:  # however slowly: a server may be far away
+            if busy:  # a slow trigger counts too, because a server may be far away
                 deadline = time.monotonic() + 60
                 continue
             if self.table.count() <= left:
@@ -168,9 +170,9 @@ class Stream:
             assert time.monotonic() < deadline, f"{self.table.count()} rows are left in the queue."
 
     def crash(self, *, noticed: bool = True) -> None:
-        """The process dies: its sockets are cut and it forgets all but the logs.
+        """Let the process die: cut its sockets, and forget all but the logs.
 
-        :param noticed: wait until the server has noticed; it takes its time, and holds the rows meanwhile.
+        :param noticed: whether to wait until the server has noticed. That takes a while, and meanwhile it holds the rows.
         """
         self.crashes += 1
         self._receiver = None
@@ -179,7 +181,7 @@ class Stream:
             eventually(lambda: not tampering.holds_a_transaction(self.engine, self.name))
 
     def stop(self) -> None:
-        """The process ends in good order."""
+        """End the process in good order."""
         if self._receiver is not None:
             self._receiver.close()
         self._receiver = None
@@ -197,18 +199,19 @@ class Stream:
         return [[message["RowVersion"] for message in self.sink[batch]] for batch in sorted(self.sink)]
 
     def opened(self, target: Target, connection: Connection) -> None:
-        """Take note of a connection; called for those of all streams."""
+        """Remember a connection if it is this stream's; this is called for the connections of all streams."""
         if target.url == self.options.url:
             self._connections.append(connection)
 
     def cut(self) -> None:
-        """The driver's connections break, and whatever still works on one ends."""
+        """Break the driver's connections, and wait until nothing works on them any more."""
         while self._connections:
             broken, self._connections = self._connections, []
             for connection in broken:
                 _cut(connection)
             for thread in threading.enumerate():
-                # Closing what it works on would crash the driver's C code. Another stream's may not have begun.
+                # To close a connection on which this thread works would crash the driver's C code. Another stream's thread
+                # may not have begun.
                 if thread.name == "sqlqueue-claim-ahead" and thread.is_alive():
                     thread.join()
             for connection in broken:
@@ -219,7 +222,7 @@ class Stream:
 def streaming(
     engine: Engine, queue: QueueTable, /, *, commit: bool = True, **options: str
 ) -> Iterator[Stream]:
-    """A stream that has not begun yet, and ends with the block.
+    """A stream that has not begun yet; it ends with the block.
 
     :param commit: whether Spark ever calls ``commit``.
     """
@@ -233,7 +236,7 @@ def streaming(
 
 @contextlib.contextmanager
 def watched_connections(opened: Callable[[Target, Connection], None]) -> Iterator[None]:
-    """Tell of every connection that the driver's side opens, and call :func:`reached` at every step."""
+    """Within the block call ``opened`` for every connection that the driver opens, and :func:`reached` at every step."""
     connect = connections._driver
 
     def driver(target: Target) -> Any:
@@ -254,14 +257,14 @@ def watched_connections(opened: Callable[[Target, Connection], None]) -> Iterato
 
 
 def _named(engine: Engine, program: str) -> str:
-    """A URL by which the sessions of one stream are told from those of others."""
+    """A URL with the stream's name in it, so that its sessions can be told from those of other streams."""
     if engine.name == "postgresql":
         return f"{engine.url}?application_name={program.replace(' ', '%20')}"
     return f"{engine.url.rstrip(';')};APP={program}"
 
 
 def _cut(connection: Connection) -> None:
-    """End a connection as the end of its process does: without a word to the server."""
+    """End a connection as the death of its process does: without a word to the server."""
     with contextlib.suppress(Exception):  # one that is closed already has no socket
         number = connection._raw.fileno()  # type: ignore[attr-defined] # the driver's connection
         with socket.socket(fileno=os.dup(number)) as copy:

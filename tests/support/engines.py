@@ -11,14 +11,14 @@ from tests.support.messages import Row
 
 
 class Session(ABC):
-    """Another participant: a connection with one open transaction, rolled back at the end of the block."""
+    """Somebody else's connection with one open transaction, which is rolled back at the end of the block."""
 
     @abstractmethod
     def insert(self, count: int, *, start: int = 0, size: int = 64) -> range: ...
 
     @abstractmethod
     def take(self, row_version: int | None = None) -> Row | None:
-        """Delete and return the next row that is free, as a one-row receiver does, or this one."""
+        """Delete and return the next free row, as a one-row receiver does, or the row with this number."""
 
     @abstractmethod
     def lock(self, *row_versions: int) -> None: ...
@@ -45,7 +45,7 @@ class QueueTable(ABC):
     def insert_row(
         self, *, id: UUID, headers: str | None, body: bytes | None, expires: datetime | None = None
     ) -> int:
-        """Commit one row as it is given; return its row version."""
+        """Commit one row with exactly these values; return its row version."""
 
     @abstractmethod
     def rows(self) -> list[Row]:
@@ -53,15 +53,15 @@ class QueueTable(ABC):
 
     @abstractmethod
     def session(self) -> AbstractContextManager[Session]:
-        """A transaction of somebody else."""
+        """Open a transaction of somebody else."""
 
     @abstractmethod
     def locked(self, *row_versions: int) -> AbstractContextManager[None]:
-        """Somebody else holds these rows."""
+        """Within the block somebody else holds these rows."""
 
     @abstractmethod
     def execute(self, statement: str) -> None:
-        """Commit a statement in which ``{table}`` stands for this table."""
+        """Run and commit a statement in which ``{table}`` stands for this table."""
 
     @abstractmethod
     def count(self) -> int: ...
@@ -73,7 +73,7 @@ class QueueTable(ABC):
         return [row.row_version for row in self.rows()]
 
     def take(self, row_version: int | None = None) -> Row | None:
-        """Take one row, committed."""
+        """Take one row and commit."""
         with self.session() as session:
             row = session.take(row_version)
             session.commit()
@@ -93,17 +93,17 @@ class Engine(ABC):
 
     @abstractmethod
     def queue(self, name: str = "orders", *, schema: str | None = None) -> QueueTable:
-        """The table that somebody else has created or will create."""
+        """A table that somebody else has created or will create."""
 
     @abstractmethod
     def execute(self, statement: str) -> None:
-        """Commit one statement."""
+        """Run and commit one statement."""
 
     @abstractmethod
     def fetch(self, statement: str) -> Sequence[tuple[object, ...]]: ...
 
     def bytes_of(self, headers: str) -> int:
-        """How many bytes the engine counts for headers, as a limit of bytes does."""
+        """How many bytes a limit of bytes counts for headers on this engine."""
         return len(headers.encode())
 
     @abstractmethod

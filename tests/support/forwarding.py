@@ -1,4 +1,4 @@
-"""A pipeline from one queue to others without Spark: :class:`tests.support.driver.Stream`, and the sink at its end."""
+"""A pipeline from one queue to others without Spark: :class:`tests.support.driver.Stream` with our sink at its end."""
 
 import contextlib
 import json
@@ -16,26 +16,26 @@ from tests.support.driver import Message, Stream, watched_connections
 from tests.support.engines import Engine, QueueTable
 from tests.support.sending import composed
 
-#: What the pipelines are called, and the table on which their messages wait.
+#: The name of the pipelines, and their stage.
 NAME = "Forward"
 STAGE = "Forward.Outgoing"
 
 
 class Forward(Stream):
-    """Sends what it receives to the queue ``to``, or row by row to several in turn.
+    """Sends what it receives to the queue ``to``, or row by row to several queues in turn.
 
-    The mode is that of ``options``, which may be changed between two processes; sink and source have the same.
+    Source and sink have the mode of ``options``. A test may change ``options`` between two processes.
     """
 
     def __init__(self, engine: Engine, queue: QueueTable, /, *to: str, **options: str) -> None:
         super().__init__(engine, queue, commit=True, stream=options.pop("stream", NAME), **options)
         self._to = to or ("billing",)
         self.outbox = "optimistic"
-        #: What batches send beside the queue's own rows: state that a watermark lets go, another source's rows.
+        #: The messages that a batch sends beside the queue's own: state that a watermark lets go, or another source's rows.
         self.others: dict[int, list[Message]] = {}
-        #: Has the sink other options than the source?
+        #: The options of the sink that differ from the source's.
         self.sink_says: dict[str, str] = {}
-        #: What Spark calls the query; nothing where it does not tell.
+        #: The query's id as Spark tells it; empty where Spark does not tell.
         self.query = self.name
         self._began()
 
@@ -64,9 +64,9 @@ class Forward(Stream):
         )
 
     def construct_without_rows(self, messages: list[Message]) -> None:
-        """Log the offset of a batch for which the queue has no rows, but which sends these messages.
+        """Log the offset of a batch that sends these messages although the queue has no rows for it.
 
-        Spark asks every source before, and runs such a batch for its watermark, or for the rows of another source.
+        Spark runs such a batch for its watermark, or for the rows of another source. It asks every source before.
         """
         end = self.receiver.latest(self.end(self.done), self.options.max_messages_per_trigger)
         assert not end.get("rows") or end == self.end(self.done)
@@ -81,7 +81,7 @@ class Forward(Stream):
         return [] if self.end(self.done) == self.end(self.done + 1) else super().plan()
 
     def write(self, messages: list[Message]) -> None:
-        """As the sink does it for ``foreachBatch``, in two tasks."""
+        """Send a batch as the sink does for ``foreachBatch``, in two tasks."""
         super().write(messages)
         given = self.sink_options
         found = Destinations(given)
@@ -107,7 +107,7 @@ class Forward(Stream):
 
 @contextlib.contextmanager
 def forwarding(engine: Engine, queue: QueueTable, /, *to: str, **options: str) -> Iterator[Forward]:
-    """A pipeline that has not begun yet, and ends with the block; atomic unless the options say otherwise."""
+    """A pipeline that has not begun yet; it ends with the block, and is atomic unless the options say otherwise."""
     stream = Forward(engine, queue, *to, **{"transactionMode": ATOMIC, **options})
     with watched_connections(stream.opened):
         try:
@@ -117,7 +117,7 @@ def forwarding(engine: Engine, queue: QueueTable, /, *to: str, **options: str) -
 
 
 def staged(engine: Engine) -> int:
-    """How many messages the stage keeps for a batch, and its mark counts too; what is left of other batches is void."""
+    """How many messages the stage keeps for a batch, and one more for its mark; 0 if the mark is idle: then all are void."""
     if mark_of(engine).idle:
         return 0
     count = {
@@ -129,7 +129,7 @@ def staged(engine: Engine) -> int:
 
 
 def mark_of(engine: Engine) -> Mark:
-    """The stage's mark; an idle one where it has none."""
+    """The stage's mark; an idle mark where it has none."""
     ask = {
         "postgresql": f"""SELECT mark FROM "{STAGE}" WHERE task = ''""",
         "sqlserver": f"SELECT Headers FROM [{STAGE}] WHERE Task = ''",

@@ -1,4 +1,4 @@
-"""The programs under ``jobs/`` as a user runs them, and as modules."""
+"""Runs the programs under ``jobs/`` as a user does, and loads them as modules."""
 
 import importlib.util
 import os
@@ -31,7 +31,7 @@ class Job:
         self.said = folder / f"job-{len(list(folder.glob('job-*.txt')))}.txt"
         self.complained = self.said.with_suffix(".err")
         environment = os.environ | quick_submit() | {"SPARK_CONF_DIR": "conf", "SQLQUEUE_URL": url}
-        # The demo's test lets spark-submit find Delta's jars by itself, which takes seconds.
+        # Only the demo's test lets spark-submit find Delta's jars by itself, because that takes seconds.
         settings = {
             "spark.jars.packages": "",
             "spark.ui.enabled": "false",
@@ -56,7 +56,7 @@ class Job:
 
     @property
     def batches(self) -> list[tuple[int, ...]]:
-        """Of each progress line: batch, messages, waiting, age of the oldest."""
+        """The numbers of each progress line: batch, messages, waiting, age of the oldest."""
         found = [LINE.fullmatch(line) for line in self.lines if line.startswith("batch=")]
         assert all(found), self.report()
         return [tuple(map(int, match.groups())) for match in found if match]
@@ -65,7 +65,7 @@ class Job:
         return self.said.read_text() + self.complained.read_text()
 
     def goes_on(self, look: Callable[[], T]) -> T:
-        """Wait until something is so, while the job runs."""
+        """Wait until ``look`` finds something, and fail if the job ends before."""
 
         def looked() -> T:
             assert self.process.poll() is None, self.report()
@@ -74,20 +74,20 @@ class Job:
         return eventually(looked, within=LONG)
 
     def kill(self) -> None:
-        """Whatever is left of it."""
+        """Kill whatever is left of the job."""
         for process in processes_of(self.process.pid):
             process.kill()
         self.process.wait()
 
     def ended(self) -> int:
-        """The exit code; no process is left."""
+        """Wait until no process of the job is left; returns the exit code."""
         code = self.process.wait(LONG.total_seconds())
         eventually(lambda: not processes_of(self.process.pid))
         return code
 
 
 def module_of(program: str) -> ModuleType:
-    """A program as a module; nothing of it runs."""
+    """Load a program as a module, without running it."""
     spec = importlib.util.spec_from_file_location(program, ROOT / "jobs" / f"{program}.py")
     assert spec is not None
     assert spec.loader is not None

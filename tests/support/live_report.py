@@ -1,4 +1,4 @@
-"""What a run against a SQL Server has shown: which server that was, what it can do, and what came out."""
+"""Reports what a run against a SQL Server has shown: which server that was, what it can do, and how the tests ended."""
 
 import os
 import re
@@ -17,7 +17,10 @@ _FACTS = (
 
 
 def lines(stats: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """The report, given pytest's own lists of reports by outcome."""
+    """The report.
+
+    :param stats: pytest's own lists of reports, by outcome.
+    """
     import pyodbc  # which is there where a server was tested
 
     try:
@@ -40,7 +43,7 @@ def server() -> Iterator[str]:
 
 
 def abilities(stats: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """What the server has and lacks of what tests need, and how many tests that cost."""
+    """Which abilities that tests need the server has and lacks, and how many tests were skipped for each that it lacks."""
     from tests.support import lookalikes
 
     found = asdict(lookalikes.given())
@@ -54,7 +57,7 @@ def abilities(stats: Mapping[str, Sequence[Any]]) -> Iterator[str]:
 
 
 def lacking(stats: Mapping[str, Sequence[Any]]) -> Counter[str]:
-    """How many tests were skipped for the want of each ability."""
+    """How many tests were skipped because the server lacks an ability, by ability."""
     said = (
         re.search(r"lacks what the test needs: (\w+)", str(each.longrepr)) for each in _of(stats, "skipped")
     )
@@ -62,7 +65,7 @@ def lacking(stats: Mapping[str, Sequence[Any]]) -> Counter[str]:
 
 
 def layers(stats: Mapping[str, Sequence[Any]]) -> Iterator[str]:
-    """What came out, by the folders of the tests."""
+    """How the tests ended, by their folders."""
     counted = Counter((_layer(each.nodeid), outcome) for outcome in _OUTCOMES for each in _of(stats, outcome))
     for layer in sorted({layer for layer, _ in counted}):
         said = (
@@ -74,7 +77,7 @@ def layers(stats: Mapping[str, Sequence[Any]]) -> Iterator[str]:
 
 
 def _of(stats: Mapping[str, Sequence[Any]], outcome: str) -> list[Any]:
-    """The reports of tests; what could not even be collected is no test's."""
+    """The reports of tests. A report of a file that could not even be collected is left out."""
     return [each for each in stats.get(outcome, ()) if hasattr(each, "nodeid")]
 
 

@@ -1,4 +1,4 @@
-"""What of SQL Server a server can do that speaks TDS without being SQL Server, asked of the server itself.
+"""Finds out what a server that speaks TDS without being SQL Server can do of what SQL Server does, by asking it.
 
 SQL Server is never asked: it can do everything, and what fails there is a failing test.
 """
@@ -21,7 +21,7 @@ from tests.support.versions import SQLSERVER_VARIABLE
 class Abilities:
     """What a test may need of a server, by the names that ``@pytest.mark.needs`` takes."""
 
-    #: A name between brackets may hold one, doubled.
+    #: A name between brackets may hold a closing bracket, doubled.
     quotes_brackets: bool = True
     #: QUOTENAME doubles closing brackets and nothing else.
     doubles_brackets_only: bool = True
@@ -60,7 +60,7 @@ _ASKING = threading.Lock()
 
 
 def require(*abilities: str) -> None:
-    """Skip the test, with the reason, when the server that is given lacks one of these."""
+    """Skip the test, and say why, when the server on which the tests run lacks one of these abilities."""
     able = given()
     for ability in abilities:
         if not getattr(able, ability):
@@ -68,7 +68,7 @@ def require(*abilities: str) -> None:
 
 
 def given() -> Abilities:
-    """What the server can do that the tests run on."""
+    """What the server can do on which the tests run."""
     with _ASKING:
         return abilities_of(os.environ[SQLSERVER_VARIABLE])
 
@@ -91,7 +91,10 @@ def abilities_of(url: str) -> Abilities:
 
 
 def _succeeds(url: str, probe: Callable[[pyodbc.Connection, pyodbc.Connection], bool]) -> bool:
-    """Whether a probe finds what SQL Server would show. It is given two connections, which are rolled back."""
+    """Whether a probe finds what SQL Server would show.
+
+    :param probe: it gets two connections. What it does on them is rolled back.
+    """
     with connected(url) as one, connected(url) as other:
         try:
             return probe(one, other)
@@ -138,7 +141,7 @@ def _tells_used_pages(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
 
 
 def _makes_logins(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
-    one.autocommit = True  # it is no part of a transaction
+    one.autocommit = True  # CREATE LOGIN is no part of a transaction
     name = f"sqlqueue_probe_{os.getpid()}"
     one.execute(f"CREATE LOGIN {name} WITH PASSWORD = N'open sesame', CHECK_POLICY = OFF")
     one.execute(f"DROP LOGIN {name}")
@@ -152,7 +155,7 @@ def _isolates_more_strictly(one: pyodbc.Connection, _: pyodbc.Connection) -> boo
 
 
 def _alters_databases(one: pyodbc.Connection, _: pyodbc.Connection) -> bool:
-    one.autocommit = True  # it is no part of a transaction
+    one.autocommit = True  # ALTER DATABASE is no part of a transaction
     one.execute("ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130")
     return True
 

@@ -1,4 +1,4 @@
-"""A private MariaDB server in a folder of its own, from Debian's package; nothing of it is left afterwards."""
+"""Runs a private MariaDB server of Debian's package in a folder of its own; nothing of it is left afterwards."""
 
 import os
 import shutil
@@ -16,17 +16,17 @@ _FOLDERS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/u
 
 
 def program(name: str) -> str | None:
-    """Where a program of the server is; Debian keeps some out of the way."""
+    """Where a program of the server is; Debian keeps some of them in folders that PATH may not name."""
     return shutil.which(name, path=_FOLDERS)
 
 
 @contextmanager
 def running_server() -> Iterator[dict[str, Any]]:
-    """Start a server; yields what PyMySQL connects with. It runs as nobody when we are root."""
+    """Start a server; yields what PyMySQL needs to connect. When we are root, it runs as the user ``nobody``."""
     server, install = program("mariadbd"), program("mariadb-install-db")
     assert server is not None
     assert install is not None
-    # Not below pytest's own folder, which pytest closes to the server's user when we are root.
+    # The folder is not below pytest's own, because pytest closes that to the server's user when we are root.
     folder = Path(tempfile.mkdtemp(prefix="sqlqueue-mariadb-"))
     user = "nobody" if os.geteuid() == 0 else None
     if user:
@@ -43,7 +43,7 @@ def running_server() -> Iterator[dict[str, Any]]:
             process = subprocess.Popen(
                 [server, "--no-defaults", *data, f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}",
                  "--bind-address=127.0.0.1", f"--port={where['port']}", "--innodb-flush-log-at-trx-commit=0",
-                 "--default-time-zone=+05:30"],  # UTC is not to come out right by chance
+                 "--default-time-zone=+05:30"],  # so that UTC does not come out right by chance
                 stdout=said,
                 stderr=said,
             )  # fmt: skip

@@ -67,5 +67,5 @@ def message_ids(numbers: Iterable[int]) -> list[str]:
 
 
 def number_of(id: UUID | str) -> int:
-    """Of which message this is the Id column."""
+    """The number of the message that has this Id."""
     return int(str(id)[-12:], 16)

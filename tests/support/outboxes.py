@@ -11,7 +11,7 @@ import psycopg
 from tests.support.engines import Engine
 from tests.support.sqlserver import connected
 
-#: How many sessions of this database wait for a lock of another.
+#: Counts the sessions of this database that wait for a lock of another session.
 _BLOCKED = {
     "postgresql": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
     "sqlserver": "SELECT COUNT(*) FROM sys.dm_exec_requests WHERE blocking_session_id <> 0 AND database_id = DB_ID()",
@@ -35,7 +35,7 @@ class OutboxRows:
     def insert(
         self, id: str, *, dispatched: bool = True, age: timedelta = timedelta(0), version: str = "7.0.0.0"
     ) -> None:
-        """A row as a .NET endpoint leaves it; one that is not dispatched has a time only if it has an age."""
+        """Insert a row as a .NET endpoint leaves it. A row that is not dispatched gets a time only if ``age`` is given."""
         columns = self._quoted("MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations")
         when = self._ago(age) if dispatched or age else "NULL"
         truth = {"postgresql": str(dispatched), "sqlserver": str(int(dispatched))}[self.engine.name]
@@ -44,13 +44,13 @@ class OutboxRows:
         )
 
     def age(self, by: timedelta) -> None:
-        """Let all dispatched rows be this old."""
+        """Make all dispatched rows this old."""
         column, dispatched = self._quoted("DispatchedAt"), self._quoted("Dispatched")
         truth = {"postgresql": dispatched, "sqlserver": "Dispatched = 1"}[self.engine.name]
         self.engine.execute(f"UPDATE {self.table} SET {column} = {self._ago(by)} WHERE {truth}")
 
     def rows(self) -> Sequence[tuple[Any, ...]]:
-        """Id, dispatched, seconds since then, version, operations of each row."""
+        """Of each row: id, whether it is dispatched, seconds since then, version, operations."""
         seconds = {
             "postgresql": "extract(epoch FROM now() AT TIME ZONE 'UTC' - \"DispatchedAt\")::int",
             "sqlserver": "DATEDIFF(second, DispatchedAt, GETUTCDATE())",
@@ -65,12 +65,12 @@ class OutboxRows:
         return {row[0] for row in self.rows()}
 
     def message_ids(self) -> list[str]:
-        """The ids of the messages that sinks have sent, where these are plain; one that went to two queues comes twice."""
+        """The ids of the messages that sinks have sent, if these are plain; one that went to two queues comes twice."""
         return sorted(key.partition(">")[0] for key in self.ids())
 
     @contextmanager
     def locked(self, id: str) -> Iterator[None]:
-        """Somebody else holds this row."""
+        """Within the block somebody else holds this row."""
         if self.engine.name == "postgresql":
             with psycopg.connect(self.engine.url) as connection:
                 found = connection.execute(
@@ -105,13 +105,13 @@ class OutboxRows:
 
 @dataclass(frozen=True)
 class OutboxDatabase:
-    """A new database of any of the four engines. ``open`` makes a connection as a user of its driver does."""
+    """A new database of any of the four engines. ``open`` connects to it as a user of its driver does."""
 
     name: str
     open: Callable[[], Any]
 
     def execute(self, *statements: str) -> None:
-        """Commit some statements."""
+        """Run some statements and commit."""
         with self.connected() as connection:
             cursor = connection.cursor()
             for statement in statements:
@@ -126,7 +126,7 @@ class OutboxDatabase:
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """A connection that is closed, and thereby rolled back, at the end of the block."""
+        """A connection; it is closed at the end of the block, and thereby rolled back."""
         with closing(self.open()) as connection:
             yield connection
 

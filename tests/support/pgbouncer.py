@@ -37,7 +37,9 @@ def is_there() -> bool:
 
 @contextmanager
 def pooled(url: str, mode: str, **settings: str) -> Iterator[str]:
-    """A pooler in front of a server; yields the url that leads through it. It runs as nobody when we are root.
+    """Start a pooler in front of a server; yields the url that leads through it.
+
+    When we are root, it runs as the user ``nobody``.
 
     :param mode: ``session``, ``transaction`` or ``statement``.
     """

@@ -156,7 +156,7 @@ class PostgresEngine(Engine):
 
 @contextmanager
 def fresh_database(server_url: str, name: str) -> Iterator[None]:
-    """A new database of this name, dropped with whatever is still connected to it."""
+    """A new database of this name. At the end of the block it is dropped, whoever is still connected to it."""
     with psycopg.connect(server_url, autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     try:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 
 class Proxy:
-    """Listens on a port of its own; ``url`` is the server's by way of it."""
+    """Listens on a port of its own; ``url`` leads to the server through this port."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -25,7 +25,7 @@ class Proxy:
     def cut_at(self, word: bytes, *, deliver: bool) -> None:
         """Cut the next connection whose client says this word.
 
-        :param deliver: whether the server still hears it; its answer gets lost.
+        :param deliver: whether the server still hears the word. If so, only its answer gets lost.
         """
         self._word, self._deliver = word, deliver
 

@@ -1,7 +1,7 @@
-"""Java that starts quickly rather than works fast, for children that live for some seconds.
+"""Makes Java start quickly rather than work fast, for children that live for some seconds.
 
-Most of a start is loading the same 20,000 classes. Java keeps them in an archive that is made once, beside the folder
-of Spark to which it belongs, and ignored by Java itself when it no longer fits.
+Most of a start goes into loading the same 20,000 classes. Java can keep them in an archive. We make it once, beside the
+folder of the Spark to which it belongs. Java ignores an archive that no longer fits.
 https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
 """
 
@@ -23,21 +23,21 @@ _SPARK = (
 
 
 def quick() -> dict[str, str]:
-    """The environment of such a child."""
+    """The environment of a child whose Java starts quickly, with settings of Spark for few rows."""
     if not _ARCHIVE.exists():
         _make_archive()
     return _environment(f"{_SPARK} {_shared()}")
 
 
 def quick_submit() -> dict[str, str]:
-    """The environment of such a child that is given a folder of settings, which begins its class path: no archive fits."""
+    """The same for a child that is given a folder of settings. That folder begins its class path, so no archive fits."""
     return _environment(_SPARK)
 
 
 def quick_java() -> dict[str, str]:
-    """The environment of a program whose Spark has all its usual settings, and only Java starts quickly.
+    """The environment of a program whose Spark has all its usual settings; only its Java starts quickly.
 
-    Nobody waits here for the archive to be made.
+    It uses the archive if it is there, and makes none.
     """
     return _environment(_shared())
 
@@ -47,7 +47,10 @@ def _shared() -> str:
 
 
 def _make_archive() -> None:
-    """A start costs 23 seconds of a processor with an archive, 30 without, and making one 48. Who comes meanwhile does without."""
+    """Make the archive. If another process is making it, do without.
+
+    A start costs 23 seconds of a processor with an archive and 30 without one. To make an archive costs 48.
+    """
     with _ARCHIVE.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,7 +63,7 @@ def _make_archive() -> None:
 
 
 def _run_once(options: str) -> None:
-    """A child that ends in good order."""
+    """Run a child that ends in good order."""
     subprocess.run(
         [sys.executable, "-m", "tests.support.drivers.warm"],
         cwd=_ROOT, env=os.environ | _environment(options) | {"PYTHONPATH": str(_ROOT)},

@@ -1,4 +1,4 @@
-"""SQL Server's driver without SQL Server: what is bound is written down by an ODBC driver that we compile."""
+"""SQL Server's driver without SQL Server: an ODBC driver that we compile writes down what is bound to each statement."""
 
 import ctypes.util
 import os
@@ -26,7 +26,7 @@ class Bound:
     #: As Microsoft's driver declares the parameter to the server.
     sql_type: str
     value: int | str | bytes | None
-    #: It came in pieces while the statement was executed.
+    #: Whether it came in pieces while the statement was executed.
     in_pieces: bool
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class Bound:
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """One statement that was executed; ``described`` counts the round trips to ask for a parameter's type."""
+    """One statement that was executed; ``described`` counts the round trips that asked for a parameter's type."""
 
     text: str
     prepared: bool
@@ -46,7 +46,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Refused:
-    """An error of the server's."""
+    """An error that the server answers with."""
 
     state: str
     number: int
@@ -55,10 +55,10 @@ class Refused:
 
 @dataclass(frozen=True)
 class Answer:
-    """What statements with a part of their text in common are told.
+    """The answer to each statement whose text contains ``part``.
 
-    ``types`` has a letter for each column: i bigint, w nvarchar(max), b bit, t datetime, x varbinary(max). An error stands in
-    the place of a row.
+    ``types`` has a letter for each column: i bigint, w nvarchar(max), b bit, t datetime, x varbinary(max). An error may
+    stand in the place of a row.
     """
 
     part: str
@@ -100,7 +100,7 @@ def pyodbc_missing() -> str | None:
 
 
 def compiled(folder: Path) -> Path:
-    """The driver, compiled into a folder."""
+    """Compile the driver into a folder; returns its file."""
     library = folder / "librecording.so"
     compiler = os.environ.get("CC", "cc")
     subprocess.run(
@@ -111,7 +111,7 @@ def compiled(folder: Path) -> Path:
 
 
 class Recorder:
-    """A place to connect to, and what was said there."""
+    """A place to connect to; it records what was said there."""
 
     def __init__(self, library: Path, folder: Path, answers: Iterable[Answer] = ()) -> None:
         self._log = folder / "log"
@@ -144,7 +144,7 @@ class Recorder:
         return [line for line in self._log.read_text().splitlines() if line in ("commit", "rollback")]
 
     def blocks(self) -> list[int]:
-        """How many rows were written at once into bound columns, each time."""
+        """Each time that rows were written at once into bound columns: how many rows those were."""
         lines = (line.split(" ") for line in self._log.read_text().splitlines())
         return [int(rest[0]) for event, *rest in lines if event == "block"]
 

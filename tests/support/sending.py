@@ -1,4 +1,4 @@
-"""Messages on their way out without Spark: the batches that it would hand to a task, and what arrived."""
+"""Sends messages without Spark: makes the record batches that Spark would hand to a task, and looks what arrived."""
 
 import contextlib
 import json
@@ -21,7 +21,10 @@ _TYPES = {"Body": pa.binary(), "Expires": pa.timestamp("us", tz="UTC"), "TimeToB
 
 
 def batch(numbers: Iterable[int], **columns: Any) -> pa.RecordBatch:
-    """The messages of these numbers; a further column is a list, or one value for all."""
+    """The messages of these numbers.
+
+    :param columns: further columns; each is a list, or one value for all messages.
+    """
     numbers = list(numbers)
     values: dict[str, list[Any]] = {
         "Body": [body(number) for number in numbers],
@@ -34,12 +37,12 @@ def batch(numbers: Iterable[int], **columns: Any) -> pa.RecordBatch:
 
 
 def options(engine: Engine, **more: str) -> SinkOptions:
-    """A sink of the endpoint Sales into the queue orders."""
+    """The options of a sink of the endpoint Sales, which sends to the queue orders."""
     return SinkOptions.parse({"url": engine.url, "endpoint": "Sales", "queue": "orders", **more})
 
 
 def composed(given: SinkOptions, *batches: pa.RecordBatch) -> list[Composed]:
-    """The chunks of a task that Spark gives these batches, each with columns of its own."""
+    """The chunks that a task makes of these record batches; each of them may have other columns."""
     return [
         chunk
         for each in batches
@@ -50,20 +53,20 @@ def composed(given: SinkOptions, *batches: pa.RecordBatch) -> list[Composed]:
 
 
 def send(given: SinkOptions, *batches: pa.RecordBatch) -> tuple[int, int]:
-    """Send as one task does; how many messages went out, and how many had been sent before."""
+    """Send as one task does; returns how many messages went out, and how many had been sent before."""
     with Sender(given, Destinations(given)) as sender:
         done: Sent = sender.send(composed(given, *batches))
     return done.sent, done.repeated
 
 
 def ids_in(queue: QueueTable) -> list[str]:
-    """The message ids in a queue, in the order of its rows; one that is there twice comes twice."""
+    """The message ids in a queue, in the order of its rows; an id that is there twice comes twice."""
     return [json.loads(row.headers)["NServiceBus.MessageId"] for row in queue.rows()]
 
 
 @dataclass
 class Watched:
-    """The connections that were opened, with their targets."""
+    """The connections that were opened, each with its target."""
 
     opened: list[tuple[Target, Connection]]
 
@@ -74,7 +77,7 @@ class Watched:
 
 @contextlib.contextmanager
 def watched() -> Iterator[Watched]:
-    """Within the block :func:`tests.support.driver.at_step` works, and connections are remembered."""
+    """Within the block :func:`tests.support.driver.at_step` works, and ``Watched`` gets every connection that is opened."""
     seen = Watched([])
     with driver.watched_connections(lambda target, connection: seen.opened.append((target, connection))):
         yield seen

@@ -1,8 +1,9 @@
-"""Spark as it was installed, but its Python processes import the compiled files of its wheel instead of a zip of sources.
+"""Makes a SPARK_HOME whose Python processes import the compiled files of Spark's wheel instead of a zip of sources.
 
 Every Python process that Spark starts has ``SPARK_HOME/python/lib/pyspark.zip`` in front of its path (``PythonUtils.
-sparkPythonPath``). There is no compiled file in it, so each of the ten processes of one stream compiles Spark's modules anew:
-0.9 s of work rather than 0.2 s. Here a folder of that name leads to the installed package, which is the same code.
+sparkPythonPath``). There is no compiled file in it, so each of the ten processes of one stream compiles Spark's modules
+anew: 0.9 s of work rather than 0.2 s. In our SPARK_HOME a folder of that name leads to the installed package, which is the
+same code.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ import pyspark
 
 @functools.cache
 def spark_home() -> Path:
-    """The folder, beside the virtual environment's other files; made if it is not there."""
+    """The folder, beside the virtual environment's other files; this makes it if it is not there."""
     home = Path(sys.prefix) / f"spark-home-{pyspark.__version__}"
     if not home.exists():
         begun = Path(tempfile.mkdtemp(dir=sys.prefix))

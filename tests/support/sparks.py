@@ -9,7 +9,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-#: The jar that fits each Spark; its wheel has the same version.
+#: The jar of Delta that fits each version of Spark; Delta's wheel has the same version.
 _DELTA = {
     "4.0": "io.delta:delta-spark_2.13:4.0.0",
     "4.1": "io.delta:delta-spark_4.1_2.13:4.1.0",
@@ -55,7 +55,7 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
 
 
 def delta_jars() -> dict[str, str]:
-    """The setting that brings Delta's jars; once they are there, without asking Ivy, which takes seconds."""
+    """The setting that brings Delta's jars. Once they are there, it names them, because to ask Ivy takes seconds."""
     kept = _JARS.read_text() if _JARS.exists() else ""
     files = [Path(each.removeprefix("file:")) for each in kept.split(",")]
     return {"spark.jars": kept} if kept and all(map(Path.is_file, files)) else {"spark.jars.packages": DELTA}
@@ -63,7 +63,10 @@ def delta_jars() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _one_downloads_at_a_time() -> Iterator[None]:
-    """Ivy's cache takes only one writer; once the jars are there everybody may start at once."""
+    """Let one process after another download, because Ivy's cache takes only one writer.
+
+    Once the jars are there, all may start at once.
+    """
     if _JARS.exists():
         yield
         return

@@ -37,7 +37,7 @@ SELECT CONCAT('00000000-0000-4000-8000-', hex), 1, CAST(? AS datetime), REPLACE(
             REPLICATE(CAST('x' AS varchar(max)), ? - LEN(start) - 2), '"}}') AS varbinary(max))
 FROM texts ORDER BY number;
 """
-#: The digits of a number, in words that every T-SQL knows.
+#: The hexadecimal digits of a number, in terms that every T-SQL knows.
 _HEX = ", ".join(
     f"SUBSTRING('0123456789abcdef', CAST(number / {16**place} % 16 AS int) + 1, 1)"
     for place in range(7, -1, -1)
@@ -110,7 +110,7 @@ class SqlServerQueue(QueueTable):
             f"INSERT INTO {self.table} (Id, Recoverable, Expires, Headers, Body) OUTPUT inserted.RowVersion "
             "VALUES (?, 1, ?, ?, CAST(? AS varbinary(max)))"
         )
-        # As a text: a server that is not SQL Server may take a time to the second only.
+        # The time is bound as a text, because a server that is not SQL Server may take a time to the second only.
         until = None if expires is None else expires.isoformat(timespec="milliseconds")
         with connected(self._url) as connection:
             row_version = connection.execute(statement, str(id), until, headers, body).fetchval()
@@ -172,7 +172,7 @@ class SqlServerEngine(Engine):
             return [tuple(row) for row in connection.execute(statement).fetchall()]
 
     def bytes_of(self, headers: str) -> int:
-        from tests.support import lookalikes  # which is made of what stands here
+        from tests.support import lookalikes  # it imports this module
 
         return len(headers.encode("utf-16-le" if lookalikes.given().measures_utf16 else "utf-8"))
 
@@ -182,7 +182,7 @@ class SqlServerEngine(Engine):
 
 
 def opened(url: str, *, autocommit: bool = False) -> "pyodbc.Connection":
-    """A connection over the driver that is there, as the code under test finds it."""
+    """Open a connection over the ODBC driver that is there, which is found as the code under test finds it."""
     import pyodbc
 
     text = OdbcString.of(url)
@@ -193,7 +193,7 @@ def opened(url: str, *, autocommit: bool = False) -> "pyodbc.Connection":
 
 @contextmanager
 def connected(url: str, *, autocommit: bool = False) -> Iterator["pyodbc.Connection"]:
-    """A connection that is closed, and thereby rolled back, at the end of the block."""
+    """A connection; it is closed at the end of the block, and thereby rolled back."""
     connection = opened(url, autocommit=autocommit)
     try:
         yield connection
@@ -203,7 +203,10 @@ def connected(url: str, *, autocommit: bool = False) -> Iterator["pyodbc.Connect
 
 @contextmanager
 def fresh_database(server_url: str, name: str) -> Iterator[str]:
-    """The connection string of a new database of this name, dropped with whatever is still connected to it."""
+    """A new database of this name; yields its connection string.
+
+    At the end of the block the database is dropped, whoever is still connected to it.
+    """
     with connected(server_url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {quoted(name)}")
     try:
@@ -215,13 +218,13 @@ def fresh_database(server_url: str, name: str) -> Iterator[str]:
             else:
                 number = f"DB_ID(N'{name}')"
                 _kill(connection, number)
-                # A session ends a while after KILL has come back.
+                # A session ends only a while after KILL has returned.
                 eventually(lambda: not _sessions(connection, number))
             connection.execute(f"DROP DATABASE {quoted(name)}")
 
 
 def emptied(url: str) -> str:
-    """A database made as good as new: whoever is connected is gone, and so are the tables and schemas of tests; its url."""
+    """Make a database as good as new: end all other sessions, and drop the tests' tables and schemas; returns its url."""
     with connected(url, autocommit=True) as connection:
         _kill(connection, "DB_ID()")
         eventually(lambda: not _sessions(connection, "DB_ID()"))
@@ -233,7 +236,7 @@ def emptied(url: str) -> str:
 
 
 def is_sqlserver(connection: "pyodbc.Connection") -> bool:
-    """Whether the server is what it speaks like: others tell, and SQL Server does not know the property."""
+    """Whether the server is SQL Server itself. SQL Server does not know the property Babelfish; others tell it."""
     return connection.execute("SELECT CAST(SERVERPROPERTY('Babelfish') AS int)").fetchval() is None
 
 
@@ -263,13 +266,13 @@ def quoted(name: str) -> str:
 
 
 def _require(*abilities: str) -> None:
-    from tests.support import lookalikes  # which is made of what stands here
+    from tests.support import lookalikes  # it imports this module
 
     lookalikes.require(*abilities)
 
 
 def _execute_all(connection: "pyodbc.Connection", statements: str) -> None:
-    """An error may stand behind the first result."""
+    """Run statements and read all their results, because an error may stand behind the first result."""
     cursor = connection.execute(statements)
     while cursor.nextset():
         pass

@@ -13,7 +13,7 @@ from tests.support.sending import options
 
 @contextlib.contextmanager
 def opened(engine: Engine, stream: str = NAME) -> Iterator[tuple[Connection, Stage]]:
-    """A stage that was just created, and its connection."""
+    """A stage, created if it is not there, and its connection."""
     given = options(engine, queue="billing", transactionMode=ATOMIC, stream=stream)
     with connect(Target.of(ConnectionOptions.parse({"url": engine.url}))) as connection:
         found = Stage(connection, table_of(given))

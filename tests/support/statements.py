@@ -1,4 +1,4 @@
-"""What makes the package say each of SQL Server's statements, what a database answers, and what comes of it."""
+"""Makes the package say each of SQL Server's statements, with the database's answers to it and the expected result."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,7 +31,7 @@ Action = Callable[[Any], object]
 
 
 class Call(NamedTuple):
-    """Something to do on a connection that leads to a statement."""
+    """Something to do on a connection, so that the package says a statement."""
 
     action: Action
     answers: list[Answer]
@@ -40,11 +40,11 @@ class Call(NamedTuple):
 
 NAMES = sorted(SQLSERVER.statements())
 
-#: Printed for people, who run them as they are.
+#: Statements that are printed for people, who run them as they are.
 FOR_PEOPLE = {name for name in NAMES if name.startswith(("grants_", "remedy_", "script_"))} | {
     "create_schema"
 }
-#: Twins of what another engine has to say.
+#: Statements that are empty here, because only another engine has to say something.
 EMPTY = {name for name in NAMES if not SQLSERVER.statement(name)}
 
 TABLE = Table(table="orders", schema="dbo")
@@ -130,13 +130,13 @@ def take(first: int, last: int, rows: int) -> Action:
 
 
 def tried(connection: Connection) -> None:
-    """An attempt that goes well."""
+    """Make an attempt that goes well."""
     with connection.attempt():
         connection.execute("SELECT 7")
 
 
 def tried_in_vain(connection: Connection) -> str:
-    """An attempt that fails, and is undone alone."""
+    """Make an attempt that fails, so that only the attempt is undone."""
     try:
         with connection.attempt():
             raise QueueError("refused")

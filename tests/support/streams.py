@@ -18,7 +18,7 @@ Handle = Callable[[DataFrame, int], None]
 
 
 def stream(spark: SparkSession, engine: Engine, queue: QueueTable, **options: Any) -> DataFrame:
-    """The queue as a streaming frame. Waits are short, so that a test that fails does so soon."""
+    """The queue as a streaming frame. All waits are short, so that a failing test fails soon."""
     given = {
         "url": engine.url,
         "queue": queue.address,
@@ -42,7 +42,10 @@ def to_each(frame: DataFrame, folder: Path, handle: Handle) -> DataStreamWriter:
 
 @contextmanager
 def interpreted() -> Iterator[None]:
-    """Queries that are started within have plans that Spark interprets: compiling them takes longer than a test's few rows."""
+    """Within the block Spark interprets the plans of queries that are started.
+
+    To compile a plan takes longer than a test's few rows.
+    """
     settings = SparkSession.active().conf
     for name, value in _INTERPRETED.items():
         settings.set(name, value)
@@ -60,7 +63,7 @@ def start(writer: DataStreamWriter) -> StreamingQuery:
 
 
 def drain(writer: DataStreamWriter, *, within: timedelta = timedelta(seconds=60)) -> StreamingQuery:
-    """Run until everything that is there now is done."""
+    """Run a query until it has done everything that is there now."""
     query = start(writer.trigger(availableNow=True))
     try:
         assert query.awaitTermination(int(within.total_seconds())), (
@@ -73,7 +76,7 @@ def drain(writer: DataStreamWriter, *, within: timedelta = timedelta(seconds=60)
 
 @contextmanager
 def running(writer: DataStreamWriter) -> Iterator[StreamingQuery]:
-    """Run on and on; stopped at the end of the block. A query that fails fails the test."""
+    """Run a query until the end of the block. If the query fails, the test fails."""
     query = start(writer)
     try:
         yield query

@@ -20,7 +20,7 @@ _SQLSERVER = {
     "delete": "DELETE FROM {table} WHERE RowVersion BETWEEN %d AND %d",
     "insert at": "SET IDENTITY_INSERT {table} ON; INSERT INTO {table} (Id, Recoverable, Headers, Body, RowVersion) "
     "VALUES ('%s', 1, '%s', CAST('%s' AS varbinary(max)), %d); SET IDENTITY_INSERT {table} OFF",
-    # Microsoft's driver has a transaction open from connecting on: what counts is one that holds something.
+    # Microsoft's driver has a transaction open from the moment it connects. So only a transaction with locks counts.
     "in a transaction": "SELECT s.session_id FROM sys.dm_exec_sessions AS s WHERE s.program_name = '%s' AND EXISTS (SELECT 1 "
     "FROM sys.dm_tran_locks AS l WHERE l.request_session_id = s.session_id AND l.resource_type <> 'DATABASE')",
     "waiting": "SELECT session_id FROM sys.dm_exec_requests WHERE blocking_session_id <> 0 AND database_id = DB_ID()",
@@ -45,18 +45,18 @@ def drop(queue: QueueTable) -> None:
 
 
 def keep_ids_unique(engine: Engine, queue: QueueTable) -> None:
-    """Let no two rows have one id, as the tables of some versions do anyway."""
+    """Keep two rows from having the same id, as the tables of some versions do anyway."""
     if engine.name == "sqlserver":
         queue.execute("CREATE UNIQUE NONCLUSTERED INDEX Index_Id ON {table} (Id)")
 
 
 def put_other_messages(engine: Engine, queue: QueueTable, first: int, last: int) -> None:
-    """Let other messages stand under these numbers, as in a table that was restored and went on differently."""
+    """Put other messages under these numbers, as in a table that was restored and then got other messages."""
     queue.execute(_said(engine, "other ids") % (first, last))
 
 
 def expire(engine: Engine, queue: QueueTable, first: int, last: int) -> None:
-    """Let the time of these rows run out."""
+    """Let these rows expire."""
     queue.execute(_said(engine, "expire") % (first, last))
 
 
@@ -66,7 +66,7 @@ def delete(engine: Engine, queue: QueueTable, first: int, last: int) -> None:
 
 
 def insert_at(engine: Engine, queue: QueueTable, *row_versions: int) -> None:
-    """Put messages under these numbers, numbered from 0 in the order in which they are given."""
+    """Put messages under these numbers. The messages are numbered from 0, in the order of the given numbers."""
     for number, row_version in enumerate(row_versions):
         texts = (
             text.replace("{", "{{").replace("}", "}}") for text in (headers(number), body(number).decode())

@@ -1,4 +1,4 @@
-"""What the tests run on, for the head of the report."""
+"""Tells what the tests run on, for the head of the report."""
 
 import os
 import re
@@ -89,7 +89,7 @@ def _sqlserver() -> str:
 
 
 def _recorded() -> str:
-    """Whether what is bound to them can be written down without a server."""
+    """Whether the parameters of SQL Server's statements can be recorded without a server."""
     reason = recording.missing()
     return "their parameters are recorded" if reason is None else f"NOT RECORDED: {reason}"
 

@@ -1,4 +1,4 @@
-"""Waiting for what must come, never for a length of time."""
+"""Waits for what must come, never for a length of time."""
 
 import time
 from collections.abc import Callable

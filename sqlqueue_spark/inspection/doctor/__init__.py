@@ -1,4 +1,4 @@
-"""Whether everything is there that a stream needs, and what is to be done about what is not: a line a check.
+"""Checks whether everything that a stream needs is there, and says what to do about what is not: a line a check.
 
 Nothing here changes anything, and no line ever shows a secret.
 """
@@ -19,11 +19,11 @@ __all__ = ["Check", "State", "examine"]
 def examine(
     options: ConnectionOptions | None = None, queue: str | None = None, *, role: str | None = None
 ) -> Iterator[Check]:
-    """Look at this machine and, where options lead to a database, at the way to it and to a queue.
+    """Check this machine and, where options lead to a database, the way to it and to a queue.
 
-    Each check is made as it is asked for; one that fails keeps no other from being made that can be.
+    A check runs when the caller asks for it. When one fails, all others still run that can run without it.
 
-    :param role: what the login is for, receiver or sender; without one, either will do.
+    :param role: what the login is for, receiver or sender. Without one the login passes if it can do either.
     """
     yield from machine_checks.checks()
     yield from driver_checks.checks(_engine(options), None if options is None else options.url)
@@ -34,5 +34,5 @@ def examine(
 def _engine(options: ConnectionOptions | None) -> Dialect | None:
     try:
         return None if options is None else dialect_of(options.url)
-    except ConfigurationError:  # which is told where the url is looked at
+    except ConfigurationError:  # the check of the url tells it
         return None

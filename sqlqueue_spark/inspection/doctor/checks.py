@@ -1,4 +1,4 @@
-"""One check: what it looked at, how that is, and what was found or is to be done."""
+"""One check: what it looked at, whether that is as it must be, and what it found or what to do."""
 
 from __future__ import annotations
 
@@ -26,15 +26,18 @@ class Check:
 
 
 class Wrong(Exception):
-    """What is to be done, in one sentence."""
+    """Something is wrong; the text says in one sentence what to do."""
 
 
 class Open(Exception):
-    """Why nobody can say, or need."""
+    """A check has no result; the text says why nobody can tell, or why nobody needs to."""
 
 
 def checked(name: str, look: Callable[[], str]) -> Check:
-    """Make a check. ``look`` returns what it found, or raises :class:`Wrong`, :class:`Open` or an error of ours."""
+    """Run a check.
+
+    :param look: returns what it found, or raises :class:`Wrong`, :class:`Open` or an error of ours.
+    """
     try:
         return Check(name=name, state=State.FINE, said=look())
     except Open as why:

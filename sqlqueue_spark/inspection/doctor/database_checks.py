@@ -1,4 +1,4 @@
-"""The way to a queue, step by step: network, login, database, queue, rights."""
+"""Checks the way to a queue, step by step: network, login, database, queue, rights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATEMENT = timedelta(seconds=10)
 
 
 def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> Iterator[Check]:
-    """A line a step. One that fails keeps only those from being tried that cannot be without it."""
+    """Check each step; a line a step. When one fails, only the steps that depend on it are not tried."""
     target = replace(Target.of(options), command_timeout=_STATEMENT, lock_timeout=_STATEMENT)
     try:
         wanted = hosts(target.url)
@@ -52,7 +52,7 @@ def checks(options: ConnectionOptions, queue: str | None, role: str | None) -> I
 
 @dataclass
 class _Way:
-    """What is left once a connection is there."""
+    """The steps that remain once there is a connection."""
 
     connection: Connection
     options: ConnectionOptions
@@ -136,7 +136,7 @@ def _network(wanted: list[Host]) -> str:
         began = time.monotonic()
         try:
             socket.create_connection((host, port), timeout=_SECONDS_TO_ANSWER).close()
-        except (OSError, UnicodeError, OverflowError) as error:  # an odd name, an odd port
+        except (OSError, UnicodeError, OverflowError) as error:  # the last two: an odd name, an odd port
             failed.append(f"{host}:{port} ({getattr(error, 'strerror', None) or error})")
         else:
             return f"{host}:{port} answers in {(time.monotonic() - began) * 1000:.0f} ms"
@@ -147,6 +147,6 @@ def _network(wanted: list[Host]) -> str:
 
 
 def _rest(first: str, why: str) -> Iterator[Check]:
-    """The steps from this one on, which cannot be tried."""
+    """Say of each step from this one on that it was not tried."""
     for name in STEPS[STEPS.index(first) :]:
         yield not_tried(name, why)

@@ -1,4 +1,4 @@
-"""The database drivers: those of the engine that a url leads to, or those of one engine at least."""
+"""Checks the database drivers: those of the engine that a url leads to, or those of at least one engine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Look = Callable[[], str]
 
 
 def checks(needed: Dialect | None, url: str | None) -> Iterator[Check]:
-    """A line a driver. What is missing is wrong only where it is needed.
+    """Check each driver; a line a driver. A driver that is missing is wrong only where it is needed.
 
-    :param needed: the engine of the url; without a url one engine's drivers must be complete, whichever.
+    :param needed: the engine of the url. Without a url the drivers of any one engine must be complete.
     """
     looks: dict[Dialect, dict[str, Look]] = {
         POSTGRESQL: {"psycopg": drivers.psycopg, "adbc": drivers.adbc},

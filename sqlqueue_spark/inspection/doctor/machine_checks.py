@@ -1,4 +1,4 @@
-"""What Spark needs of this machine: Python, on the driver and for its workers, Java, and Spark itself."""
+"""Checks what Spark needs on this machine: Python for the driver and for the workers, Java, and Spark itself."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sqlqueue_spark.inspection.doctor.checks import Check, Open, Wrong, checked
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_JAVA = 17
 _OLDEST_SPARK = [4, 0]
-#: The packages that bring Spark, the whole of it first.
+#: The packages that bring Spark; the first one brings all of it.
 _SPARKS = ("pyspark", "pyspark-client", "databricks-connect")
 _SECONDS = 30
-#: What a worker's Python is asked: its version and what it lacks. The folder it is started in does not count.
+#: Asks a worker's Python for its version and for the packages that it lacks. The folder in which it starts does not count.
 _ASKED = """
 import importlib.util, sys
 sys.path[:] = [each for each in sys.path if each]
@@ -42,7 +42,7 @@ def python() -> str:
 
 
 def java() -> str:
-    """The Java that Spark starts: that of JAVA_HOME, else the first on the path."""
+    """Check the Java that Spark starts: that of JAVA_HOME, else the first on the path."""
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else "java"
     remedy = "install a JRE 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one"
@@ -59,7 +59,7 @@ def java() -> str:
 
 
 def spark() -> str:
-    """Which Spark there is, beside the one that this package is tested with."""
+    """Check which Spark is installed, and compare it with the one that this package is tested with."""
     found = _installed()
     if found is None:
         raise Wrong("Spark is not installed; install it with: pip install 'sqlqueue-spark[spark]'.")
@@ -77,7 +77,7 @@ def spark() -> str:
 
 
 def workers() -> str:
-    """The Python that Spark starts for its workers on this machine: PYSPARK_PYTHON, else python3."""
+    """Check the Python that Spark starts for its workers on this machine: PYSPARK_PYTHON, else python3."""
     if _installed() is None:
         raise Open("not tried: Spark is not installed")
     program = os.environ.get("PYSPARK_PYTHON") or "python3"
@@ -99,7 +99,7 @@ def workers() -> str:
 
 
 def _said(command: list[str]) -> str:
-    """What a program says, on whichever stream."""
+    """What a program prints, on stdout and on stderr."""
     try:
         ended = subprocess.run(
             command, check=False, capture_output=True, text=True, errors="replace", timeout=_SECONDS
@@ -119,7 +119,7 @@ def _installed() -> tuple[str, str] | None:
 
 
 def _tested() -> str | None:
-    """The version that this package's own metadata pin; None where it is used without being installed."""
+    """The version of Spark that this package's own metadata pin; None where the package is used without being installed."""
     try:
         required = importlib.metadata.requires("sqlqueue_spark") or []
     except importlib.metadata.PackageNotFoundError:

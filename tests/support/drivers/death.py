@@ -1,10 +1,10 @@
-"""Dying at a named step, as a machine does: all processes of a program at once, or only some of them.
+"""Kills a program at a named step, as the death of a machine does: all its processes at once, or only some of them.
 
-A child process gets its orders by its environment (see :func:`orders`), because the steps are reached in
-Spark's own Python processes too. Every step that is reached is noted in a file they share.
+A child process gets its orders by its environment (see :func:`orders`), because Spark's own Python processes reach steps
+too. Each process notes every step that it reaches in a file that they share.
 
-Several pipelines of one program can die at once, each at its own step: whoever reaches his waits for the others. A process
-whose environment names its pipeline notes its steps as those of that pipeline (see :func:`of`).
+Several pipelines of one program can die at once, each at a step of its own: the one that reaches its step waits there for
+the others. A process whose environment names its pipeline notes its steps as those of that pipeline (see :func:`of`).
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Literal, NoReturn
 import psutil
 
 Who = Literal["everything", "this process", "driver"]
-#: A step, and the how manyeth time that it is reached.
+#: A step, and the number of a time that it is reached; the first time is 1.
 Where = tuple[str, int]
 
 #: The variable that names the pipeline of a process.
@@ -36,22 +36,22 @@ def orders(steps: Path, step: str, nth: int, who: Who = "everything") -> dict[st
 
 
 def each(steps: Path, *deaths: tuple[str, int, Who]) -> dict[str, str]:
-    """The environment of a program of which somebody dies at each of these."""
+    """The environment of a program in which somebody dies at each of these steps."""
     return _orders(steps, deaths)
 
 
 def worker_deaths(steps: Path, *where: Where) -> dict[str, str]:
-    """The environment of a program of which one process dies at each of these."""
+    """The environment of a program in which one process dies at each of these steps."""
     return _orders(steps, [(*each, "this process") for each in where])
 
 
 def together(steps: Path, *where: Where) -> dict[str, str]:
-    """The environment of a program that dies when all of these have been reached; who has reached one waits there."""
+    """The environment of a program that dies when it has reached all of these steps; whoever reaches one waits there."""
     return _orders(steps, [(*each, _TOGETHER) for each in where])
 
 
 def of(pipeline: str, step: str) -> str:
-    """A step as one pipeline among others reaches it."""
+    """The name of a step that one of several pipelines reaches."""
     return f"{pipeline}: {step}"
 
 
@@ -64,9 +64,9 @@ def _orders(steps: Path, deaths: Sequence[tuple[str, int, str]]) -> dict[str, st
 
 
 def at_step(name: str, pipeline: str = "") -> None:
-    """Note the step; die if it is the one. Without orders nothing happens.
+    """Note the step, and die if the orders say so. Without orders do nothing.
 
-    :param pipeline: whose step it is, where the process belongs to several.
+    :param pipeline: the pipeline whose step it is, where the process works for several.
     """
     if _DEATH not in os.environ:
         return
@@ -106,11 +106,11 @@ def _session(process: psutil.Process) -> int | None:
 
 
 def _kill_everything() -> NoReturn:
-    """Stop all first, so that none acts on another's death; then children die before their parents.
+    """Stop all processes first, so that none acts on another's death; then kill children before their parents.
 
-    A process group that loses its last parent while one of its processes is stopped gets SIGHUP and SIGCONT from
-    the kernel (POSIX, orphaned process groups). Spark's daemon and its workers are such a group, and the process
-    that kills is one of them: it would die of the JVM's death and leave the program stopped for ever.
+    When a process group loses its last parent while one of its processes is stopped, the kernel sends it SIGHUP and SIGCONT
+    (POSIX, orphaned process groups). Spark's daemon and its workers are such a group, and the process that kills may be one
+    of them. If the JVM died first, this process would die too, and leave the program stopped for ever.
     """
     stopped: dict[int, int] = {}
     while others := [p for p in processes_of(os.getsid(0)) if p.pid not in {os.getpid(), *stopped}]:
@@ -130,7 +130,7 @@ def _depth(process: psutil.Process) -> int:
 
 
 def _kill_driver() -> NoReturn:
-    """The program and its JVM die; Spark's Python processes are left behind."""
+    """Kill the program and its JVM, and leave Spark's Python processes behind."""
     for process in psutil.Process().children():
         if process.name() == "java":
             process.kill()

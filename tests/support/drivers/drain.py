@@ -58,12 +58,12 @@ def drain(spark: SparkSession, url: str, folder: Path, name: str, limit: int) ->
 
 
 def source_of(spark: SparkSession, pipeline: str) -> str:
-    """The format of a source that is ours in all but its name, and whose Python processes know their pipeline.
+    """Register our source under another name, so that its Python processes know their pipeline; returns the format's name.
 
-    Their environment is the one that was set when the source was registered; Spark registers ``sqlqueue`` by itself.
+    The processes get the environment that was set when the source was registered. Spark registers ``sqlqueue`` by itself.
     """
 
-    class Source(SqlQueueDataSource):  # here, so that it travels to the workers by value
+    class Source(SqlQueueDataSource):  # within the function, so that it travels to the workers by value
         @classmethod
         def name(cls) -> str:
             return f"sqlqueue_{pipeline}"

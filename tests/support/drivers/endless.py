@@ -24,7 +24,7 @@ from tests.support.sparks import start_spark
 ORDERS, BILLING = "orders", "billing"
 DRAINING = ("one", "two")
 FORWARDING = ATOMIC, OPTIMISTIC = ("atomic", "optimistic")
-#: What this program adds to the steps of the package.
+#: A step that this program adds to those of the package.
 SENT = "batch sent"
 _LIMIT = 500
 
@@ -33,7 +33,7 @@ def main(url: str, folder: Path) -> None:
     spark = start_spark(folder, master="local[4,4]")  # a task is tried four times
     spark.conf.set(
         "spark.sql.streaming.minBatchesToRetain", "1000000"
-    )  # whoever looks later wants to see all
+    )  # whoever looks later wants to see all batches
     starts: dict[str, Callable[[], StreamingQuery]] = {
         **{name: partial(drain, spark, url, folder / name) for name in DRAINING},
         **{name: partial(forward, spark, url, folder / name, name) for name in FORWARDING},
@@ -87,7 +87,7 @@ def _queue(spark: SparkSession, url: str, queue: str, **options: str) -> DataFra
 
 
 def _let_begin(query: StreamingQuery) -> None:
-    """Spark gives up a Python process that has not started after ten seconds: one after the other."""
+    """Wait until a query has begun: Spark gives up a Python process that has not started after ten seconds."""
     until = time.monotonic() + 5
     while query.isActive and not query.status["isDataAvailable"] and time.monotonic() < until:
         time.sleep(0.05)

@@ -16,7 +16,7 @@ from sqlqueue_spark.spark.sink import SqlQueueSink
 from tests.support.drivers.pipelines import run
 from tests.support.sparks import start_spark
 
-#: Most rows of a batch, which is one slice and one task.
+#: Most rows of a batch. A batch is one slice and one task.
 LIMIT = 40
 
 

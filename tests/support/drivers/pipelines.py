@@ -1,4 +1,4 @@
-"""Several streaming queries of one program, at once or one after the other."""
+"""Runs several streaming queries of one program, at once or one after the other."""
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
@@ -9,14 +9,14 @@ from tests.support.waiting import eventually
 
 
 def run(starts: Iterable[Callable[[], StreamingQuery]], *, in_turn: bool) -> None:
-    """Run them to their ends; the first error of one that fails is raised."""
+    """Run the queries to their ends; raise the first error of a query that fails."""
     queries: list[StreamingQuery] = []
     for start in starts:
         query = start()
         queries.append(query)
         if in_turn:
             query.awaitTermination()
-        # Spark gives up a Python process that has not started after ten seconds: one after the other.
+        # Spark gives up a Python process that has not started after ten seconds. So the queries start one after the other.
         eventually(
             lambda query=query: query.status["isDataAvailable"] or not query.isActive,  # type: ignore[misc] # mypy cannot see the default
             within=timedelta(seconds=90),

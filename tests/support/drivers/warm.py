@@ -1,4 +1,4 @@
-"""Starts Spark with Delta, writes and reads a little, and ends: what every child does, for Java to remember its classes."""
+"""Starts Spark with Delta, writes and reads a little, and ends, as every child does, so that Java remembers the classes."""
 
 import tempfile
 from pathlib import Path
