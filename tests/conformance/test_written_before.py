@@ -27,6 +27,7 @@ def offsets(engine, queue, mode):
     """The end offsets of two batches of four rows each, as texts."""
     with connect(Target(url=engine.url)) as connection:
         found = queues.find(connection, Table(table=queue.name, schema=engine.default_schema))
+        assert found is not None
         identity = queues.Queue(connection, found).identity()
     return [
         json.dumps(
