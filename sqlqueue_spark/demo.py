@@ -25,7 +25,7 @@ from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 QUEUE = "orders"
 DEFAULT_FOLDER = Path(".demo")
 #: In a run of seconds the JVM's optimizing compiler costs more than it gains: of 43 CPU seconds for 100,000 messages it
-#: took 16, and the batches ran at 4,000 messages a second with it, at 7,600 without. A job that runs on wants it.
+#: took 16, and the batches ran at 4,000 messages a second with it, at 7,600 without. A job that runs for long needs it.
 _SHORT_RUN = ("--driver-java-options", "-XX:TieredStopAtLevel=1")
 
 
@@ -125,7 +125,7 @@ def _repository_files() -> tuple[Path, Path]:
 def _run(environment: dict[str, str], program: str, *arguments: str, log: Path | None = None) -> list[str]:
     """Show a command, run it, show what it says, and return that.
 
-    :param log: where what it says on stderr goes; without one it is shown, as a progress bar wants to be.
+    :param log: the file for what the command says on stderr; without one the user sees it, as a progress bar needs.
     :raises SqlQueueError: it failed.
     """
     click.secho(f"\n$ {shlex.join([program, *arguments])}", bold=True)

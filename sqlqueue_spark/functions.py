@@ -42,8 +42,9 @@ def deterministic_id(*columns: Column | str) -> Column:
 
         lines.select(deterministic_id("order", "line"), to_json(struct("*")).alias("Body"))
 
-    Messages of several kinds about one order line need a key each, or an outbox takes the second for a repetition of the
-    first: ``deterministic_id(lit("reminder"), "order", "line")``.
+    Where there are messages of several kinds about one order line, each kind needs a key of its own, such as
+    ``deterministic_id(lit("reminder"), "order", "line")``. Otherwise an outbox takes the second message for a repetition of
+    the first.
 
     It is the UUID of version 5 (RFC 9562) of the columns as text in a JSON array: in Python ``uuid.uuid5(NAMESPACE,
     '["4711","3"]')``. The array tells ``("a,b", "c")`` from ``("a", "b,c")`` and NULL from ``""``. (It is compact; letters
@@ -88,5 +89,5 @@ def sent_at() -> Column:
 
 
 def body_text() -> Column:
-    """The body as UTF-8 text, a byte-order mark taken off."""
+    """The body as UTF-8 text, without a byte-order mark."""
     return F.regexp_replace(F.col("Body").cast("string"), "^\ufeff", "").alias("BodyText")

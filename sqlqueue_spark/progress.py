@@ -1,4 +1,4 @@
-"""How long work tells how far it has come: each portion that is done is told with its number of rows."""
+"""How work that takes long tells how far it has come: it reports the number of rows of each portion that is done."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ Progress = Callable[[int], object]
 
 
 def untold(more: int) -> None:
-    """Nobody asked to be told."""
+    """Takes a report and does nothing: nobody asked to be told."""

@@ -1,6 +1,6 @@
 """PostgreSQL's own programs, those of the wheel or of another version, run as a user whom PostgreSQL accepts.
 
-``SQLQUEUE_POSTGRESQL_BIN`` names the folder of another version's programs, 13 or later: so the tests run on each of them.
+``SQLQUEUE_POSTGRESQL_BIN`` names the folder of another version's programs, 13 or later: so the tests run on each version.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def version() -> int:
 
 
 def locale() -> tuple[str, ...]:
-    """What tells initdb that no message is translated and no order depends on the machine."""
-    if version() < 17:  # the first that has a locale of its own
+    """The arguments that tell initdb to translate no message and to let no order depend on the machine."""
+    if version() < 17:  # version 17 is the first that has a locale of its own
         return ("--locale=C", "--lc-ctype=C.UTF-8")
     return ("--locale=C", "--locale-provider=builtin", "--builtin-locale=C.UTF-8")
 
 
 def as_server_user() -> dict[str, Any]:
-    """What makes a child process run as the server's user."""
+    """The arguments that make a child process run as the server's user."""
     if os.geteuid() != 0:
         return {}
     user = pwd.getpwnam(_USER)
@@ -72,7 +72,7 @@ def as_server_user() -> dict[str, Any]:
 def run(program: Path, *arguments: str | Path) -> None:
     """Run a program to its end.
 
-    :raises ConfigurationError: it failed; the message says what it said.
+    :raises ConfigurationError: the program failed; the message repeats what the program said.
     """
     result = subprocess.run(
         [program, *arguments],

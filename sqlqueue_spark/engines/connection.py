@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 Row = tuple[Any, ...]
 
-#: A record batch that a reader yields is closed when it holds so many rows or so many bytes.
+#: A reader ends a record batch and yields it when the batch holds so many rows or so many bytes.
 BATCH_ROWS = 10_000
 BATCH_BYTES = 8 << 20
 
@@ -68,7 +68,7 @@ class Target:
         return self.access_token is not None or self.access_token_provider is not None
 
     def token(self) -> str | None:
-        """A Microsoft Entra token to log in with, as it is now; None where none is wanted.
+        """The Microsoft Entra token to log in with now; None where a token is not the login.
 
         :raises ConfigurationError: its provider failed.
         """
@@ -78,7 +78,7 @@ class Target:
 
     @property
     def timeouts(self) -> tuple[int, int]:
-        """Lock and command timeout in milliseconds, as databases take them: in 32 bits."""
+        """Lock and command timeout in milliseconds, at most what fits into the 32 bits that databases take."""
         longest = (1 << 31) - 1
         lock, command = (
             int(each.total_seconds() * 1000) for each in (self.lock_timeout, self.command_timeout)
@@ -113,7 +113,7 @@ class Connection(ABC):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Commit what the block did, or roll it back; the first error wins."""
+        """Commit what the block did, or roll it back when it fails; the block's error wins over an error of the rollback."""
         try:
             yield self
         except BaseException:
@@ -126,7 +126,7 @@ class Connection(ABC):
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
-        """A part of the open transaction that is undone alone when it fails: what was locked before it stays locked.
+        """A part of the open transaction that is undone alone when it fails; rows that were locked before it stay locked.
 
         Its statements may take as long as they need.
 
@@ -143,14 +143,14 @@ class Connection(ABC):
         except Exception as error:
             self._undo_attempt(error)
             raise
-        except BaseException as error:  # who is to end is not told of a lost connection instead
+        except BaseException as error:  # an interrupt must not become the error of a lost connection
             with contextlib.suppress(SqlQueueError):
                 self._undo_attempt(error)
             raise
 
     @contextlib.contextmanager
     def unhurried(self) -> Iterator[None]:
-        """Statements that the driver does not cut off for taking long."""
+        """In this block the driver cuts no statement off for taking long."""
         yield
 
     def _undo_attempt(self, error: BaseException) -> None:
@@ -162,13 +162,16 @@ class Connection(ABC):
         self._say("attempt_undo")
 
     def _say(self, name: str) -> list[Row]:
-        """Run a statement of the dialect that takes nothing; one without a text is nothing to do."""
+        """Run a statement of the dialect that takes no parameters; where it has no text, there is nothing to do."""
         statement = self.dialect.statement(name)
         return self.execute(statement, doing="settling") if statement else []
 
     @contextlib.contextmanager
     def hasty(self, milliseconds: int) -> Iterator[Connection]:
-        """A :meth:`transaction` of which no statement waits longer than this for a lock (:class:`RowsHeld`)."""
+        """A :meth:`transaction` in which no statement waits longer than this for a lock.
+
+        :raises RowsHeld: a statement would have to wait longer.
+        """
         try:
             with self.transaction():
                 self._set_lock_timeout(milliseconds)
@@ -206,16 +209,16 @@ class Reader(ABC):
     def batches(
         self, statement: str, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The rows between two RowVersions, both included, in their order, in batches bounded in rows and bytes.
+        """The rows between two RowVersions, both included, in RowVersion order, in batches bounded in rows and bytes.
 
         :param statement: reads such a range, and takes its ends as parameters.
-        :param small: every row there was small (:attr:`Dialect.small_row`) when it was last looked at. They may be read
-            faster then; a larger one is read all the same.
+        :param small: every row of the range was small (:attr:`Dialect.small_row`) when somebody last looked at it. The
+            reader may read these rows faster then. It still reads a row that has become larger.
         """
 
     @abstractmethod
     def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
-        """The rows that a statement deletes and returns; when this returns, that is committed."""
+        """The rows that a statement deletes and returns; when this method returns, the delete is committed."""
 
     @abstractmethod
     def close(self) -> None:
@@ -223,7 +226,7 @@ class Reader(ABC):
 
 
 def under(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch under exactly this schema: what the statement did not ask for is NULL, timestamps are told to be UTC."""
+    """A batch under exactly this schema: columns that the statement did not return are NULL, and timestamps are in UTC."""
     return pa.RecordBatch.from_arrays([_column(batch, each) for each in schema], schema=schema)
 
 
@@ -234,7 +237,7 @@ def _column(batch: pa.RecordBatch, wanted: pa.Field) -> pa.Array:
     return column if column.type == wanted.type else column.cast(wanted.type)
 
 
-#: What each kind of failure is to the caller: which error, and its sentence.
+#: Which error the caller gets for each kind of failure, and its sentence.
 _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
     Kind.LOGIN_REFUSED: (
         ConfigurationError,
@@ -297,14 +300,14 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
     ),
     Kind.GAVE_WAY: (TryAgain, "The database gave way{while_} ({said}); try again."),
 }
-#: What a database that fails over says of a login that was right before.
+#: What a database may say, while it fails over, of a login that was right before.
 _MAY_PASS = (Kind.LOGIN_REFUSED, Kind.TOKEN_REFUSED, Kind.NO_DATABASE)
 _OTHER = (SqlQueueError, "The database at {where} refused{while_}: {said}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A driver's error, read: what it means, where it happened, and the words that must not be shown."""
+    """A driver's error as we read it: what it means, where it happened, and the words that must not be shown."""
 
     kind: Kind
     text: str
@@ -342,6 +345,9 @@ class Failure:
 
 
 def splits_login(url: str) -> bool:
-    """Whether a slash in the password, not percent-encoded, makes its rest look like the database's name, to be shown."""
+    """Whether the password holds a slash that is not percent-encoded.
+
+    The rest of the password then looks like the database's name, and would be shown.
+    """
     _, _, path = url.partition("://")[2].partition("?")[0].partition("/")
     return "@" in path

@@ -1,4 +1,4 @@
-"""Connections to databases: the only importer of database drivers, and the one place that translates their errors."""
+"""Opens connections to databases; it imports an engine's driver only when a connection needs it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = [
 def connect(target: Target, *, again: bool = False) -> Connection:
     """Open a connection; statements on it run in one transaction until commit or rollback.
 
-    :param again: the database was reached before. One that fails over refuses logins for a while.
-    :raises ConfigurationError: the login is refused, or a driver is missing; not again.
-    :raises ConnectionLost: no database answers; again, also when it lets nobody in.
+    :param again: whether the database was reached before. A database that fails over refuses logins for a while.
+    :raises ConfigurationError: the database refuses the login, or a driver is missing; never with ``again``.
+    :raises ConnectionLost: no database answers; with ``again`` also where a ConfigurationError would have been raised.
     """
     try:
         return _driver(target).connect(target)  # type: ignore[no-any-return] # a module chosen by name
@@ -35,12 +35,15 @@ def connect(target: Target, *, again: bool = False) -> Connection:
 
 
 def open_reader(target: Target) -> Reader:
-    """Open a connection that only reads, as Arrow record batches. Errors as :func:`connect`, some when it first reads."""
+    """Open a connection that reads rows as Arrow record batches.
+
+    It raises the errors of :func:`connect`, some of them only when it first reads.
+    """
     return _driver(target).open_reader(target)  # type: ignore[no-any-return] # a module chosen by name
 
 
 def _driver(target: Target) -> ModuleType:
-    """The engine's driver module, imported late: nobody needs both drivers."""
+    """The module of the engine's driver. It is imported late, because nobody needs both drivers."""
     try:
         return import_module(f"sqlqueue_spark.engines.{target.dialect.name}.connection")
     except ImportError as error:

@@ -1,6 +1,4 @@
-"""What even an engine that only keeps an outbox answers: how names are written, where its statements are, what its outbox
-tables are called.
-"""
+"""What every engine answers, even one that only keeps outboxes: how names are written, its statements, its outbox tables."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ class Database(ABC):
     title: ClassVar[str]
     #: Where its statements are (:mod:`sqlqueue_spark.engines.statements`), under the same names for every engine.
     sql: ClassVar[Traversable]
-    #: None where a name without a schema will do.
+    #: None where a name needs no schema.
     default_schema: ClassVar[str | None] = None
     #: What stands around a quoted identifier.
     quotation_mark: ClassVar[str] = '"'
     outbox_suffix: ClassVar[str] = "OutboxData"
-    #: The longest prefix of an outbox table, and the longest name, and what is counted of the name.
+    #: How long the prefix of an outbox table's name may be, how long the name, and whether its bytes count.
     longest_prefix: ClassVar[int | None] = None
     longest_outbox: ClassVar[int]
     counts_bytes: ClassVar[bool] = False
@@ -83,7 +81,7 @@ class Database(ABC):
         return table
 
     def outbox_names(self, schema: str | None, table: str) -> dict[str, str]:
-        """What stands in the outbox's statements for its table and what belongs to it, quoted."""
+        """The quoted names of the outbox table and of what belongs to it, by the words for them in its statements."""
         return {
             "outbox": self.quoted(schema, table),
             "dispatched": self.quote(f"{table}_Dispatched"),

@@ -1,4 +1,4 @@
-"""What every dialect of a full engine answers beside: how values are bound, what its errors mean."""
+"""What the dialect of a full engine answers beyond :class:`Database`: how values are bound, and what errors mean."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.row_set import RowSet
 
-#: What a claim locked, column by column, as there are millions of rows: RowVersion, whether it has expired, and the
-#: bytes of headers and body.
+#: What a claim locked, as three columns, because there may be millions of rows: RowVersion, whether the row has expired, and
+#: the bytes of its headers and body.
 ClaimedColumns = tuple[Sequence[int], Sequence[bool], Sequence[int]]
 
 
@@ -40,7 +40,7 @@ class Kind(Enum):
 
 
 class DriverError(NamedTuple):
-    """What a driver says of an error; ``number`` is the engine's own, where it has one."""
+    """What a driver says of an error; ``number`` is the engine's own error number, where it has one."""
 
     sqlstate: str | None
     number: int | None
@@ -48,7 +48,7 @@ class DriverError(NamedTuple):
 
 
 class Dialect(Database):
-    """One full engine."""
+    """One full engine: it keeps queues, and not only outboxes."""
 
     default_schema: ClassVar[str]
     #: Most rows that one statement locks or deletes.
@@ -58,24 +58,25 @@ class Dialect(Database):
     reads_see_open_deletes: ClassVar[bool] = False
     #: Whether a statement that takes thousands of row locks may be given a lock on the whole table instead.
     escalates: ClassVar[bool] = True
-    #: Whether what ``lock_timeout`` sets is undone with the transaction.
+    #: Whether the end of the transaction undoes what ``lock_timeout`` sets.
     lock_timeout_ends_with_transaction: ClassVar[bool] = False
-    #: Bytes of headers and body together up to which a row is small: those are read in blocks where it is known of a whole
-    #: range that they are. None where size makes no difference to a reader.
+    #: A row is small when its headers and body together have at most so many bytes. A reader reads a range in blocks where
+    #: all its rows are known to be small. None where size makes no difference to a reader.
     small_row: ClassVar[int | None] = None
-    #: The columns that every queue table has, with the types that will do.
+    #: The columns that every queue table has, each with the types that it may have.
     queue_columns: ClassVar[Mapping[str, Sequence[str]]]
-    #: The column that numbers a queue's rows, and the one by which expired rows are found in an index of their own, where the
-    #: classic table has one.
+    #: The column that numbers a queue's rows.
     row_version: ClassVar[str]
+    #: The column whose own index finds expired rows; None where the classic table has no such index.
     expires_with_index: ClassVar[str | None] = None
-    #: The longest name of a queue table, and what is counted.
+    #: How long a queue table's name may be, and in which unit that is counted.
     longest_queue: ClassVar[tuple[int, str]]
-    #: Whether a table without a clustered index is kept otherwise, and does not give back the room of deleted rows.
+    #: Whether the engine keeps a table without a clustered index as a heap, which does not give back the room of deleted
+    #: rows.
     knows_heaps: ClassVar[bool] = False
     #: Whether one connection reaches other databases of its server.
     reaches_other_databases: ClassVar[bool] = False
-    #: What a Microsoft Entra token must be for to be a login here.
+    #: The scope that a Microsoft Entra token must have to be a login here.
     entra_scope: ClassVar[str]
     #: Whether the transport's ``"schema"."table"`` is an address here.
     quoted_addresses: ClassVar[bool] = False
@@ -86,7 +87,7 @@ class Dialect(Database):
 
     @abstractmethod
     def row_version_index(self, table: str) -> str:
-        """What the index that a queue's rows are found by is called in a new table of this name."""
+        """The name of the index that finds a queue's rows, in a new table of this name."""
 
     @abstractmethod
     def bind(self, runs: RowSet) -> tuple[object, ...]:
@@ -98,7 +99,10 @@ class Dialect(Database):
 
     @abstractmethod
     def bind_messages(self, messages: pa.RecordBatch) -> tuple[object, ...]:
-        """Messages (:data:`OUTGOING`) as the parameters of ``insert``; their times to be received are reckoned already."""
+        """Messages (:data:`OUTGOING`) as the parameters of ``insert``.
+
+        The caller has turned their times to be received into times of expiry already (:func:`expiring`).
+        """
 
     @abstractmethod
     def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[object, ...]:
@@ -109,7 +113,7 @@ class Dialect(Database):
         """What an error means."""
 
     def with_numbers(self, statement: str, numbers: Sequence[int]) -> str:
-        """A statement with whole numbers in the place of its ``?``, where an engine lets nothing be bound."""
+        """A statement with whole numbers in the place of its ``?``, where the engine lets nothing be bound in it."""
         left = iter(numbers)
         parts = statement.split('"')  # a ``?`` between double quotes belongs to a name
         for index in range(0, len(parts), 2):

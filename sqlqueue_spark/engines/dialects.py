@@ -31,7 +31,7 @@ __all__ = [
 def dialect_of(url: str) -> Dialect:
     """The dialect that a URL or connection string belongs to.
 
-    :raises ConfigurationError: it is of none of the known forms. The text is not repeated: it may hold a secret.
+    :raises ConfigurationError: the text has none of the known forms. The message does not repeat it: it may hold a secret.
     """
     for dialect in DIALECTS.values():
         if dialect.speaks(url):

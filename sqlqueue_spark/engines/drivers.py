@@ -1,6 +1,7 @@
 """The database drivers of this machine: which there are, and whether they can be loaded.
 
-Each function says in a few words what was found. An :class:`ImportError` is a driver that is not there or cannot be loaded.
+Each function says in a few words what it found. It raises an :class:`ImportError` where the driver is not there or cannot be
+loaded.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ def psycopg() -> str:
 
 
 def adbc() -> str:
-    import adbc_driver_manager  # noqa: F401 -- what opens the driver
-    import adbc_driver_postgresql  # noqa: F401 -- that it can be loaded
+    import adbc_driver_manager  # noqa: F401 -- it opens the driver
+    import adbc_driver_postgresql  # noqa: F401 -- shows that it can be loaded
 
     return version("adbc-driver-postgresql")
 
 
 def pyodbc() -> str:
-    import pyodbc as found  # which opens unixODBC's library
+    import pyodbc as found  # this opens unixODBC's library
 
     return f"{found.version} and the driver manager"
 
 
 def arrow_odbc() -> str:
     try:
-        import arrow_odbc  # noqa: F401 -- which opens unixODBC's library
-    except OSError as error:  # it does that by hand
+        import arrow_odbc  # noqa: F401 -- this opens unixODBC's library
+    except OSError as error:  # arrow-odbc opens the library by hand
         raise ImportError(str(error)) from error
     return version("arrow-odbc")
 
 
 def odbc(url: str | None) -> str:
-    """The ODBC driver that connections to SQL Server go through, or would.
+    """The ODBC driver that connections to SQL Server go through, or would go through.
 
-    :raises ConfigurationError: there is none, or it is not the one that the url names, or it cannot be loaded.
+    :raises ConfigurationError: there is no driver, or the one that the url names is not installed, or it cannot be loaded.
     """
     import pyodbc
 
@@ -62,7 +63,7 @@ def check_opens(driver: Driver, installed: Sequence[str]) -> None:
     """Refuse a driver that unixODBC would not be able to open.
 
     :param installed: the names that the driver manager knows.
-    :raises ConfigurationError: it is not there, or misses a library; the message says which.
+    :raises ConfigurationError: the driver is not there, or it misses a library; the message says which.
     """
     if driver.name in installed:
         return

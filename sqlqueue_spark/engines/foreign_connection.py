@@ -1,5 +1,6 @@
-"""A connection that somebody else opened, for statements inside their transaction: its driver is recognised, and its
-errors pass through as they are. It is never committed, rolled back or closed here.
+"""A connection that somebody else opened, for statements inside their transaction.
+
+We recognise its driver, and let the driver's errors pass through as they are. We never commit, roll back or close it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _ENGINES = {
     "mysql": "mysql",  # mysql.connector
     "oracledb": "oracle",
 }
-#: How the usual driver of an engine writes a placeholder, for a driver that does not say it.
+#: How the usual driver of an engine writes a placeholder, for a driver that does not say how it does.
 _PARAMSTYLES = {"postgresql": "pyformat", "sqlserver": "qmark", "mysql": "format", "oracle": "named"}
 
 
@@ -33,7 +34,7 @@ class ForeignConnection:
     """What the outbox needs of a connection, over any driver of PEP 249."""
 
     def __init__(self, raw: Any, engine: str | None = None) -> None:
-        """:raises ConfigurationError: nobody knows the driver's engine, or the connection commits by itself."""
+        """:raises ConfigurationError: we do not know the driver's engine, or the connection commits by itself."""
         package = type(raw).__module__.partition(".")[0]
         name = engine or _ENGINES.get(package)
         if name is None:
@@ -58,7 +59,10 @@ class ForeignConnection:
         *,
         doing: str = "",  # noqa: ARG002 -- the driver's own errors pass through
     ) -> list[tuple[Any, ...]]:
-        """Run a statement and return the rows of its last result; every result is drained where an error may hide."""
+        """Run a statement and return the rows of its last result.
+
+        On SQL Server this drains every result, because an error may hide behind the first one.
+        """
         with self._run(statement, parameters) as cursor:
             rows: list[tuple[Any, ...]] = []
             while True:
@@ -82,7 +86,7 @@ class ForeignConnection:
     def _run(self, statement: str, parameters: Sequence[object]) -> Iterator[Any]:
         with contextlib.closing(self._cursor()) as cursor:
             if self.dialect.name == "oracle" and hasattr(cursor, "setinputsizes"):
-                # As plain text a parameter ends at 4,000 bytes.
+                # A parameter that is bound as plain text ends at 4,000 bytes.
                 cursor.setinputsizes(*(self._clob(each) for each in parameters))
             elif any(sizes := [self._nvarchar(each) for each in parameters]):
                 cursor.setinputsizes(sizes)
@@ -91,12 +95,15 @@ class ForeignConnection:
 
     def _cursor(self) -> Any:
         if self._driver is not None and self._driver.__name__ == "psycopg":
-            # Whatever rows the connection makes for its owner: a scalar row would be taken for a tuple here.
+            # The owner may have chosen another kind of rows: here a scalar row would be taken for a tuple.
             return self._raw.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
         return self._raw.cursor()
 
     def _nvarchar(self, parameter: object) -> tuple[int, int, int] | None:
-        """A long text is ntext to pyodbc, which some collations refuse: see the binding of our own connections."""
+        """The type to bind a long text as; None where the driver may choose.
+
+        pyodbc sends a long text as ntext, which some collations refuse: see how ``sqlserver/connection.py`` binds texts.
+        """
         pyodbc = self._driver if self._driver is not None and self._driver.__name__ == "pyodbc" else None
         if pyodbc is None or not isinstance(parameter, str) or len(parameter) <= 2_000:
             return None
@@ -109,7 +116,7 @@ class ForeignConnection:
 
 
 def _driver(package: str) -> ModuleType | None:
-    """The module of a driver that has been imported already, where its ``paramstyle`` stands."""
+    """The imported module of a driver that holds its ``paramstyle``; None where there is none."""
     for name in (package, f"{package}.connector"):
         module = sys.modules.get(name)
         if hasattr(module, "paramstyle"):
@@ -118,7 +125,7 @@ def _driver(package: str) -> ModuleType | None:
 
 
 def _commits_by_itself(raw: Any) -> bool:
-    """PyMySQL and MySQLdb have a method for it, the others an attribute."""
+    """Whether the connection is in autocommit mode. PyMySQL and MySQLdb have a method for it, the others an attribute."""
     ask = getattr(raw, "get_autocommit", None)
     if callable(ask):
         return bool(ask())

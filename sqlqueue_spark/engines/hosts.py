@@ -1,4 +1,4 @@
-"""Where a url leads: the hosts and ports that a connection would try, known without any driver."""
+"""Where a url leads: the hosts and ports that a connection would try, found without any driver."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _LOCAL = (".", "(local)")
 
 
 def hosts(url: str) -> list[Host]:
-    """The hosts and ports, in their order; none where the url leaves them to somebody else.
+    """The hosts and ports, in their order; none where the url does not name them.
 
-    That is a local socket, a data source, or a named instance, whose port a service on its host tells.
+    The url of a local socket, of a data source or of a named instance does not. A service on the host of a named instance
+    tells its port.
 
-    :raises ConfigurationError: the url cannot be read. It is never shown: it may hold a password.
+    :raises ConfigurationError: the url cannot be read. The message never shows it: it may hold a password.
     """
     try:
         return _of_postgresql(url) if dialect_of(url).name == "postgresql" else _of_sqlserver(url)

@@ -1,4 +1,4 @@
-"""How long a database that gives way is waited for, and when somebody is told."""
+"""How long we wait for a database that gives way, and when we tell somebody."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 E = TypeVar("E", bound=SqlQueueError)
 
-#: A database that is restarted or fails over is back within this, or the caller fails.
+#: A database that is restarted or fails over must be back within this time, or the caller fails.
 RETRY_SECONDS = 60.0
-#: So long without success, and it is no passing trouble: the .NET transport's circuit breaker opens after as long.
+#: After so long without success it is no passing trouble: the .NET transport's circuit breaker opens after as long.
 BREAKER_SECONDS = 30.0
 
 
 class Retry:
-    """Runs steps against one database again when it gives way, with pauses that grow and vary, within a limit."""
+    """Repeats steps against one database when it gives way, with pauses that grow and vary, within a time limit."""
 
     def __init__(
         self, what: str, clock: Callable[[], float] = time.monotonic, *, seconds: float | None = None
     ) -> None:
-        """:param what: the steps are for, for the log.
-        :param seconds: how long a step is run again.
+        """:param what: what the steps are for; the log says it.
+        :param seconds: for how long a step is repeated.
         """
         self._what = what
         self._clock = clock
@@ -45,7 +45,7 @@ class Retry:
         on_failure: Callable[[E], object] = lambda _: None,
         kind: type[E] = TryAgain,  # type: ignore[assignment] # mypy knows no default of a type variable
     ) -> T:
-        """Run a step, again while that is worth it. Its last error is raised.
+        """Run a step, and repeat it while that is worth it. The step's last error is raised.
 
         :param on_failure: what to do after each failure, before the pause.
         :param kind: the errors after which it may be worth it.

@@ -1,9 +1,9 @@
-"""An engine's statements by their names, out of its files of SQL.
+"""An engine's statements by their names, read from its SQL files.
 
-A file has the statements of one task, in the same order on each engine. ``-- name: claim`` begins one (the format of aiosql,
-https://nackjicholson.github.io/aiosql/defining-sql-queries/); the comments below it say what it does, what goes in and comes out,
-and why each hint is there. ``{name}`` is only ever a quoted identifier (or NULL for a column that a table does not have), and ``?``
-only ever a bound value.
+A file has the statements of one task, in the same order on each engine. ``-- name: claim`` begins a statement (the format of
+aiosql, https://nackjicholson.github.io/aiosql/defining-sql-queries/). The comments below it say what the statement does,
+what goes in and comes out, and why each hint is there. ``{name}`` is always a quoted identifier (or NULL for a column that a
+table does not have), and ``?`` is always a bound value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
 class Statement(NamedTuple):
-    """A statement and what is said of it. Without a text there is nothing to do on this engine."""
+    """A statement and its comment. Where the text is empty, there is nothing to do on this engine."""
 
     text: str
     comment: str
@@ -26,7 +26,7 @@ class Statement(NamedTuple):
 def read(folder: Traversable) -> dict[str, Statement]:
     """The statements of all files of a folder.
 
-    :raises ValueError: a name stands there twice.
+    :raises ValueError: two statements have the same name.
     """
     found: dict[str, Statement] = {}
     for file in sorted(folder.iterdir(), key=lambda each: each.name):

@@ -1,4 +1,4 @@
-"""Microsoft Entra tokens for a login: asked of a provider before each new connection, so that a stream outlives them."""
+"""Microsoft Entra tokens for a login: we ask a provider before each new connection, so that a stream outlives its tokens."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sqlqueue_spark.options import AZURE_IDENTITY
 
 
 def token_of(provider: str, scope: str) -> str:
-    """A token, as the provider gives it now.
+    """The token that the provider gives now.
 
-    :param provider: ``module:function``, whose function takes no argument and returns the token as text; or
-        ``azure-identity``, the chain of credentials of Microsoft's package of this name, which keeps tokens itself.
+    :param provider: ``module:function`` or ``azure-identity``. A function takes no argument and returns the token as text.
+        ``azure-identity`` is the chain of credentials in Microsoft's package of this name, which keeps tokens itself.
     :param scope: what the token is to be for; only ``azure-identity`` is told.
-    :raises ConfigurationError: there is no such provider, or it failed; the message names its error's class and not its
-        text, which may hold a secret.
+    :raises ConfigurationError: there is no such provider, or it failed. The message names the class of the provider's error,
+        but not its text, which may hold a secret.
     """
     ask = (
         functools.partial(_credential().get_token, scope)
@@ -50,12 +50,12 @@ def _function(provider: str) -> Callable[[], Any]:
         ) from error
     if not callable(found):
         raise ConfigurationError(f"The accessTokenProvider {provider} is no function; name one.")
-    return found  # type: ignore[no-any-return] # what it returns is looked at
+    return found  # type: ignore[no-any-return] # the caller checks what it returns
 
 
 @functools.cache
 def _credential() -> Any:
-    """One a process: it keeps tokens as long as they are good."""
+    """The credential of this process; it keeps tokens as long as they are good."""
     try:
         from azure.identity import DefaultAzureCredential
     except ImportError as error:

@@ -33,7 +33,7 @@ class Table:
         return str(Address(table=self.table, schema=self.schema, catalog=self.catalog))
 
     def to_text(self) -> str:
-        """A text that :meth:`from_text` reads as this table, whatever the names: the canonical address, where that will do."""
+        """A text that :meth:`from_text` reads as this table: the canonical address where that will do, else JSON."""
         address = str(self)
         if not address.startswith("{") and _read_as(address, self):
             return address
@@ -52,9 +52,9 @@ class Table:
         return cls(table=address.table, schema=address.schema or "", catalog=address.catalog)
 
     def to_address(self, *, quoted: bool) -> str:
-        """What people write for this table: the canonical address, or where a name forbids it the quoted one.
+        """What people write for this table: the canonical address, or the quoted one where a name forbids the canonical one.
 
-        :param quoted: whether the engine understands that (:attr:`Naming.quoted_addresses`).
+        :param quoted: whether the engine understands quoted addresses (:attr:`Naming.quoted_addresses`).
         """
         if not quoted or _read_as(str(self), self):
             return str(self)
@@ -105,7 +105,10 @@ class Address:
 
 @dataclass(frozen=True, kw_only=True)
 class Naming:
-    """How addresses become tables: the schema settings, strongest first, and the compatibility switch."""
+    """How addresses become tables: the schema settings and the compatibility switches.
+
+    A queue's schema wins over its endpoint's, that one over the address's own, and that one over the default.
+    """
 
     default_schema: str
     queue_schemas: Mapping[str, str] = field(default_factory=dict)
@@ -140,7 +143,7 @@ class Naming:
 def of_endpoint(settings: Mapping[str, T], queue: str) -> T | None:
     """What is set for the endpoint that a queue belongs to, given the queue's table name; names are case-insensitive.
 
-    A name that ends in ``*`` matches a prefix, so that an endpoint's callback queues follow it; the longest wins.
+    A name that ends in ``*`` is a prefix, so that an endpoint's callback queues follow it; the longest match wins.
     """
     name = queue.lower()
     fitting = [
@@ -156,7 +159,7 @@ def of_endpoint(settings: Mapping[str, T], queue: str) -> T | None:
 
 
 def for_shell(address: str) -> str:
-    """An address as one word of a shell, always quoted, so that it reads as what is to be copied whole."""
+    """An address as one word of a shell. It is always quoted, so that people see what to copy as a whole."""
     return "'" + address.replace("'", "'\"'\"'") + "'"
 
 

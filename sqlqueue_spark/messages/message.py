@@ -1,7 +1,7 @@
 """A message as the stream shows it: its columns, its headers, its times.
 
-Formats: the headers and times of NServiceBus. Headers are a JSON object of strings; NULL or empty text means
-no headers; anything else is poison, which is passed on as it is and never an error here.
+Formats: the headers and times of NServiceBus. Headers are a JSON object of strings; NULL or empty text means no headers.
+Anything else is poison: it is passed on as it is, and is never an error here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS = {
 }
 
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
-#: Half of such a character, which an escape can name and no text can hold.
+#: Half of an astral character: an escape can name it, but no text can hold it.
 _HALF = re.compile("[\ud800-\udfff]")
 _STRING = {str}
 _TIME = "%Y-%m-%d %H:%M:%S:%f Z"
@@ -52,7 +52,7 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
 
 
 def format_headers(headers: Mapping[str, str]) -> str:
-    """Headers as the .NET senders write them: compact, a slash escaped, and astral characters too."""
+    """Headers as the .NET senders write them: compact, with slashes and astral characters escaped."""
     return f"{{{','.join([format_member(name, value) for name, value in headers.items()])}}}"
 
 

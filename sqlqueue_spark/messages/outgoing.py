@@ -49,7 +49,7 @@ _VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 #: Version 7 has 12 bits to count within a millisecond.
 _COUNTED = 1 << 12
 
-#: How many bytes of a body tell what it is.
+#: So many bytes at the beginning of a body tell what it is.
 _LOOKED_AT = 128
 _BLANKS = r"\A(?:\xef\xbb\xbf)?[ \t\n\r\v\f]*"
 _XML = _BLANKS + "<"
@@ -57,26 +57,26 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _CHARACTERS = r'(?:[^"\\\x00-\x1f]|\\.)*'
 #: An object or an array, as far as one can tell from how it begins.
 _NESTED = r'\{\s*["}]|\[\s*(?:["{\[\]]|(?:[-0-9][-+.0-9eE]*|true|false|null)\s*(?:[,\]]|\z))'
-#: A body that was looked at to its end; nothing at all counts as JSON, as an empty message has no other type.
+#: For a body that was looked at to its end. An empty body counts as JSON, because an empty message has no other type.
 _JSON = rf'{_BLANKS}(?:{_NESTED}|(?:"{_CHARACTERS}"|{_NUMBER}|true|false|null)?\s*\z)'
-#: One that goes on: of what is no object or array, only a text can be so long.
+#: For a body that goes on: apart from objects and arrays, only a text can be so long.
 _BEGUN_JSON = rf'{_BLANKS}(?:{_NESTED}|"{_CHARACTERS}(?:"\s*|\\)?\z)'
 
-#: What fits into the columns CorrelationId and ReplyToAddress, where a letter may take some bytes; a longer value stands in
-#: its header only, and so does one with a NUL, which not every database keeps in a text.
+#: How many bytes fit into the columns CorrelationId and ReplyToAddress; a letter may take several. A longer value stands in
+#: its header only. So does a value with a NUL, because not every database keeps a NUL in a text.
 COLUMN_BYTES = 255
 
 _TIME_SPAN = re.compile(
     r"(?:(?P<days>\d{1,8})\.)?(?P<hours>\d\d):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d{1,7}))?"
 )
-#: Longer times to be received mean never; no database's dates go so far.
+#: A longer time to be received means never: no database's dates go so far.
 _LONGEST_DAYS = 365_000
 
 
 class Outgoing(NamedTuple):
-    """One row to insert; ``id`` are a UUID's 16 bytes, ``headers`` is JSON.
+    """One row to insert; ``id`` is a UUID's 16 bytes, ``headers`` is JSON.
 
-    ``ttl_ms`` counts from now by the database's clock, and then ``expires`` (in UTC) is not given but reckoned.
+    ``ttl_ms`` counts from now by the database's clock. Where it is given, ``expires`` (in UTC) is computed from it.
     """
 
     id: bytes
@@ -88,7 +88,7 @@ class Outgoing(NamedTuple):
     expires: datetime | None = None
 
 
-#: Messages on their way out as columns; each is what it is in :class:`Outgoing`.
+#: Messages on their way out, as columns; a column means what the field of its name means in :class:`Outgoing`.
 OUTGOING = pa.schema([
     pa.field("id", pa.binary(16), nullable=False),
     pa.field("headers", pa.string(), nullable=False),
@@ -110,7 +110,7 @@ def outgoing_rows(messages: Sequence[Outgoing]) -> pa.RecordBatch:
 
 
 def new_ids(count: int) -> Iterator[bytes]:
-    """Random UUIDs (version 4), from one look at the source of randomness."""
+    """Random UUIDs (version 4), from one read of the source of randomness."""
     random = _random_uuids(count)
     for at in range(0, 16 * count, 16):
         yield random[at : at + 16]
@@ -120,8 +120,8 @@ def new_row_ids(count: int) -> pa.Array:
     """Ids of rows as their 16 bytes: UUIDs that ascend with time (version 7) and within the array.
 
     PostgreSQL's queues have an index on Id. Random ids land on pages all over it, and each costs as much as the rest of its
-    row; ascending ones fill page after page. https://www.rfc-editor.org/rfc/rfc9562#name-uuid-version-7, with a counter of
-    12 bits after the milliseconds.
+    row; ascending ids fill page after page. Format: https://www.rfc-editor.org/rfc/rfc9562#name-uuid-version-7, with a
+    counter of 12 bits after the milliseconds.
     """
     ids = bytearray(_random_uuids(count))
     begins = array("Q")
@@ -159,7 +159,7 @@ def uuid_text(uuid: bytes) -> str:
 
 
 def expiring(messages: pa.RecordBatch, now: datetime) -> pa.RecordBatch:
-    """The messages with their times to be received turned into times, by the database's clock."""
+    """The messages with their times to be received turned into times of expiry, by the database's clock."""
     ttl = messages["ttl_ms"]
     counted = pc.add(
         pa.scalar(now, pa.timestamp("us", tz="UTC")), ttl.cast(pa.duration("ms")).cast(pa.duration("us"))
@@ -170,7 +170,7 @@ def expiring(messages: pa.RecordBatch, now: datetime) -> pa.RecordBatch:
 
 
 def replaced(messages: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
-    """The messages with other columns in the place of these."""
+    """The messages with these columns in the place of their own."""
     arrays = [columns.get(field.name, messages[field.name]) for field in OUTGOING]
     return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
 
@@ -188,7 +188,7 @@ def outgoing(headers: Mapping[str, str], body: bytes | None, ttl: timedelta | No
 
 
 def milliseconds(ttl: timedelta) -> int | None:
-    """A time to be received; None where no database's dates go so far."""
+    """A time to be received in milliseconds; None where no database's dates go so far."""
     return None if ttl.days > _LONGEST_DAYS else ttl // timedelta(milliseconds=1)
 
 
@@ -203,7 +203,7 @@ def fill_in(
 ) -> dict[str, str]:
     """The given headers and those that every receiver expects.
 
-    :raises ConfigurationError: nobody says what type the message has.
+    :raises ConfigurationError: neither ``message_type`` nor a header says what type the message has.
     """
     if message_type is None and ENCLOSED_MESSAGE_TYPES not in given:
         raise ConfigurationError(
@@ -252,8 +252,8 @@ def parse_time_span(text: str | None) -> timedelta | None:
 
 
 def content_type(body: bytes | None) -> str:
-    """What a body looks like; serializers are chosen by it."""
-    # One byte more than is looked at tells that there are more.
+    """The content type that a body looks like; receivers choose a serializer by it."""
+    # One byte beyond those that are looked at shows that the body goes on.
     found: str = content_types(pa.array([None if body is None else body[: _LOOKED_AT + 1]], pa.binary()))[
         0
     ].as_py()
@@ -261,7 +261,7 @@ def content_type(body: bytes | None) -> str:
 
 
 def content_types(bodies: pa.Array) -> pa.Array:
-    """What each body looks like by how it begins. Bodies may be large: nothing else of them is read or copied."""
+    """The content type that each body looks like by how it begins. Bodies may be large: only the beginning is read."""
     begins = pc.fill_null(pc.binary_slice(bodies, 0, _LOOKED_AT), b"")
     whole = pc.less_equal(pc.fill_null(pc.binary_length(bodies), 0), _LOOKED_AT)
     json = pc.if_else(whole, _found(_JSON, begins), _found(_BEGUN_JSON, begins))
@@ -280,6 +280,6 @@ def ascii_json(text: str) -> str:
 
 
 def fitting(value: str | None) -> str | None:
-    """What the columns CorrelationId and ReplyToAddress can take of their headers' values."""
+    """A header's value where its column CorrelationId or ReplyToAddress can take it, else None."""
     fits = value is not None and len(value.encode()) <= COLUMN_BYTES and "\0" not in value
     return value if fits else None

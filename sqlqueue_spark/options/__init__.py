@@ -1,4 +1,4 @@
-"""Every option of the package, by whom it is given to."""
+"""Every option of the package, by what it is given to: any connection, the source, the sink."""
 
 from sqlqueue_spark.options.options import (
     ATOMIC,

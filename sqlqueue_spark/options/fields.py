@@ -68,7 +68,7 @@ def option(
 
 
 def option_per_name(pattern: str, meaning: str, *, secret: bool = False) -> Any:
-    """Declare an option that is given once a name, such as ``queue.<name>.schema``; names are case-insensitive."""
+    """Declare an option that is given once for each name, such as ``queue.<name>.schema``; names are case-insensitive."""
     about = {"pattern": pattern, "meaning": meaning, "secret": secret}
     return field(default_factory=dict, metadata=about, repr=not secret)
 
@@ -141,7 +141,7 @@ def _camel(name: str) -> str:
 
 
 def _per_name(name: str, patterns: Mapping[str, str]) -> tuple[str, str] | None:
-    """The field and the key of an option that is given once a name."""
+    """The field and the key of an option that is given once for each name; None for any other option."""
     for pattern, field_name in patterns.items():
         before, _, after = pattern.partition("<name>")
         if (

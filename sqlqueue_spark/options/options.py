@@ -1,4 +1,4 @@
-"""Every option of the package, by whom it is given to: any connection, the source, the sink."""
+"""Every option of the package, by what it is given to: any connection, the source, the sink."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from sqlqueue_spark.options.fields import (
 
 
 def one_of(*values: str, refused: Mapping[str, str] | None = None) -> Callable[[str], str]:
-    """A parser for one of some words, in any case.
+    """A parser that accepts one of these words, in upper or lower case.
 
-    :param refused: words that others know, and why they cannot be had here.
+    :param refused: words that other systems accept, each with the reason why it cannot be had here.
     """
     known = {value.lower(): value for value in values}
     why = {word.lower(): reason for word, reason in (refused or {}).items()}
@@ -44,7 +44,7 @@ AZURE_IDENTITY = "azure-identity"
 
 
 def token_provider(value: str) -> str:
-    """A parser for ``module:function``, or the name of Microsoft's package."""
+    """Parse ``module:function``, or the name of Microsoft's package."""
     if value != AZURE_IDENTITY and not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
         raise ValueError(f"module:function or {AZURE_IDENTITY}")
     return value
@@ -72,7 +72,7 @@ isolation_level = one_of(
 
 
 class NamesTables(Protocol):
-    """What of a dialect decides which table an address means."""
+    """The part of a dialect that decides which table an address means."""
 
     @property
     def default_schema(self) -> str: ...
@@ -133,7 +133,7 @@ class SourceOptions(ConnectionOptions):
     stop_file: str | None = option("While this file exists on the driver, no new rows are claimed: the gentle way to stop.", parse=text, default=None)  # fmt: skip
 
     def slices(self, rows: int) -> int:
-        """Into how many slices a batch of so many rows is cut at most."""
+        """The most slices that a batch of so many rows is cut into."""
         return max(1, min(self.max_concurrency, rows // self.min_messages_per_partition))
 
     def check(self) -> None:
@@ -159,7 +159,7 @@ class SinkOptions(ConnectionOptions):
 
     @property
     def uses_outbox(self) -> bool:
-        """Whether message ids are remembered; an atomic batch needs nothing of the kind."""
+        """Whether the sink remembers message ids in an outbox; an atomic batch needs no outbox."""
         return self.outbox != NO_OUTBOX and self.transaction_mode != ATOMIC
 
     @property

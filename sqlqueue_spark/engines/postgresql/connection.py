@@ -45,7 +45,7 @@ class PostgresConnection(Connection):
         conninfo = _conninfo(target, target.token())
         with _translated(target, "connecting", connecting=True):
             self._raw = psycopg.connect(conninfo, prepare_threshold=0)
-        #: What was left in the session, where a connection pooler stands between.
+        #: The mark that we left in the session, where a connection pooler stands between; else None.
         self._mark: int | None = None
         try:
             self._set_up(conninfo, secrets.randbits(60))
@@ -55,7 +55,10 @@ class PostgresConnection(Connection):
             raise
 
     def _set_up(self, conninfo: str, mark: int) -> None:
-        """Set the session up, in a transaction that is rolled back first where others may be given the session next."""
+        """Set the session up.
+
+        Where a pooler stands between, it may give the session to others next: so we roll back before we check the pooler.
+        """
         backend = self._begin_session(mark)
         if backend == self._raw.info.backend_pid:
             return
@@ -68,7 +71,10 @@ class PostgresConnection(Connection):
         self._mark = mark
 
     def _begin_session(self, mark: int) -> int:
-        """The number of the server's process. Not prepared: nothing is to be left where a session is shared."""
+        """Set up the session of the open transaction; the number of the server's process.
+
+        The statement is not prepared: it must leave nothing in a session that is shared.
+        """
         with _translated(self.target, ""):
             statement = _session((*self.target.timeouts, mark)).encode()
             row = self._raw.execute(statement, prepare=False).fetchone()
@@ -76,7 +82,7 @@ class PostgresConnection(Connection):
         return int(row[0])
 
     def _check_session(self) -> None:
-        """See, behind a pooler, that a transaction begins on the session that was set up."""
+        """Check, behind a pooler, that a transaction begins on the session that was set up."""
         if self._mark is None or self._raw.info.transaction_status is not TransactionStatus.IDLE:
             return
         _, mark = session_of(self._raw)
@@ -130,7 +136,7 @@ class PostgresConnection(Connection):
 class PostgresReader(Reader):
     """An ADBC connection: COPY's binary stream, decoded to Arrow in C.
 
-    Without a statement timeout: the statement runs as long as Spark takes to work on what was read before.
+    It has no statement timeout: the statement runs as long as Spark works on what was read before.
     """
 
     def __init__(self, target: Target) -> None:
@@ -157,7 +163,7 @@ class PostgresReader(Reader):
         yield from self._batches(statement, between, schema)
 
     def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
-        # In autocommit the driver does not hear of a commit that fails, and returns rows that are still there.
+        # In autocommit the driver does not hear of a commit that fails, and would return rows that are still in the table.
         with _translated(self._target, "beginning to take rows"):
             self._raw.adbc_connection.set_autocommit(False)
         taken = list(self._batches(statement, parameters, schema))
@@ -192,7 +198,7 @@ def open_reader(target: Target) -> Reader:
 
 
 def _session(numbers: tuple[int, int, int]) -> str:
-    """What sets a session up, given both timeouts and a mark."""
+    """The statement that sets a session up, with both timeouts and a mark."""
     return POSTGRESQL.with_numbers(POSTGRESQL.statement("session"), numbers)
 
 
@@ -202,7 +208,7 @@ def _conninfo(target: Target, token: str | None = None) -> str:
     defaults = {
         "application_name": "sqlqueue_spark",
         "connect_timeout": _CONNECT_SECONDS,
-        # A server that vanished without a word is given up after a minute; by default a call waits two hours.
+        # After a minute we give up a server that vanished without a word; by default a call waits two hours.
         "keepalives_idle": 30,
         "keepalives_interval": 10,
         "keepalives_count": 3,
@@ -221,7 +227,10 @@ def _conninfo(target: Target, token: str | None = None) -> str:
 
 
 def _check_login_is_encoded(url: str) -> None:
-    """A password with / or @ as they are would be read as part of the host or the database, and shown as such."""
+    """Refuse a login that is not percent-encoded.
+
+    libpq would read a plain / or @ of a password as part of the host or the database, and we would show it as such.
+    """
     authority = url.partition("://")[2].partition("?")[0].partition("/")[0]
     if splits_login(url) or authority.count("@") > 1:
         raise psycopg.ProgrammingError("the login is not percent-encoded")
@@ -229,7 +238,7 @@ def _check_login_is_encoded(url: str) -> None:
 
 @contextlib.contextmanager
 def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iterator[None]:
-    """Turn a driver's error into ours; Arrow makes an ``OSError`` of one in the middle of a stream."""
+    """Turn a driver's error into ours; Arrow makes an error in the middle of a stream an ``OSError``."""
     try:
         yield
     except (psycopg.Error, AdbcError, OSError) as error:
@@ -245,7 +254,7 @@ def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iter
 
 
 def _failure(target: Target, kind: Kind, text: str = "", doing: str = "") -> Failure:
-    """What is told of an error, and the words that must not be shown."""
+    """What we tell of an error, and the words that must not be shown."""
     parts = conninfo_to_dict(_conninfo(target, target.access_token))
     return Failure(
         kind=kind,
@@ -258,7 +267,7 @@ def _failure(target: Target, kind: Kind, text: str = "", doing: str = "") -> Fai
 
 
 def _said(error: Exception) -> str:
-    """The server's words in one line; of a key that is there already also which, as SQL Server says it."""
+    """The server's words; where a key is there already, one line that also says which key, as SQL Server does."""
     text = str(error)
     if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.message_detail:
         return f"{text.splitlines()[0]}: {error.diag.message_detail}"
@@ -267,7 +276,7 @@ def _said(error: Exception) -> str:
 
 @functools.cache
 def _placeholders(statement: str) -> LiteralString:
-    """Our ``?`` as psycopg's ``%s``. Identifiers may hold either character, between double quotes."""
+    """Turn our ``?`` into psycopg's ``%s``. Identifiers, between double quotes, may hold either character."""
     parts = statement.split('"')
     outside = [part.replace("%", "%%").replace("?", "%s") for part in parts[::2]]
     inside = [part.replace("%", "%%") for part in parts[1::2]]

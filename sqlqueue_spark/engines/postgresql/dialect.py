@@ -36,7 +36,7 @@ _KINDS = {
     "42P07": Kind.EXISTS_ALREADY,
     "42710": Kind.EXISTS_ALREADY,
     "23505": Kind.DUPLICATE,
-    "25006": Kind.CONNECTION_LOST,  # to the primary server: the one that we know is a standby now
+    "25006": Kind.CONNECTION_LOST,  # this is no longer the primary server: it is a standby now
     "53300": Kind.NOT_REACHED,
     "55P03": Kind.LOCK_TIMEOUT,
     "57014": Kind.TIMED_OUT,
@@ -57,7 +57,7 @@ _SIXTEEN_BYTES = (16).to_bytes(4)
 _EIGHT_BYTES = (8).to_bytes(4)
 # Types by their numbers: https://www.postgresql.org/docs/current/catalog-pg-type.html
 _BYTEA, _TEXT, _TIMESTAMP, _UUID = 17, 25, 1114, 2950
-#: In microseconds since 1970.
+#: The year 2000, in microseconds since 1970.
 _EPOCH = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
 
 
@@ -68,7 +68,7 @@ class PostgreSQL(Dialect):
     title: ClassVar[str] = "PostgreSQL"
     sql: ClassVar[Traversable] = resources.files(__package__) / "sql"
     default_schema: ClassVar[str] = "public"
-    # Row locks live in the rows here and never escalate: 20,000 a statement claims twice as fast as 4,000.
+    # Row locks live in the rows here and never escalate. A claim by 20,000 rows a statement is twice as fast as by 4,000.
     chunk: ClassVar[int] = 20_000
     queue_columns: ClassVar[Mapping[str, Sequence[str]]] = {
         "id": ("uuid",),
@@ -84,7 +84,8 @@ class PostgreSQL(Dialect):
     lock_timeout_ends_with_transaction: ClassVar[bool] = True
     quoted_addresses: ClassVar[bool] = True
     longest_prefix: ClassVar[int | None] = 20
-    longest_outbox: ClassVar[int] = 50  # 63 less what index names add: longer ones are cut, and then the same
+    # 63 less what index names add: PostgreSQL cuts longer names, and then they are the same.
+    longest_outbox: ClassVar[int] = 50
     counts_bytes: ClassVar[bool] = True
     entra_scope: ClassVar[str] = "https://ossrdbms-aad.database.windows.net/.default"
 
@@ -124,18 +125,18 @@ class PostgreSQL(Dialect):
 
     def kind(self, error: DriverError) -> Kind:
         sqlstate, _, message = error
-        if sqlstate is None:  # libpq failed before or without the server's word
+        if sqlstate is None:  # libpq failed before the server said anything, or without it
             if "password authentication failed" in message or "no password supplied" in message:
                 return Kind.LOGIN_REFUSED
             if 'database "' in message and "does not exist" in message:
                 return Kind.NO_DATABASE
             if "certificate verify failed" in message or "server certificate for" in message:
                 return Kind.NOT_TRUSTED
-            if "ERROR:" in message:  # of the server, but ADBC does not hand the state of a failed commit on
+            if "ERROR:" in message:  # the server's, but ADBC does not pass the state of a failed commit on
                 gave_way = "could not serialize" in message or "deadlock detected" in message
                 return Kind.GAVE_WAY if gave_way else Kind.OTHER
             return Kind.CONNECTION_LOST
-        if "in statement pooling mode" in message:  # PgBouncer's word
+        if "in statement pooling mode" in message:  # PgBouncer's words
             return Kind.SHARED_SESSION
         if sqlstate.startswith("08"):
             return Kind.CONNECTION_LOST
@@ -143,9 +144,9 @@ class PostgreSQL(Dialect):
 
 
 def _copied(messages: pa.RecordBatch) -> tuple[object, ...]:
-    """COPY's stream of messages, a row each.
+    """COPY's stream of messages, one row for each.
 
-    Columns are woven into rows in C: row by row in Python it took longer than the server needs to insert them.
+    C code weaves the columns into rows: row by row in Python it took longer than the server needs to insert them.
     """
     headers, body = messages["headers"].cast(pa.binary()), messages["body"]
     rows = _joined(
@@ -172,7 +173,10 @@ def _arrays(messages: pa.RecordBatch) -> Iterator[bytes | memoryview]:
 
 
 def _joined(*columns: bytes | pa.Array) -> memoryview:
-    """The values of each row one after the other, row after row; bytes are the same in each, and NULL is nothing."""
+    """The values of each row one after the other, row after row.
+
+    A column that is given as bytes is the same in each row; NULL adds nothing.
+    """
     joined = pc.binary_join_element_wise(*columns, b"", null_handling="replace", null_replacement=b"")
     return memoryview(joined.buffers()[2])
 
@@ -196,7 +200,7 @@ def _timestamps(moments: pa.Array) -> bytes | pa.Array:
 
 
 def _big_endian(code: str, numbers: pa.Array) -> pa.Array:
-    """Numbers without NULL as bytes, the highest first."""
+    """Numbers without NULL as bytes, the highest byte first."""
     swapped = array(code, numbers.to_pylist())
     if sys.byteorder == "little":
         swapped.byteswap()
@@ -205,7 +209,7 @@ def _big_endian(code: str, numbers: pa.Array) -> pa.Array:
 
 
 def _array(texts: Sequence[str]) -> str:
-    """An array as the server reads it. The driver's own way takes 13 times the processor for 4,000 messages."""
+    """An array as the server reads it. The driver's own way takes 13 times as much processor time for 4,000 messages."""
     joined = '","'.join(texts)
     if "\\" in joined or joined.count('"') != 2 * max(0, len(texts) - 1):
         joined = '","'.join([text.replace("\\", "\\\\").replace('"', '\\"') for text in texts])

@@ -1,14 +1,14 @@
-"""Connection poolers in front of PostgreSQL: one that lends sessions for less than a connection is noticed, and refused.
+"""Connection poolers in front of PostgreSQL: we notice and refuse one that lends a session for less than a connection.
 
 Settings belong to a session (timeouts, plans, durable commits), and so do prepared statements. A pooler in transaction mode
 gives each transaction whichever session is free: ours would run under others' settings, and theirs under ours.
 
-A pooler answers a login itself, with a process number that it made up; whose number is the server's own has nobody in
-between, and nothing more is asked. Else a second connection looks whether it is given the session of the first one, which
-keeps still meanwhile. That is looked at once a process and target. And whatever was seen then, each transaction of a
-connection through a pooler begins with a look for the mark that was left in its session.
+A pooler answers a login itself, with a process number that it made up. Where that number is the server's own, nobody stands
+in between, and we ask nothing more. Otherwise a second connection looks whether the pooler gives it the session of the first
+one, which does nothing meanwhile. We look so once for each process and target. Whatever we saw then, each transaction of a
+connection through a pooler first looks for the mark that we left in its session.
 
-The readers of workers ask nothing: the driver has come the same way before, to plan what they read.
+The readers of workers ask nothing: Spark's driver has come the same way before, to plan what they read.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import psycopg
 from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.engines.dialects import POSTGRESQL
 
-#: A pooler gives what was freed last, or all in turn; others come and go meanwhile.
+#: How often the second connection looks. A pooler gives the session that was freed last, or all in turn; others come and go.
 _LOOKS = 30
 _BACKEND = POSTGRESQL.statement("backend").encode()
 
-#: What was looked at already, and lends whole sessions.
+#: The targets where we have looked already, and where whole sessions are lent.
 _LENDS_SESSIONS: set[Target] = set()
 
 
 def lends_sessions(target: Target, conninfo: str, backend: int) -> bool:
     """Whether a connection keeps its session of the server for itself, as far as can be seen.
 
-    :param backend: the session of a connection that is open and has no transaction.
+    :param backend: the session of an open connection that has no transaction.
     """
     if target in _LENDS_SESSIONS:
         return True

@@ -1,7 +1,7 @@
-"""SQL Server's small rows a block at a time, into columns of a bounded width, over arrow-odbc.
+"""Reads SQL Server's small rows a block at a time, into columns of a bounded width, over arrow-odbc.
 
-pyodbc fetches each value by itself, because a ``(max)`` column may hold anything. Where it is known that a row is small, the
-driver can write hundreds of rows at once into columns that are as wide as a small row is large.
+pyodbc fetches each value by itself, because a ``(max)`` column may hold anything. Where all rows are known to be small, the
+driver can write hundreds of them at once into columns that are as wide as a small row may be large.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, s
 
 log = logging.getLogger(__name__)
 
-#: Rows that the driver writes at once. Each statement makes room for them in their whole width, and room for many costs as much
-#: as reading them; a second block, to be fetched while the first one is converted, gained nothing (docs/decisions).
+#: How many rows the driver writes at once. Each statement makes room for them in their whole width, and making room for many
+#: costs as much as reading them. A second block, fetched while the first one is converted, gained nothing
+#: (docs/decisions/json-to-sql-server.md).
 _BLOCK_ROWS = 100
 _BOUND: dict[str, Any] = {
     "fetch_concurrently": False,
@@ -39,9 +40,11 @@ class _DoesNotFit(Exception):
 
 
 class ColumnReader(Reader):
-    """Small rows in blocks over one connection, all else row by row over another; each is made when it is first needed.
+    """Reads small rows in blocks over one connection, and all others row by row over another connection.
 
-    :param login: none that ends, such as a token: it is used whenever there is something to read in blocks.
+    Each connection is opened when it is first needed.
+
+    :param login: a login that does not expire, as a token does: it is used whenever there is something to read in blocks.
     :param open_rows: makes the reader that takes any value.
     """
 
@@ -63,7 +66,7 @@ class ColumnReader(Reader):
                         yield batch
                         first = batch["RowVersion"][-1].as_py() + 1
                 return
-            except _DoesNotFit as error:  # a row was changed since
+            except _DoesNotFit as error:  # somebody has changed a row since
                 log.info("row_by_row first=%d last=%d: %s", first, last, error)
         with contextlib.closing(self._one_by_one().batches(statement, (first, last), schema)) as batches:
             yield from batches
@@ -72,7 +75,7 @@ class ColumnReader(Reader):
         return self._one_by_one().take(statement, parameters, schema)
 
     def close(self) -> None:
-        self._blocks = None  # its end is the connection's
+        self._blocks = None  # the connection ends with the object
         if self._rows is not None:
             self._rows.close()
 
@@ -97,7 +100,7 @@ class ColumnReader(Reader):
         with self._translated("reading"):
             blocks = connection.read_arrow_batches(
                 statement,
-                # Of one type, and so of one plan, whatever the number: what is bound is a text as long as it is.
+                # Every number becomes twenty digits: a bound text's type has its length, and each type has its own plan.
                 parameters=[f"{number:020}" for number in between],
                 **bound,
             )
@@ -108,7 +111,7 @@ class ColumnReader(Reader):
 
     @contextlib.contextmanager
     def _translated(self, doing: str, *, connecting: bool = False) -> Iterator[None]:
-        """Turn the driver's error into ours; one that is not the driver's is about a value, where there are any."""
+        """Turn the driver's error into ours. One that is not the driver's is about a value, except while we connect."""
         try:
             yield
         except arrow_odbc.Error as error:
@@ -122,7 +125,7 @@ class ColumnReader(Reader):
 
 
 def _gathered(blocks: Generator[pa.RecordBatch, None, None]) -> Generator[pa.RecordBatch, None, None]:
-    """Blocks as batches of the usual size; before an error comes what was there before it."""
+    """Gather blocks into batches of the usual size; rows that came before a value that does not fit are yielded first."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     with contextlib.closing(blocks):

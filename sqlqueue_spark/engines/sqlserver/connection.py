@@ -14,7 +14,8 @@ from sqlqueue_spark.engines.dialects import DriverError
 from sqlqueue_spark.engines.drivers import check_opens
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
 
-#: A connection that is closed ends its session, and what the session holds. By default pyodbc lets the driver manager keep it.
+#: Without pooling, closing a connection ends its session and frees what the session holds. By default pyodbc lets the driver
+#: manager keep the connection.
 pyodbc.pooling = False
 #: So many characters fit into nvarchar(4000) whatever they are: some count as two.
 _SHORT_TEXT = 2_000
@@ -22,8 +23,8 @@ Type = tuple[int, int, int]
 _BIGINT: Type = (pyodbc.SQL_BIGINT, 0, 0)
 _NVARCHAR: Type = (pyodbc.SQL_WVARCHAR, 4_000, 0)
 _NVARCHAR_MAX: Type = (pyodbc.SQL_WVARCHAR, 0, 0)
-#: What pyodbc says of a long text. A database with a collation for supplementary characters or UTF-8 refuses it
-#: (https://github.com/mkleehammer/pyodbc/issues/835), but FreeTDS takes no size of 0.
+#: None lets pyodbc declare a long text as ntext. A database with a collation for supplementary characters or UTF-8 refuses
+#: ntext (https://github.com/mkleehammer/pyodbc/issues/835). FreeTDS gets it all the same, because it takes no size of 0.
 _NTEXT = None
 _LOGIN_FAILED = 18456
 #: What a driver manager says of a driver that it cannot find, or not open.
@@ -78,12 +79,13 @@ class SqlServerConnection(Connection):
             self._raw.close()
 
     def streaming(self, wanted: bool) -> None:
-        """Make each statement a transaction of its own, without a timeout: it runs as long as Spark works on its rows.
+        """Begin or end streaming; no transaction may be open.
 
-        Or not; no transaction is open.
+        While a connection streams, each statement is a transaction of its own and has no timeout: it runs as long as Spark
+        works on its rows.
         """
         self._raw.timeout = 0 if wanted else max(1, int(self.target.command_timeout.total_seconds()))
-        if self._raw.autocommit != wanted:  # what changes it is a round trip
+        if self._raw.autocommit != wanted:  # changing it costs a round trip
             with _translated(self.target, "changing where transactions end"):
                 self._raw.autocommit = wanted
 
@@ -103,10 +105,10 @@ class SqlServerConnection(Connection):
             yield cursor
 
     def _type(self, value: object) -> Type | None:
-        """What a parameter is declared as: the same whatever number or text it is, and else what pyodbc says.
+        """The type to declare a parameter as: one for all numbers, two for texts; None leaves the choice to pyodbc.
 
-        pyodbc says int or bigint by the number, and nvarchar of the text's own length; the server would make another plan for
-        each combination (https://github.com/mkleehammer/pyodbc/issues/213).
+        pyodbc would declare int or bigint depending on the number, and nvarchar with the text's own length. The server would
+        make another plan for each combination (https://github.com/mkleehammer/pyodbc/issues/213).
         """
         if isinstance(value, int):
             return _BIGINT
@@ -115,12 +117,12 @@ class SqlServerConnection(Connection):
         return None
 
     def _cursor(self) -> contextlib.closing[pyodbc.Cursor]:
-        """A cursor that is closed at the end of its block; pyodbc's own block would commit there."""
+        """A cursor that is closed at the end of its ``with`` block; pyodbc's own ``with`` would commit there."""
         return contextlib.closing(self._raw.cursor())
 
 
 class RowReader(Reader):
-    """Rows over pyodbc, which fetches each value by itself whatever its size, gathered into Arrow."""
+    """Reads rows over pyodbc and gathers them into Arrow; pyodbc fetches each value by itself, whatever its size."""
 
     def __init__(self, target: Target) -> None:
         self._connection = SqlServerConnection(target)
@@ -133,7 +135,7 @@ class RowReader(Reader):
         *,
         small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
     ) -> Generator[pa.RecordBatch, None, None]:
-        self._connection.streaming(True)  # when all rows are there, no commit can fail any more
+        self._connection.streaming(True)  # so no commit can fail after the last row
         yield from self._batches(statement, between, schema)
 
     def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
@@ -169,12 +171,15 @@ def connect(target: Target) -> Connection:
 
 
 def open_reader(target: Target) -> Reader:
-    """By columns where the driver can and arrow-odbc is there, else row by row. Only pyodbc hands a token on."""
+    """A reader by columns where the driver can do that and arrow-odbc is there, else a reader row by row.
+
+    A login by token is read row by row, because only pyodbc hands a token to the driver.
+    """
     if target.by_token:
         return RowReader(target)
     try:
         from sqlqueue_spark.engines.sqlserver.block_reader import ColumnReader
-    except (ImportError, OSError):  # it opens libraries by hand; the doctor says why it cannot
+    except (ImportError, OSError):  # arrow-odbc opens libraries by hand; the doctor says why it failed
         return RowReader(target)
     login = Login.of(target, pyodbc.drivers())
     return ColumnReader(target, login, RowReader) if login.by_columns else RowReader(target)
@@ -209,10 +214,10 @@ def _translated(
         yield
     except pyodbc.Error as error:
         sqlstate, text = error.args if len(error.args) == 2 else (None, str(error))
-        # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208) (SQLExecDirectW)", and
-        # of several errors "; " and the next one's brackets, text and number behind the number of the first.
+        # "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name 'x'. (208) (SQLExecDirectW)".
+        # Of several errors, "; " follows the number of the first, and then come the brackets, text and number of the next.
         numbers = [int(each) for each in re.findall(r"\((\d+)\)(?=\s*\(SQL\w+\)|; \[|$)", text)]
-        # A login that fails says so first, and only then why: the database is not there, or being recovered.
+        # The driver says first that the login failed, and only then why: the database is not there, or being recovered.
         telling = [each for each in numbers if each != _LOGIN_FAILED] or numbers
         said = DriverError(sqlstate, telling[0] if telling else None, text)
         fail(error, said, target, doing, connecting=connecting, token=token)

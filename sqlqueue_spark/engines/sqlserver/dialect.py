@@ -37,23 +37,23 @@ _NUMBERS = {
     911: Kind.NO_DATABASE,
     916: Kind.NO_RIGHT,  # the login has no user in that database
     921: Kind.NOT_REACHED,  # the database is not recovered yet
-    922: Kind.NOT_REACHED,  # or just being
-    926: Kind.NOT_REACHED,  # its recovery failed, which a managed instance says for a moment while it fails over
-    952: Kind.NOT_REACHED,  # it changes its state just now
+    922: Kind.NOT_REACHED,  # the database is just being recovered
+    926: Kind.NOT_REACHED,  # its recovery failed; a managed instance says so for a moment while it fails over
+    952: Kind.NOT_REACHED,  # the database is just changing its state
     976: Kind.NOT_REACHED,  # the replica that we know is no longer the primary one
     983: Kind.NOT_REACHED,
     988: Kind.NOT_REACHED,  # too few replicas
     1204: Kind.GAVE_WAY,  # no memory for more locks
     1205: Kind.GAVE_WAY,
     1222: Kind.LOCK_TIMEOUT,
-    51001: Kind.LOCK_TIMEOUT,  # what we throw where the server only returns a code
+    51001: Kind.LOCK_TIMEOUT,  # we throw it where the server only returns a code
     1913: Kind.EXISTS_ALREADY,
     2601: Kind.DUPLICATE,
     2627: Kind.DUPLICATE,
     2714: Kind.EXISTS_ALREADY,
-    3906: Kind.CONNECTION_LOST,  # to the primary replica: here the database is read-only now
+    3906: Kind.CONNECTION_LOST,  # this is no longer the primary replica: the database is read-only here now
     3960: Kind.GAVE_WAY,  # isolation level SNAPSHOT: somebody else has changed the row since
-    3961: Kind.GAVE_WAY,  # or the table
+    3961: Kind.GAVE_WAY,  # likewise, but the whole table
     4060: Kind.NO_DATABASE,
     4221: Kind.NOT_REACHED,  # a replica that was just started again waits for transactions to end
     6005: Kind.NOT_REACHED,  # the server is being shut down
@@ -123,7 +123,7 @@ class SqlServer(Dialect):
     reaches_other_databases: ClassVar[bool] = True
     written: ClassVar[int] = 2_400
     longest_outbox: ClassVar[int] = 128
-    # So the body is at most as many bytes, and headers as many characters: varchar has a byte of each.
+    # So the body has at most 8,000 bytes and the headers have at most 8,000 characters: varchar has a byte for each.
     small_row: ClassVar[int | None] = 8_000
     entra_scope: ClassVar[str] = "https://database.windows.net/.default"
 
@@ -189,5 +189,5 @@ def _json(value: object) -> str:
 
 
 def _iso(moment: datetime) -> str:
-    """A time in UTC as OPENJSON reads it, to the millisecond, as datetime keeps no more."""
+    """A time in UTC as OPENJSON reads it, to the millisecond, because datetime keeps no more."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""ODBC connection strings of SQL Server: read, made of a URL, completed with a driver and a login.
+"""ODBC connection strings of SQL Server: we read them, make them of a URL, and complete them with a driver and a login.
 
 Formats: the connection strings of ODBC (https://learn.microsoft.com/sql/odbc/reference/syntax/sqldriverconnect-function)
 with the keywords of Microsoft's driver (https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute), and
@@ -24,7 +24,7 @@ from sqlqueue_spark.errors import ConfigurationError
 
 _PART = re.compile(r"[;\s]*([^=;{}\s][^=;{}]*?)\s*=\s*(\{(?:[^}]|\}\})*\}|[^;{][^;]*?|)\s*(?:;|$)")
 
-#: What a URL may say after its question mark: options of Microsoft's driver, which itself ignores a misspelled one.
+#: What a URL may say after its question mark: options of Microsoft's driver. The driver itself ignores a misspelled one.
 _KEYWORDS = {
     word.lower().replace("_", ""): word
     for word in (
@@ -40,7 +40,7 @@ _KEYWORDS = {
         *("ServerCertificate", "ServerSPN", "Trusted_Connection", "TrustServerCertificate", "WSID"),
     )
 } | {"applicationname": "APP"}
-#: Words that mean the same, by the one that we write.
+#: Keywords that mean the same, under the one that we write.
 _SYNONYMS = {
     "UID": ("uid", "user", "user id"),
     "PWD": ("pwd", "password"),
@@ -59,7 +59,7 @@ class OdbcString:
     def of(cls, url: str) -> Self:
         """Read a connection string, or a URL.
 
-        :raises ConfigurationError: the text is neither. It is never shown: it may hold a password.
+        :raises ConfigurationError: the text is neither. The message never shows it: it may hold a password.
         """
         if url.lower().startswith(URL_SCHEME):
             return cls(tuple(_parts_of_url(url)))
@@ -77,25 +77,25 @@ class OdbcString:
         return cls(tuple(parts))
 
     def get(self, name: str) -> str | None:
-        """A keyword's value; of one that is given twice the first counts, as in ODBC."""
+        """A keyword's value; where a keyword is given twice, the first one counts, as in ODBC."""
         names = _SYNONYMS.get(name, (name.lower(),))
         return next((value for given, value in self.parts if given.lower() in names), None)
 
     def completed(self, more: Mapping[str, str | None]) -> Self:
-        """With these values too; what is given already stays, and None adds nothing."""
+        """The string with these values added; a value that is there already stays, and None adds nothing."""
         added = (
             (name, value) for name, value in more.items() if value is not None and self.get(name) is None
         )
         return type(self)((*self.parts, *added))
 
     def replaced(self, more: Mapping[str, str | None]) -> Self:
-        """With these values instead of what was given; None changes nothing."""
+        """The string with these values in the place of those that it has; None changes nothing."""
         new = {name: value for name, value in more.items() if value is not None}
         gone = {each for name in new for each in _SYNONYMS.get(name, (name.lower(),))}
         return type(self)((*(part for part in self.parts if part[0].lower() not in gone), *new.items()))
 
     def __str__(self) -> str:
-        """As a driver manager reads it; every value between braces, so that none of them can begin another keyword."""
+        """The text for a driver manager. Every value stands between braces, so that none can begin another keyword."""
         return ";".join(f"{name}={{{value.replace('}', '}}')}}}" for name, value in self.parts)
 
     def __repr__(self) -> str:
@@ -116,7 +116,7 @@ class Driver:
 
     @property
     def defaults(self) -> Mapping[str, str]:
-        """What it must be told so that it encrypts as driver 18 does by itself."""
+        """The keywords that make this driver encrypt as driver 18 does by itself."""
         if self.is_freetds:
             return {"Encryption": "require", "TDS_Version": "7.4"}
         return {} if self.version == _NEWEST else {"Encrypt": "yes"}
@@ -132,10 +132,10 @@ _DISTRIBUTIONS = {"debian": "debian_ubuntu", "ubuntu": "debian_ubuntu", "rhel": 
 def find_driver(installed: Iterable[str]) -> Driver:
     """The driver for a connection string that names none.
 
-    Microsoft's driver 18 or 17 as it is installed, else the one inside its wheel, else FreeTDS.
+    That is Microsoft's driver 18 or 17 where one is installed, else the one inside Microsoft's wheel, else FreeTDS.
 
     :param installed: the names that the driver manager knows, as ``pyodbc.drivers()`` tells.
-    :raises ConfigurationError: there is none; the message says how to get one.
+    :raises ConfigurationError: there is no driver; the message says how to get one.
     """
     names = list(installed)
     found = {int(match[1]): name for name in names if (match := _MICROSOFTS.fullmatch(name))}
@@ -158,7 +158,7 @@ def find_driver(installed: Iterable[str]) -> Driver:
 def driver_of(text: OdbcString, installed: Iterable[str]) -> Driver | None:
     """The driver that a connection is made with; None where a data source decides.
 
-    :raises ConfigurationError: none is named, and there is none.
+    :raises ConfigurationError: the connection string names no driver, and none is installed.
     """
     named = text.get("Driver")
     if named is None:
@@ -169,8 +169,8 @@ def driver_of(text: OdbcString, installed: Iterable[str]) -> Driver | None:
 
 @functools.cache
 def _inside(wheel: str) -> Path | None:
-    """Microsoft's driver inside a wheel, the one for this system."""
-    spec = importlib.util.find_spec(wheel)  # which imports nothing: the wheel's own code opens libraries
+    """The file of Microsoft's driver for this system, inside a wheel."""
+    spec = importlib.util.find_spec(wheel)  # this imports nothing: the wheel's own code would open libraries
     if spec is None or not spec.submodule_search_locations:
         return None
     processor = {"aarch64": "arm64", "amd64": "x86_64"}.get(platform.machine().lower(), platform.machine())

@@ -35,7 +35,7 @@ class Login:
 
     @classmethod
     def of(cls, target: Target, installed: Sequence[str]) -> Self:
-        """The login as it is now: a token is asked for anew.
+        """The login as it is now; each call asks for a new token.
 
         :param installed: the drivers that the driver manager knows.
         :raises ConfigurationError: there are two logins, or there is no driver, or the url cannot be read.
@@ -57,7 +57,7 @@ class Login:
 
     @property
     def by_columns(self) -> bool:
-        """Whether rows can be fetched into bound columns: the driver is Microsoft's, and what logs in is ASCII.
+        """Whether rows can be fetched into bound columns: the driver is Microsoft's, and the connection string is ASCII.
 
         arrow-odbc hands texts to unixODBC as UTF-8, and unixODBC takes each byte for a character.
         """
@@ -65,7 +65,7 @@ class Login:
 
     @property
     def attributes(self) -> Mapping[int, bytes]:
-        """A token as Microsoft's driver takes it before it connects: its UTF-16 after its length."""
+        """The token as Microsoft's driver takes it before it connects: its length, and then the token in UTF-16."""
         if self.token is None:
             return {}
         encoded = self.token.encode("utf-16-le")
@@ -88,8 +88,8 @@ def fail(
 ) -> NoReturn:
     """Raise the package's error for a driver's.
 
-    :param connecting: so nobody answers where else a connection would be lost.
-    :param token: what else must not be shown.
+    :param connecting: whether we are just connecting; a lost connection or a timeout then means that no database answers.
+    :param token: the token of the login, which must not be shown either.
     """
     kind = SQLSERVER.kind(said)
     if connecting and kind in (Kind.CONNECTION_LOST, Kind.TIMED_OUT):
@@ -109,7 +109,7 @@ def fail(
 
 
 def _check_only_login(target: Target, text: OdbcString) -> None:
-    """The driver refuses a token beside any other login, in words that name neither."""
+    """Refuse a token beside any other login. The driver refuses it too, but in words that name neither."""
     given = next((name for name in _LOGINS if text.get(name) is not None), "user" if target.user else None)
     if given is not None:
         raise ConfigurationError(
@@ -123,7 +123,7 @@ def _warn_once(text: str) -> None:
 
 
 def _warn(driver: Driver, text: OdbcString) -> None:
-    """What somebody should know of a connection that works."""
+    """Warn of what somebody should know of a connection that works."""
     if driver.is_freetds:
         _warn_once(
             "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better is "

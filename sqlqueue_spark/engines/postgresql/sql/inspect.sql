@@ -1,14 +1,15 @@
 -- inspect.sql · PostgreSQL · how a queue table is set up, and what puts right what is wrong with it
 
 -- name: compatibility
--- whether the server knows all that is said to it
+-- Returns whether the server understands all statements of this package.
 -- out: what is counted, how far it goes, how far it must go
 SELECT 'server version', current_setting('server_version_num')::int / 10000, 13
 
 -- name: indexes
--- the key columns of a table's indexes
+-- Returns the key columns of a table's indexes.
 -- in: object id of the table     out: index, key column (NULL for an expression), unique, kind, filter
--- One row a key column, in their order. An index that is not valid serves nobody and is left out.
+-- There is one row for each key column, in their order. The statement leaves out an index that is not valid, because it
+-- serves nobody.
 SELECT c.relname::text, a.attname::text, i.indisunique, m.amname::text, pg_get_expr(i.indpred, i.indrelid)
 FROM pg_catalog.pg_index AS i
 JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
@@ -19,18 +20,18 @@ WHERE i.indrelid = ?::oid AND i.indisvalid AND k.position <= i.indnkeyatts
 ORDER BY c.relname, k.position
 
 -- name: index_names
--- the names that a new index cannot have
+-- Returns the names that a new index cannot have.
 -- in: object id of the table     out: name
--- Every relation of the schema takes part: indexes share their names with tables.
+-- Every relation of the schema counts, because indexes share their names with tables.
 SELECT c.relname::text
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_class AS q ON q.relnamespace = c.relnamespace
 WHERE q.oid = ?::oid
 
 -- name: space
--- how much of a table is dead
+-- Returns how much of a table is dead.
 -- in: object id of the table     out: pages, live rows, dead rows, seconds since it was last vacuumed (NULL: never)
--- Rows as the statistics see them. Pages do not count against a table here: rows are found by index.
+-- The numbers of rows are those of the statistics. Pages do not count against a table here, because an index finds the rows.
 SELECT pg_relation_size(s.relid) / current_setting('block_size')::bigint,
        s.n_live_tup,
        s.n_dead_tup,
@@ -39,10 +40,10 @@ FROM pg_catalog.pg_stat_all_tables AS s
 WHERE s.relid = ?::oid
 
 -- name: numbers
--- what numbers the rows of a table
+-- Returns what numbers the rows of a table.
 -- in: object id of the table, twice     out: schema and name of the sequence, last number (NULL: unknown), highest number
--- A serial's sequence is named by the column's default, an identity's belongs to the column. The column's own type may
--- end before the sequence does. The last number may be seen with USAGE or SELECT on the sequence.
+-- The column's default names a serial's sequence; an identity's sequence belongs to the column. The column's own type may
+-- end before the sequence does. Only a user with USAGE or SELECT on the sequence may see the last number.
 WITH numbered AS (
     SELECT p.refobjid AS sequence, d.adrelid AS queue, d.adnum AS attnum
     FROM pg_catalog.pg_attrdef AS d
@@ -66,7 +67,7 @@ JOIN pg_catalog.pg_class AS c ON c.oid = s.seqrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 
 -- name: settings
--- how a table is set up, as far as it matters to a queue
+-- Returns the settings of a table that matter to a queue.
 -- in: database, object id of the table     out: setting, value
 SELECT v.name, v.value
 FROM pg_catalog.pg_class AS c
@@ -83,44 +84,44 @@ CROSS JOIN LATERAL (
 WHERE current_database() = ? AND c.oid = ?::oid
 
 -- name: remedy_autovacuum
--- a remedy for people: lets the server free the room of deleted rows
+-- A remedy for people: lets the server free the room of deleted rows.
 ALTER TABLE {queue} RESET (autovacuum_enabled);
 
 -- name: remedy_compatibility
--- no statement does it: the server must be upgraded
+-- No statement does it: the server must be upgraded.
 
 -- name: remedy_durability
--- nothing to do: every session of this package sets synchronous_commit for itself
+-- Nothing to do: every session of this package sets synchronous_commit for itself.
 
 -- name: remedy_fsync
--- a remedy for people: what is committed is on the disk, of every database of the server
+-- A remedy for people: makes the server write to the disk what is committed, in every database of the server.
 ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();
 
 -- name: remedy_headers
--- nothing to do: a database keeps every letter, or refuses it
+-- Nothing to do: a database keeps every letter, or refuses it.
 
 -- name: remedy_index_expires
--- nothing to do: the classic table has no such index, and nothing goes by it
+-- Nothing to do: the classic table has no such index, and no statement goes by it.
 
 -- name: remedy_index_row_version
--- a remedy for people: the index that receiving goes by
+-- A remedy for people: creates the index that receiving goes by.
 -- CONCURRENTLY blocks nobody; it cannot run inside a transaction.
 CREATE UNIQUE INDEX CONCURRENTLY {index} ON {queue} (seq);
 
 -- name: remedy_lock_escalation
--- nothing to do: row locks lie in the rows and never escalate
+-- Nothing to do: row locks lie in the rows and never escalate.
 
 -- name: remedy_numbers
--- a remedy for people: numbers for the next centuries
--- The table is rewritten and locked meanwhile: quick when the queue is nearly empty.
+-- A remedy for people: gives numbers for the next centuries.
+-- The server writes every row anew, and everybody waits meanwhile. It is quick when the queue is nearly empty.
 ALTER SEQUENCE {sequence} AS bigint;
 ALTER TABLE {queue} ALTER COLUMN seq TYPE bigint;
 
 -- name: remedy_space
--- a remedy for people: frees the room of dead rows, beside running receivers
+-- A remedy for people: frees the room of dead rows, beside running receivers.
 VACUUM {queue};
 
 -- name: remedy_write_ahead_log
--- a remedy for people: a table whose rows outlive a crash of the server
--- Every row is written anew and everybody waits meanwhile: quick when the queue is nearly empty.
+-- A remedy for people: makes a table's rows outlive a crash of the server.
+-- The server writes every row anew, and everybody waits meanwhile. It is quick when the queue is nearly empty.
 ALTER TABLE {queue} SET LOGGED;

@@ -1,10 +1,11 @@
 -- rights.sql · PostgreSQL · what a login may do, and the statements that let it
 
 -- name: rights
--- what the connected user may do with a table, as grants_receiver and grants_sender give it
+-- Returns what the connected user may do with a table, among the rights of grants_receiver and grants_sender.
 -- in: database, object id of the table     out: user, role, right, whether the user has it
--- Rights that come by roles or by ownership count. A sequence must be allowed only to senders who take its numbers by a
--- default; an identity's belongs to the column. CASE: conditions are tried in any order, and a table is no sequence.
+-- Rights that come by roles or by ownership count too. Senders need a right to a sequence only where a default takes its
+-- numbers; an identity's sequence belongs to the column. CASE: the server tries conditions in any order, and a table is no
+-- sequence.
 SELECT current_user::text, r.role, r.name, r.held
 FROM pg_catalog.pg_class AS c
 CROSS JOIN LATERAL (
@@ -30,27 +31,28 @@ CROSS JOIN LATERAL (
 WHERE current_database() = ? AND c.oid = ?::oid
 
 -- name: grants_database
--- nothing to do: a connection reaches one database, and names of another are refused
+-- Nothing to do: a connection reaches one database, and names of another are refused.
 
 -- name: grants_receiver
--- for people: all that a receiver needs of its queue, a right a line
--- SELECT … FOR UPDATE takes UPDATE on some column, whichever: so on the row's id, by which nothing is found and nothing
--- expires.
+-- For people: gives all the rights that a receiver needs to its queue, one a line.
+-- SELECT … FOR UPDATE needs UPDATE on some column, no matter which. The receiver gets it on the row's id, because no row is
+-- found by its id and no row expires by it.
 GRANT USAGE ON SCHEMA {schema} TO {user};
 GRANT SELECT ON {queue} TO {user};
 GRANT UPDATE (id) ON {queue} TO {user};
 GRANT DELETE ON {queue} TO {user};
 
 -- name: grants_sender
--- for people: all that a sender needs of a destination, a right a line
--- Not SELECT. The default of seq takes its numbers from the sequence as the sender.
+-- For people: gives all the rights that a sender needs to a destination, one a line.
+-- A sender needs no SELECT. The default of seq takes its numbers from the sequence with the sender's rights.
 GRANT USAGE ON SCHEMA {schema} TO {user};
 GRANT INSERT ON {queue} TO {user};
 GRANT USAGE ON SEQUENCE {sequence} TO {user};
 
 -- name: grants_outbox
--- for people: all that a sender needs of its outbox, a right a line
--- The cleanup locks the rows that it deletes, which takes UPDATE on some column: so on the one that nothing goes by.
+-- For people: gives all the rights that a sender needs to its outbox, one a line.
+-- The cleanup locks the rows that it deletes, and for that it needs UPDATE on some column. The sender gets it on
+-- "PersistenceVersion", which is not the key and by which no row is cleaned up.
 GRANT USAGE ON SCHEMA {schema} TO {user};
 GRANT SELECT ON {outbox} TO {user};
 GRANT INSERT ON {outbox} TO {user};
@@ -58,8 +60,8 @@ GRANT UPDATE ("PersistenceVersion") ON {outbox} TO {user};
 GRANT DELETE ON {outbox} TO {user};
 
 -- name: grants_stage
--- for people: all that an atomic pipeline needs of its stage, a right a line
--- Source and sink together, for they are one login. UPDATE locks and changes the mark.
+-- For people: gives all the rights that an atomic pipeline needs to its stage, one a line.
+-- Source and sink get them together, because they are one login. UPDATE is needed to lock and to change the mark.
 GRANT USAGE ON SCHEMA {schema} TO {user};
 GRANT SELECT ON {stage} TO {user};
 GRANT INSERT ON {stage} TO {user};
@@ -68,7 +70,7 @@ GRANT TRUNCATE ON {stage} TO {user};
 GRANT USAGE ON SEQUENCE {sequence} TO {user};
 
 -- name: grants_installer
--- for people: all that an installer needs of a schema, a right a line
--- What he creates is his own. USAGE: a table's default finds its sequence by name while it is created.
+-- For people: gives all the rights that an installer needs to a schema, one a line.
+-- The installer owns what the installer creates. USAGE: while a table is created, its default finds the sequence by name.
 GRANT USAGE ON SCHEMA {schema} TO {user};
 GRANT CREATE ON SCHEMA {schema} TO {user};

@@ -1,17 +1,17 @@
 -- session.sql · PostgreSQL · how a session is set up, and what is tried behind a savepoint
 
 -- name: session
--- the settings of a connection
+-- Sets the settings of a connection.
 -- in: lock timeout, statement timeout (milliseconds), a mark     out: number of the server's process, and what was set
--- The plans are pinned: a queue table's statistics are stale by nature (empty at night, a million rows at
--- noon), and a claim that flips to a scan with a sort costs the whole backlog. A claim is held while Spark
--- works, so no timeout of the server for idle sessions (from version 14 on, one holds a stage), idle or long
--- transactions (from 17 on) must end it. Under a stricter isolation a claim would fail on every row that another
--- receiver takes meanwhile. Keepalives: the server frees the rows of a machine that vanished without a word after two
--- minutes; by default it takes two hours. A commit is
--- answered only when it is on the disk, whatever the database, the login or the url says: rows that were sent and then
--- taken back by a crash would be lost, for their source is deleted. What asks for more (remote_apply) stays. By the number
--- of the process and the mark a connection pooler that shares sessions is noticed.
+-- The settings pin the plans. A queue table's statistics are stale by nature (empty at night, a million rows at noon), and a
+-- claim whose plan flips to a scan with a sort costs the whole backlog. No timeout of the server may end a session that
+-- holds something. A session that holds a claim while Spark works is idle in a long transaction (timeout for long ones from
+-- version 17 on); a session that holds a stage is idle (timeout from version 14 on). READ COMMITTED: under a stricter
+-- isolation, a claim would fail on every row that another receiver takes meanwhile. Keepalives: the server frees the rows of
+-- a machine that vanished without a word after two minutes; by default it takes two hours. synchronous_commit: the server
+-- answers a commit only when it is on the disk, whatever the database, the login or the url says. If a crash took sent rows
+-- back, they would be lost, because their source is deleted. A setting that asks for more (remote_apply) stays. By the
+-- number of the process and by the mark we notice a connection pooler that shares sessions.
 SELECT pg_backend_pid(),
        set_config('lock_timeout', ?::text, false),
        set_config('statement_timeout', ?::text, false),
@@ -32,35 +32,35 @@ SELECT pg_backend_pid(),
        set_config('jit', 'off', false)
 
 -- name: lock_timeout
--- how long a statement waits for a lock, until the transaction ends
+-- Sets how long a statement waits for a lock, until the transaction ends.
 -- in: milliseconds
 SELECT set_config('lock_timeout', ?::text, true)
 
 -- name: backend
--- which session of the server a transaction runs on
--- out: number of its process, the mark that session has left there
--- Asked only where a connection pooler stands between; see connections/poolers.py.
+-- Returns which session of the server a transaction runs on.
+-- out: number of its process, the mark that the statement session has left there
+-- We ask only where a connection pooler stands between; see engines/postgresql/poolers.py.
 SELECT pg_backend_pid(), current_setting('sqlqueue.session', true)
 
 -- name: attempt_begin
--- begins a part of the transaction that can be undone alone
--- What fails behind a savepoint leaves the locks that were taken before it.
+-- Begins a part of the transaction that can be undone alone.
+-- An error behind a savepoint leaves the locks that were taken before it.
 SAVEPOINT attempt
 
 -- name: attempt_unhurried
--- lets the statements of an attempt take as long as they need
--- Until the savepoint is undone or the transaction ends. Locks are waited for no longer than before.
+-- Lets the statements of an attempt take as long as they need.
+-- This holds until the savepoint is undone or the transaction ends. Statements wait for locks no longer than before.
 SELECT set_config('statement_timeout', '0', true)
 
 -- name: attempt_check
--- lets fail now what would make the commit fail
--- A commit that fails ends the transaction, and every lock with it.
+-- Ends an attempt that went well, or makes it fail where the commit would fail.
+-- The check must come now: a commit that fails ends the transaction, and frees every lock.
 SET CONSTRAINTS ALL IMMEDIATE
 
 -- name: attempt_state
--- nothing to ask: an error behind a savepoint never ends the transaction
+-- Nothing to ask: an error behind a savepoint never ends the transaction.
 
 -- name: attempt_undo
--- undoes an attempt that failed
--- What was locked before it stays locked.
+-- Undoes an attempt that failed.
+-- Rows that were locked before the attempt stay locked.
 ROLLBACK TO SAVEPOINT attempt

@@ -1,10 +1,10 @@
 -- stage.sql · PostgreSQL · the stage of an atomic pipeline
 
 -- name: stage_create
--- creates the table in which an atomic pipeline puts what it sends, until the batch is settled
--- Effect: none where the table is there already. A row holds a task's messages for one destination, as many as go out in one
--- transaction, column by column: to write them so and to take them apart again costs half of what as many rows cost. One
--- row, the mark, has no task: it says which claim the stage belongs to and whose rows count.
+-- Creates the table in which an atomic pipeline puts what it sends, until the batch is settled.
+-- Where the table is there already, the statement does nothing. A row holds a task's messages for one destination, as many
+-- as go out in one transaction, column by column. To write messages so and to take them apart again costs half of what a row
+-- for each message costs. One row, the mark, has no task. It says which claim the stage belongs to and whose rows count.
 CREATE TABLE IF NOT EXISTS {stage} (
     task text NOT NULL,
     destination text NOT NULL,
@@ -17,8 +17,8 @@ CREATE TABLE IF NOT EXISTS {stage} (
 )
 
 -- name: stage_storage
--- stores the messages of a stage as they are
--- A large value is compressed otherwise, which costs more than writing it, and these live for one batch.
+-- Stores the messages of a stage as they are.
+-- Otherwise the server compresses a large value. That costs more than writing it, and these values live for one batch only.
 ALTER TABLE {stage}
     ALTER COLUMN ids SET STORAGE EXTERNAL,
     ALTER COLUMN expires SET STORAGE EXTERNAL,
@@ -26,21 +26,23 @@ ALTER TABLE {stage}
     ALTER COLUMN bodies SET STORAGE EXTERNAL
 
 -- name: stage_index
--- finds the mark of a stage without a scan; the other rows are not in it
--- Its name carries the table's, as names of indexes are per schema.
+-- Creates the index that finds the mark of a stage without a scan; it holds no other row.
+-- The index's name carries the table's, because names of indexes are per schema.
 CREATE UNIQUE INDEX IF NOT EXISTS {mark} ON {stage} (task) WHERE task = ''
 
 -- name: stage_hold
--- takes a stage for a source, for as long as the session lives
+-- Takes a stage for a source, for as long as the session lives.
 -- in: the stage's full name, quoted
--- Of the session, not of the transaction: a sink wants to know that a source lives while it holds no batch. It waits for
--- lock_timeout, as the session of a process that has just died may not have ended yet. The 1 keeps it apart from create_lock.
+-- The lock belongs to the session, not to the transaction: a sink wants to know that a source lives also while it holds no
+-- batch. The statement waits for lock_timeout, because the session of a process that has just died may not have ended yet.
+-- The 1 keeps the lock apart from that of create_lock.
 SELECT pg_advisory_lock(hashtextextended(?, 1))
 
 -- name: stage_held
--- which other sessions hold a stage
+-- Returns which other sessions hold a stage.
 -- in: the stage's full name, quoted     out: session
--- The number that stage_hold takes stands in two halves (https://www.postgresql.org/docs/current/view-pg-locks.html).
+-- pg_locks shows the number that stage_hold takes in two halves
+-- (https://www.postgresql.org/docs/current/view-pg-locks.html).
 SELECT l.pid
 FROM pg_catalog.pg_locks AS l
 CROSS JOIN (SELECT hashtextextended(?, 1) AS number) AS k
@@ -50,35 +52,35 @@ WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND l.pid <> pg_backend_pid()
 
 -- name: stage_mark
--- the mark of a stage
+-- Returns the mark of a stage, and locks it.
 -- out: the mark, as JSON; no row when nobody has opened the stage
--- Locked, so that two sinks of one batch add to it one after the other.
+-- FOR UPDATE makes two sinks of one batch add to the mark one after the other.
 SELECT mark FROM {stage} WHERE task = '' FOR UPDATE
 
 -- name: stage_open
--- gives a stage its first mark
+-- Gives a stage its first mark.
 -- in: the mark, as JSON
 INSERT INTO {stage} (task, destination, mark) VALUES ('', '', ?)
 
 -- name: stage_seal
--- replaces the mark of a stage: whose it is, and which rows count
+-- Replaces the mark of a stage, which says whose it is and which rows count.
 -- in: the mark, as JSON     out: number of rows
 UPDATE {stage} SET mark = ? WHERE task = ''
 
 -- name: stage_last
--- the number of the last row on a stage
+-- Returns the number of the last row on a stage.
 -- out: the last seq or NULL
--- A scan, but of a row for thousands of messages, and of no message.
+-- The statement scans the table, but a row holds thousands of messages, and the scan reads none of the messages.
 SELECT max(seq) FROM {stage}
 
 -- name: stage_insert
--- puts messages on the stage
+-- Puts messages on the stage.
 -- in: COPY's binary stream of rows: task, destination, and arrays of Ids, times of expiry, headers, bodies
 -- out: number of rows
 COPY {stage} (task, destination, ids, expires, headers, bodies) FROM STDIN (FORMAT binary)
 
 -- name: stage_count
--- how many messages tasks have on a stage
+-- Returns how many messages tasks have on a stage.
 -- in: tasks, after which seq     out: task, messages
 SELECT task, sum(cardinality(ids))::bigint
 FROM {stage}
@@ -86,7 +88,7 @@ WHERE task = ANY (?::text[]) AND seq > ?
 GROUP BY task
 
 -- name: stage_next
--- how far the next messages of a destination reach on a stage
+-- Returns how far the next messages of a destination reach on a stage.
 -- in: destination, tasks, after which seq, how many, at least as many as a row holds     out: the last seq or NULL
 SELECT max(seq)
 FROM (
@@ -97,12 +99,12 @@ FROM (
 WHERE messages <= ?
 
 -- name: stage_move
--- sends staged messages to their destination, in the order of the stage
+-- Sends staged messages to their destination, in the order of the stage.
 -- in: destination, tasks, after which seq, up to which     out: number of messages
--- Only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have left others.
--- {columns} are those of the destination. The arrays of a row are taken apart side by side, in their order, and above the
--- sort, which so sees a few rows and no message (https://www.postgresql.org/docs/current/xfunc-sql.html, "SQL Functions
--- Returning Sets").
+-- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have left other
+-- rows. {columns} are those of the destination. The server takes the arrays of a row apart side by side, in their order. It
+-- does so above the sort, so the sort sees a few rows and no message
+-- (https://www.postgresql.org/docs/current/xfunc-sql.html, "SQL Functions Returning Sets").
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (
@@ -116,9 +118,9 @@ FROM (
 ) AS messages
 
 -- name: stage_try
--- sends one staged message to its destination, for the caller to roll back
+-- Sends one staged message to its destination, for the caller to roll back.
 -- in: destination, tasks     out: number of messages
--- What a destination refuses (a missing right, a column that must be filled, a trigger) is so found before the batch is done.
+-- So we find before the batch is done what a destination refuses: a missing right, a column that must be filled, a trigger.
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (
@@ -130,7 +132,7 @@ FROM (
 ) AS message
 
 -- name: stage_clear
--- empties a stage
--- TRUNCATE leaves no dead rows, of which each batch would leave as many as it has messages. It waits for everybody who has
--- the table open, be it for reading: it is run where nothing depends on it and nothing is waited for (lock_timeout).
+-- Empties a stage.
+-- TRUNCATE leaves no dead rows; a DELETE would leave those of every batch. It waits for everybody who has the table open,
+-- even only to read. So we run it where nothing depends on it, and under a lock_timeout that keeps it from waiting.
 TRUNCATE {stage}

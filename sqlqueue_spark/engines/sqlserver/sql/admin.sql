@@ -1,7 +1,7 @@
 -- admin.sql · SQL Server · what people do to queues: create, measure, look into, purge
 
 -- name: server
--- who we are to the server, and what it is
+-- Returns who we are to the server, and what the server is.
 -- out: login, database, product and version
 SELECT COALESCE(SUSER_SNAME(), USER_NAME()),
        DB_NAME(),
@@ -9,24 +9,25 @@ SELECT COALESCE(SUSER_SNAME(), USER_NAME()),
               CAST(SERVERPROPERTY('Edition') AS nvarchar(128)))
 
 -- name: clock
--- the database's clock, by which messages expire
+-- Returns the time of the database's clock, by which messages expire.
 -- out: now, in UTC
 SELECT SYSUTCDATETIME()
 
 -- name: schema
--- whether a schema is there
+-- Returns whether a schema is there.
 -- in: schema     out: its name
 SELECT name FROM {catalog}.sys.schemas WHERE name = ?
 
 -- name: create_schema
--- a remedy for people: the schema that an address names
+-- A remedy for people: creates the schema that an address names.
 CREATE SCHEMA {schema}
 
 -- name: create_lock
--- makes installers of the same table wait for one another
+-- Makes installers of the same table wait for one another.
 -- in: the table's full name, quoted
--- The lock is given back when the transaction ends; one must be open already, which the look for the table does
--- (a SELECT begins one, EXEC does not). A refused lock is a return code, not an error, until we make it one.
+-- The server frees the lock when the transaction ends. A transaction must be open already; the caller has opened it by
+-- looking for the table (a SELECT begins one, EXEC does not). sp_getapplock reports a refused lock as a return code, and
+-- THROW makes it an error.
 DECLARE @resource nvarchar(255) = LEFT(CAST(? AS nvarchar(max)), 255), @got int
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction'
 IF @got < 0
@@ -35,9 +36,9 @@ BEGIN;
 END
 
 -- name: create
--- creates a queue table: the classic one
--- The caller has looked, under the lock, that it is not there. The clustered index keeps rows in RowVersion order
--- and gives pages back as they empty, which a heap does not. Index_Expires finds expired rows without a scan.
+-- Creates a queue table: the classic one.
+-- The caller has seen, under the lock, that the table is not there. The clustered index keeps rows in RowVersion order and
+-- gives pages back as they empty, which a heap does not. Index_Expires finds expired rows without a scan.
 CREATE TABLE {queue} (
     Id uniqueidentifier NOT NULL,
     CorrelationId varchar(255) NULL,
@@ -52,10 +53,10 @@ CREATE CLUSTERED INDEX Index_RowVersion ON {queue} (RowVersion);
 CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVersion);
 
 -- name: script_begin
--- how a script that creates one table begins; create or outbox_create follows
+-- Begins a script that creates one table; create, stage_create or outbox_create follows.
 -- in: the table's full name, quoted
--- One transaction a table, under the lock of create_lock. XACT_ABORT: an error ends it as a whole. QUOTED_IDENTIFIER:
--- sqlcmd turns it off, and with it off no filtered index can be made.
+-- Each table has a transaction of its own, under the lock of create_lock. XACT_ABORT: an error ends the whole transaction.
+-- QUOTED_IDENTIFIER: sqlcmd turns it off, and then no filtered index can be made.
 SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
@@ -70,18 +71,19 @@ IF OBJECT_ID(@queue, N'U') IS NULL
 BEGIN
 
 -- name: script_end
--- how a script that creates one table ends
+-- Ends a script that creates one table.
 -- GO ends the batch, so that the next table's variables may have the same names.
 END;
 COMMIT TRANSACTION;
 GO
 
 -- name: length
--- how much stands in a queue
+-- Returns how much is in a queue.
 -- out: rows, expired, bytes of headers and bodies, headers of the oldest, the database's clock in UTC
--- READUNCOMMITTED: it must neither wait for anyone nor make anyone wait, so it counts rows that are just being sent
--- or received. The lengths of (max) columns are read without their pages; headers are read as committed rows, because those
--- off their row may be moved meanwhile, and error 7105 ends the connection. Hints as in peek.
+-- READUNCOMMITTED: the statement must neither wait for anyone nor make anyone wait. So it also counts rows that are just
+-- being sent or received. The server knows the lengths of (max) columns without reading their pages. Headers are read as
+-- committed rows: under READUNCOMMITTED, headers that lie off their row may be moved meanwhile, and error 7105 ends the
+-- connection. Hints as in peek.
 SELECT COUNT_BIG(*),
        COALESCE(SUM(CASE WHEN Expires <= GETUTCDATE() THEN CAST(1 AS bigint) ELSE CAST(0 AS bigint) END), 0),
        COALESCE(SUM(COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0)), 0),
@@ -91,11 +93,12 @@ SELECT COUNT_BIG(*),
 FROM {queue} WITH (READUNCOMMITTED)
 
 -- name: peek
--- the first rows of a queue
--- in: how many     out: the eight columns of a message, and whether it is expired
--- Shared locks live for the moment a row is read and pass the update locks of receivers. READPAST steps over rows
--- that are just being sent or deleted; with READ_COMMITTED_SNAPSHOT on it is legal only beside READCOMMITTEDLOCK
--- (error 650). Headers are varchar or nvarchar, by the table's age. Columns the table does not have arrive as NULL.
+-- Returns the first rows of a queue.
+-- in: how many     out: the eight columns of a message, and whether it has expired
+-- The statement's shared locks last only while a row is read, and pass the update locks of receivers. READPAST steps over
+-- rows that others are just sending or deleting. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside
+-- READCOMMITTEDLOCK (error 650). Headers are varchar or nvarchar, depending on the table's age. Columns that the table does
+-- not have arrive as NULL.
 SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
@@ -110,13 +113,15 @@ ORDER BY RowVersion
 OFFSET 0 ROWS FETCH NEXT ? ROWS ONLY
 
 -- name: purge
--- deletes the next rows, whatever they are
+-- Deletes the next rows, whatever they are.
 -- in: after which RowVersion, up to which, how many     out: the RowVersion of each deleted row
--- READPAST steps over rows receivers hold: they stay, and nobody waits. It must meet their locks while it looks: the
--- delete itself would wait. So the length of Headers (always true) makes it look at the row and not only at an index
--- key. FORCESEEK: a scan with a sort would lock every row; it may stand in a FROM clause, not beside DELETE (error
--- 10724). The values are declared first because TOP stands before the others in the text. MAXDOP as in claim. DEADLOCK_PRIORITY,
--- which ends with the batch: where an index key and its row are locked in both orders, nobody loses his work to a cleanup.
+-- READPAST steps over rows receivers hold: they stay, and nobody waits. READPAST must meet these locks while the statement
+-- looks for rows, because the delete itself would wait. So the statement asks for the length of Headers: that condition is
+-- always true, and makes the server look at the row and not only at an index key. FORCESEEK: a scan with a sort would lock
+-- every row. The hint may stand in a FROM clause, but not beside DELETE (error 10724). The values are declared first because
+-- TOP stands before the other values in the text. MAXDOP 1 as in claim. DEADLOCK_PRIORITY LOW lasts until the batch ends.
+-- Where two sessions lock an index key and its row in opposite orders, it makes the purge lose, so that nobody loses work to
+-- a cleanup.
 SET DEADLOCK_PRIORITY LOW;
 DECLARE @after bigint = ?, @up_to bigint = ?, @rows bigint = ?;
 WITH batch AS (
@@ -130,12 +135,12 @@ OUTPUT deleted.RowVersion
 OPTION (MAXDOP 1)
 
 -- name: purge_expired
--- deletes the next expired rows
+-- Deletes the next expired rows.
 -- in: after which RowVersion, up to which, how many     out: the RowVersion of each deleted row
--- Expired rows are found by Index_Expires, oldest first, so each batch begins where none is left. The range stands here
--- only as in the twin: as a condition it would let the plan go by RowVersion and lock the whole backlog. GETUTCDATE(),
--- not SYSUTCDATETIME(): of the column's own type, or the seek would need a conversion. IS NOT NULL is what a filtered
--- index says. Else as purge.
+-- Index_Expires finds the expired rows, oldest first, so each batch begins where the batches before have left none. The
+-- statement takes the range only because the statement of this name on PostgreSQL does: as a condition, the range would let
+-- the plan go by RowVersion and lock the whole backlog. GETUTCDATE() has the column's own type; with SYSUTCDATETIME() the
+-- seek would need a conversion. IS NOT NULL is the condition that a filtered index has. All else is as in purge.
 SET DEADLOCK_PRIORITY LOW;
 DECLARE @after bigint = ?, @up_to bigint = ?, @rows bigint = ?;
 WITH batch AS (

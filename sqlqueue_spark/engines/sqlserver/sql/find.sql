@@ -1,31 +1,31 @@
 -- find.sql · SQL Server · how a table is found
 
 -- name: database
--- the database we are connected to
--- out: its name, whether it takes no changes
--- On a readable secondary replica every statement runs under SNAPSHOT and its hints are left out of account: a claim would
--- lock nothing there.
+-- Returns the database that we are connected to.
+-- out: its name, whether it is read-only
+-- On a readable secondary replica, every statement runs under SNAPSHOT and the server ignores its hints: a claim would lock
+-- nothing there.
 SELECT DB_NAME(),
        CAST(CASE WHEN CONVERT(nvarchar(20), DATABASEPROPERTYEX(DB_NAME(), 'Updateability')) = 'READ_ONLY' THEN 1 ELSE 0 END AS bit)
 
 -- name: catalog
--- how the server spells the name of a database
+-- Returns how the server spells the name of a database.
 -- in: its name in any spelling     out: its name; NULL where we may not know of it
--- Whether two spellings are one name is for the server's collation to say.
+-- The server's collation decides whether two spellings are one name.
 SELECT DB_NAME(DB_ID(CAST(? AS nvarchar(128))))
 
 -- name: identity
--- which table a name means, for good
+-- Returns which table a name means, by an identity that lasts.
 -- in: schema, table     out: schema, table, object id, creation date
--- The object id and the creation date survive TRUNCATE and index rebuilds, and not a DROP.
+-- The object id and the creation date survive TRUNCATE and index rebuilds, but not a DROP.
 SELECT s.name, t.name, CAST(t.object_id AS bigint), CONVERT(varchar(33), t.create_date, 126)
 FROM {catalog}.sys.tables AS t
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
 WHERE s.name = ? AND t.name = ?
 
 -- name: columns
--- the columns of a table
--- in: schema, table     out: name, type, whether it may be null, whether it is computed
+-- Returns the columns of a table.
+-- in: schema, table     out: name, type, whether it may be NULL, whether it is computed
 SELECT c.name, CONCAT(y.name, CASE WHEN c.max_length = -1 THEN '(max)' END), c.is_nullable, c.is_computed
 FROM {catalog}.sys.columns AS c
 JOIN {catalog}.sys.tables AS t ON t.object_id = c.object_id

@@ -1,19 +1,19 @@
 -- inspect.sql · SQL Server · how a queue table is set up, and what puts right what is wrong with it
 
 -- name: compatibility
--- whether the database knows all that is said to it
+-- Returns whether the database understands all statements of this package.
 -- out: what is counted, how far it goes, how far it must go
--- OPENJSON came with level 130. It is the level of the database we are connected to that counts, wherever the queue
--- lies. By name: on Azure SQL the ids of the view are not those of DB_ID().
+-- OPENJSON came with level 130. What counts is the level of the database that we are connected to, wherever the queue lies.
+-- The statement finds that database by name, because on Azure SQL the ids of the view are not those of DB_ID().
 SELECT N'compatibility level', CAST(compatibility_level AS int), 130
 FROM sys.databases
 WHERE name = DB_NAME()
 
 -- name: indexes
--- the key columns of a table's indexes
+-- Returns the key columns of a table's indexes.
 -- in: object id of the table     out: index, key column, unique, kind, filter
--- One row a key column, in their order. A heap is one row without a name. Included columns have no key ordinal. An
--- index that is disabled or only supposed serves nobody and is left out.
+-- There is one row for each key column, in their order. A heap is one row without a name. Included columns have no key
+-- ordinal. The statement leaves out an index that is disabled or only hypothetical, because it serves nobody.
 SELECT i.name, c.name, i.is_unique, LOWER(i.type_desc), i.filter_definition
 FROM {catalog}.sys.indexes AS i
 LEFT JOIN {catalog}.sys.index_columns AS k
@@ -23,16 +23,16 @@ WHERE i.object_id = ? AND i.type IN (0, 1, 2) AND i.is_disabled = 0 AND i.is_hyp
 ORDER BY i.index_id, k.key_ordinal
 
 -- name: index_names
--- the names that a new index cannot have
+-- Returns the names that a new index cannot have.
 -- in: object id of the table     out: name
 SELECT i.name FROM {catalog}.sys.indexes AS i WHERE i.object_id = ? AND i.name IS NOT NULL
 
 -- name: space
--- how much of a heap is dead
+-- Returns how much of a heap is dead.
 -- in: object id of the table     out: pages, live rows, dead rows (unknown: 0), seconds since maintenance (unknown: 0)
--- No row for a table with a clustered index, which gives its pages back. In-row pages only (type 1): large bodies lie
--- elsewhere, and every row lies on one such page. The catalogue tells as much as sys.dm_db_partition_stats, which
--- needs VIEW DATABASE STATE.
+-- There is no row for a table with a clustered index, because it gives its pages back. Only in-row pages count (type 1):
+-- large bodies lie elsewhere, and every row lies on one such page. The catalogue tells as much as sys.dm_db_partition_stats,
+-- which needs VIEW DATABASE STATE.
 SELECT SUM(a.used_pages), SUM(p.rows), CAST(0 AS bigint), CAST(0 AS bigint)
 FROM {catalog}.sys.partitions AS p
 JOIN {catalog}.sys.allocation_units AS a ON a.container_id = p.hobt_id AND a.type = 1
@@ -40,9 +40,9 @@ WHERE p.object_id = ? AND p.index_id = 0
 GROUP BY p.object_id
 
 -- name: numbers
--- what numbers the rows of a table
+-- Returns what numbers the rows of a table.
 -- in: object id of the table, twice     out: schema and name of the table, last number (NULL: none yet), highest number
--- The identity belongs to the column, so it goes by the table's name.
+-- The identity belongs to the column, so the statement returns the table's name for it.
 SELECT s.name, t.name, CAST(c.last_value AS bigint), CAST(9223372036854775807 AS bigint)
 FROM {catalog}.sys.identity_columns AS c
 JOIN {catalog}.sys.tables AS t ON t.object_id = c.object_id
@@ -50,9 +50,9 @@ JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
 WHERE c.object_id = ? AND t.object_id = ? AND c.name = 'RowVersion'
 
 -- name: settings
--- how a table and its database are set up, as far as it matters to a queue
+-- Returns the settings of a table and its database that matter to a queue.
 -- in: database, object id of the table     out: setting, value
--- A code page of 65001 is UTF-8. COLLATE: the catalogue's columns have collations of their own.
+-- Code page 65001 is UTF-8. COLLATE: the catalogue's columns have collations of their own.
 SELECT v.name, v.value
 FROM {catalog}.sys.tables AS t
 LEFT JOIN sys.databases AS d ON d.name = ?
@@ -71,44 +71,45 @@ CROSS APPLY (
 WHERE t.object_id = ? AND v.value IS NOT NULL
 
 -- name: remedy_autovacuum
--- nothing to do: the server cleans up by itself
+-- Nothing to do: the server cleans up by itself.
 
 -- name: remedy_compatibility
--- a remedy for people: lets the database understand OPENJSON
+-- A remedy for people: lets the database understand OPENJSON.
 ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130;
 
 -- name: remedy_durability
--- a remedy for people: a commit is answered when it is on the disk, as by default
+-- A remedy for people: makes the server answer a commit only when it is on the disk, as by default.
 ALTER DATABASE {catalog} SET DELAYED_DURABILITY = DISABLED;
 
 -- name: remedy_fsync
--- nothing to do: the log is always written through to the disk
+-- Nothing to do: the server always writes the log through to the disk.
 
 -- name: remedy_headers
--- a remedy for people: headers that keep every letter
--- Every row is written anew and everybody waits meanwhile: quick when the queue is nearly empty.
+-- A remedy for people: makes headers keep every letter.
+-- The server writes every row anew, and everybody waits meanwhile. It is quick when the queue is nearly empty.
 ALTER TABLE {queue} ALTER COLUMN Headers nvarchar(max) NOT NULL;
 
 -- name: remedy_index_expires
--- a remedy for people: the index that expired rows are found by
+-- A remedy for people: creates the index that finds expired rows.
 CREATE NONCLUSTERED INDEX {index} ON {queue} (Expires) INCLUDE (Id, RowVersion);
 
 -- name: remedy_index_row_version
--- a remedy for people: the index that receiving goes by
--- Nonclustered: it can be added whether or not something else clusters the table. Senders wait while it is built.
+-- A remedy for people: creates the index that receiving goes by.
+-- The index is nonclustered, so people can add it whether or not another index clusters the table. Senders wait while the
+-- server builds it.
 CREATE NONCLUSTERED INDEX {index} ON {queue} (RowVersion);
 
 -- name: remedy_lock_escalation
--- a remedy for people: the default, with which large statements cost little memory
+-- A remedy for people: sets the default, with which large statements cost little memory.
 ALTER TABLE {queue} SET (LOCK_ESCALATION = TABLE);
 
 -- name: remedy_numbers
--- nothing to do: a bigint identity does not end
+-- Nothing to do: the numbers of a bigint identity do not end.
 
 -- name: remedy_space
--- a remedy for people: gives the empty pages of a heap back
--- Everybody waits while it runs; with WITH (ONLINE = ON), where the edition has it, nearly nobody does.
+-- A remedy for people: gives the empty pages of a heap back.
+-- Everybody waits while it runs. With WITH (ONLINE = ON), where the edition has it, nearly nobody waits.
 ALTER TABLE {queue} REBUILD;
 
 -- name: remedy_write_ahead_log
--- nothing to do: what is committed is in the log
+-- Nothing to do: what is committed is in the log.

@@ -1,7 +1,7 @@
 -- outbox.sql · SQL Server · the outbox table
 
 -- name: outbox_exists
--- whether an outbox table is there
+-- Returns whether an outbox table is there.
 -- in: schema, table     out: its name
 SELECT t.name
 FROM sys.tables AS t
@@ -9,9 +9,9 @@ JOIN sys.schemas AS s ON s.schema_id = t.schema_id
 WHERE s.name = ? AND t.name = ?
 
 -- name: outbox_create
--- creates an endpoint's outbox table: that of the .NET persistence
--- The caller has looked, under the lock, that it is not there. A heap: message ids come in no order, so as a clustered key
--- they would split pages all over.
+-- Creates an endpoint's outbox table: that of the .NET persistence.
+-- The caller has seen, under the lock, that the table is not there. The table is a heap: message ids come in no order, and
+-- as a clustered key they would split pages all over.
 CREATE TABLE {outbox} (
     MessageId nvarchar(200) NOT NULL PRIMARY KEY NONCLUSTERED,
     Dispatched bit NOT NULL DEFAULT 0,
@@ -21,28 +21,28 @@ CREATE TABLE {outbox} (
 )
 
 -- name: outbox_index_dispatched_at
--- the index that the cleanup goes by
+-- Creates the index that the cleanup goes by.
 CREATE NONCLUSTERED INDEX Index_DispatchedAt ON {outbox} (DispatchedAt) WHERE Dispatched = 1
 
 -- name: outbox_index_dispatched
--- nothing to do: outbox_index_dispatched_at knows what is dispatched
+-- Nothing to do: the index of outbox_index_dispatched_at knows which rows are dispatched.
 
 -- name: outbox_seen
--- which of some message ids are there
+-- Returns which of some message ids are there.
 -- in: message ids as JSON     out: message id, as it was asked for
--- READCOMMITTEDLOCK waits for an id that somebody else has inserted and not committed, which row versions would not
--- show: the less is sent in vain. FORCESEEK and LOOP: each id is looked up in the primary key. FAST 1:
--- no reading ahead, which would keep the locks of ids that were looked up while the next one is waited for.
+-- READCOMMITTEDLOCK waits for an id that somebody else has inserted and not committed; row versions would not show that id.
+-- So we send less in vain. FORCESEEK and LOOP make the server look up each id in the primary key. FAST 1 keeps the server
+-- from reading ahead: it would keep the locks of ids that it has looked up while it waits for the next one.
 SELECT j.MessageId
 FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
 INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON o.MessageId = j.MessageId
 OPTION (FAST 1)
 
 -- name: outbox_seen_of
--- which of some message ids are there, written by one version
+-- Returns which of some message ids are there, written by one version.
 -- in: message ids as JSON, the version of their writer     out: message id, as it was asked for
--- Rows of others say nothing here: what a .NET endpoint has handled was not sent by us. Else as outbox_seen; the version is
--- looked at in the row, behind the key.
+-- Rows of other writers say nothing here: we did not send what a .NET endpoint has handled. All else is as in outbox_seen,
+-- but the server reads the version in the row, behind the key.
 SELECT j.MessageId
 FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
 INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON o.MessageId = j.MessageId
@@ -50,10 +50,11 @@ WHERE o.PersistenceVersion = CAST(? AS varchar(23))
 OPTION (FAST 1)
 
 -- name: outbox_add
--- remembers message ids
+-- Remembers message ids.
 -- in: version of the writer, message ids as JSON     out: number of rows
--- An id that is there is error 2627. DISTINCT: ids that are the same to the collation are one row. ORDER BY: in the same
--- order twins do not deadlock. At most 2,400 a statement: with a page each they make 4,800 locks on the primary key, and 5,000 may escalate to a table lock.
+-- An id that is there already is error 2627. DISTINCT: ids that are the same to the collation become one row. ORDER BY:
+-- twins insert in the same order, so they do not deadlock. At most 2,400 ids a statement: where each id has a page to
+-- itself, they take 4,800 locks on the primary key, and 5,000 may escalate to a table lock.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT i.MessageId, 1, GETUTCDATE(), CAST(? AS varchar(23)), N'[]'
 FROM (
@@ -63,14 +64,15 @@ FROM (
 ORDER BY i.MessageId
 
 -- name: outbox_add_new
--- remembers those of some message ids that are not there
+-- Remembers those of some message ids that are not there.
 -- in: version of the writer, message ids as JSON     out: message id, as it was asked for, of each that was inserted
--- The look waits for an id that somebody else has inserted and not committed (READCOMMITTEDLOCK), and so does the insert
--- for one that comes between look and insert: then it is a duplicate, and the second look finds it. The usual way, key
--- ranges kept under HOLDLOCK, would make senders of other ids wait, and take so many locks that they escalate.
--- XACT_ABORT OFF lets the transaction live on after the duplicate; it is undone when the batch ends, which has
--- parameters. @added is emptied, as what OUTPUT has said stands even when the statement fails. INNER LOOP JOIN: the JSON
--- is read once. @left: a duplicate of something else than an id, in an index that somebody has added, would never end.
+-- The look-up waits for an id that somebody else has inserted and not committed (READCOMMITTEDLOCK). The insert waits
+-- likewise for an id that somebody inserts after the look-up: the insert then fails with a duplicate, and the second look-up
+-- finds that id. The usual way is to keep key ranges under HOLDLOCK. That would make senders of other ids wait, and take so
+-- many locks that they escalate. XACT_ABORT OFF lets the transaction live on after the duplicate; the setting ends with the
+-- batch, because the batch has parameters. After a failure the statement empties @added, because what OUTPUT has put there
+-- stays even when the insert fails. INNER LOOP JOIN makes the server read the JSON once. @left: a duplicate of something
+-- other than an id, in an index that somebody has added, would otherwise repeat for ever.
 SET XACT_ABORT OFF;
 DECLARE @version varchar(23) = ?, @ids nvarchar(max) = CAST(? AS nvarchar(max)), @done bit = 0, @left int = 100;
 DECLARE @added TABLE (MessageId nvarchar(200) NOT NULL PRIMARY KEY);
@@ -103,13 +105,13 @@ FROM OPENJSON(@ids) WITH (MessageId nvarchar(200) '$') AS j
 INNER LOOP JOIN @added AS a ON a.MessageId = j.MessageId
 
 -- name: outbox_added
--- nothing to do: outbox_add_new tells itself what it has inserted
+-- Nothing to do: outbox_add_new returns by itself what it has inserted.
 
 -- name: outbox_oldest
--- who wrote the oldest rows that are dispatched
--- out: version of the writer, number of rows, of the 1,000 oldest ones
--- They are found by the index on DispatchedAt, however many rows there are. READUNCOMMITTED: it must neither wait for anyone
--- nor make anyone wait; a row that is not committed yet is none of the oldest.
+-- Returns who wrote the oldest rows that are dispatched.
+-- out: version of the writer, number of its rows among the 1,000 oldest ones
+-- The index on DispatchedAt finds these rows, however many rows there are. READUNCOMMITTED: the statement must neither wait
+-- for anyone nor make anyone wait; a row that is not committed yet is none of the oldest.
 SELECT o.PersistenceVersion, COUNT(*)
 FROM (
     SELECT TOP (1000) PersistenceVersion
@@ -120,15 +122,17 @@ FROM (
 GROUP BY o.PersistenceVersion
 
 -- name: outbox_clean
--- forgets the next message ids that are old enough
+-- Forgets the next message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
--- Never rows that are not dispatched: a .NET endpoint has yet to send what they hold. READPAST steps over rows that others
--- hold, so that nobody waits. It must meet their locks while it looks: the delete itself would wait. So the length of
--- Operations (always true) makes it look at the row and not only at an index key. 2,400 rows: message ids come in no order, so
--- that each has a page of the primary key to itself, and 4,800 locks on one index are fewer than the 5,000 that may escalate
--- to a table lock. GETUTCDATE() is of the column's own type and the database's clock. FORCESEEK may stand in a FROM clause,
--- not beside DELETE. DEADLOCK_PRIORITY, which ends with the batch: an endpoint that looks an id up goes from the key to the
--- row, we the other way, and it is not to lose. MAXDOP 1: the threads of a parallel plan would lock rows that stay.
+-- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold. READPAST steps
+-- over rows that others hold, so that nobody waits. READPAST must meet these locks while the statement looks for rows,
+-- because the delete itself would wait. So the statement asks for the length of Operations: that condition is always true,
+-- and makes the server look at the row and not only at an index key. 2,400 rows: message ids come in no order, so each has a
+-- page of the primary key to itself. That is 4,800 locks on one index, fewer than the 5,000 that may escalate to a table
+-- lock. GETUTCDATE() has the column's own type and is the database's clock. FORCESEEK may stand in a FROM clause, but not
+-- beside DELETE. DEADLOCK_PRIORITY LOW lasts until the batch ends. An endpoint that looks up an id goes from the key to the
+-- row, and the cleanup goes the other way; the endpoint must not lose. MAXDOP 1: the threads of a parallel plan would lock
+-- rows that stay.
 SET DEADLOCK_PRIORITY LOW;
 WITH batch AS (
     SELECT TOP (2400) MessageId
@@ -142,9 +146,9 @@ DELETE FROM batch
 OPTION (MAXDOP 1)
 
 -- name: outbox_report
--- what an outbox table holds
+-- Returns what an outbox table holds.
 -- out: rows, rows not dispatched, when the oldest row was dispatched, the database's clock in UTC
--- READUNCOMMITTED: it must neither wait for anyone nor make anyone wait.
+-- READUNCOMMITTED: the statement must neither wait for anyone nor make anyone wait.
 SELECT COUNT_BIG(*),
        COALESCE(SUM(CASE WHEN Dispatched = 0 THEN CAST(1 AS bigint) ELSE CAST(0 AS bigint) END), 0),
        MIN(CASE WHEN Dispatched = 1 THEN DispatchedAt END),

@@ -1,10 +1,10 @@
 -- rights.sql · SQL Server · what a login may do, and the statements that let it
 
 -- name: rights
--- what the connected user may do with a table, as grants_receiver and grants_sender give it
+-- Returns what the connected user may do with a table, among the rights of grants_receiver and grants_sender.
 -- in: database, object id of the table     out: user, role, right, whether the user has it (NULL: the server does not say)
--- Rights that come by roles, by ownership or from above count. The name that is asked for may have 128 characters; of a
--- longer one nothing is known.
+-- Rights that come by roles, by ownership or from above count too. HAS_PERMS_BY_NAME takes a name of at most 128 characters,
+-- and says nothing of a longer one.
 SELECT USER_NAME(),
        r.role,
        r.name,
@@ -19,39 +19,41 @@ CROSS JOIN (
 WHERE t.object_id = ?
 
 -- name: grants_database
--- for people: where the tables lie whose rights follow
--- A right is given in the database of its table, by a name of two parts. Azure SQL has one database a connection: there
--- the script runs in it without this line.
+-- For people: goes to the database of the tables whose rights follow.
+-- A right is given in the database of its table, by a name of two parts. On Azure SQL a connection has one database: there
+-- people run the script in that database, without this line.
 USE {catalog};
 
 -- name: grants_receiver
--- for people: all that a receiver needs of its queue, a right a line
--- Locks take no right of their own. The catalogue shows a table to whoever has any right to it, so no VIEW DEFINITION.
+-- For people: gives all the rights that a receiver needs to its queue, one a line.
+-- Locks need no right of their own. The catalogue shows a table to whoever has any right to it, so there is no VIEW
+-- DEFINITION.
 GRANT SELECT ON {queue} TO {user};
 GRANT DELETE ON {queue} TO {user};
 
 -- name: grants_sender
--- for people: all that a sender needs of a destination
--- Not SELECT, and no VIEW DEFINITION, as for a receiver: INSERT is a right to the table too.
+-- For people: gives all the rights that a sender needs to a destination.
+-- A sender needs no SELECT. As for a receiver, there is no VIEW DEFINITION: INSERT is a right to the table too.
 GRANT INSERT ON {queue} TO {user};
 
 -- name: grants_outbox
--- for people: all that a sender needs of its outbox, a right a line
+-- For people: gives all the rights that a sender needs to its outbox, one a line.
 GRANT SELECT ON {outbox} TO {user};
 GRANT INSERT ON {outbox} TO {user};
 GRANT DELETE ON {outbox} TO {user};
 
 -- name: grants_stage
--- for people: all that an atomic pipeline needs of its stage, a right a line
--- Source and sink together, for they are one login. UPDATE changes the mark, which stands in Headers. TRUNCATE takes ALTER.
+-- For people: gives all the rights that an atomic pipeline needs to its stage, one a line.
+-- Source and sink get them together, because they are one login. UPDATE is needed to change the mark, which stands in
+-- Headers. TRUNCATE needs ALTER.
 GRANT SELECT ON {stage} TO {user};
 GRANT INSERT ON {stage} TO {user};
 GRANT UPDATE (Headers) ON {stage} TO {user};
 GRANT ALTER ON {stage} TO {user};
 
 -- name: grants_installer
--- for people: all that an installer needs of a schema, a right a line
--- A table takes both: CREATE TABLE in the database and ALTER on its schema, which lets him change and drop what is there
--- too. The catalogue shows him the schema's tables by that right.
+-- For people: gives all the rights that an installer needs to a schema, one a line.
+-- To create a table, the installer needs both CREATE TABLE in the database and ALTER on the schema. ALTER also lets the
+-- installer change and drop what is there already, and by ALTER the catalogue shows the schema's tables.
 GRANT CREATE TABLE TO {user};
 GRANT ALTER ON SCHEMA::{schema} TO {user};

@@ -1,30 +1,30 @@
 -- send.sql · SQL Server · what a sender says to a queue table
 
 -- name: isolation_read_committed
--- isolates the transactions of a connection: a statement sees what was committed when it began
+-- Isolates the transactions of a connection: a statement sees what was committed when it began.
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 
 -- name: isolation_repeatable_read
--- isolates the transactions of a connection: what was read stays as it was
+-- Isolates the transactions of a connection: what a transaction has read stays as it was.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ
 
 -- name: isolation_serializable
--- isolates the transactions of a connection: as if one transaction ran after the other
+-- Isolates the transactions of a connection: they act as if one ran after the other.
 SET TRANSACTION ISOLATION LEVEL SERIALIZABLE
 
 -- name: isolation_snapshot
--- isolates the transactions of a connection: a transaction sees what was committed when it began
--- Refused with error 3952 where the database does not allow it (ALTER DATABASE … SET ALLOW_SNAPSHOT_ISOLATION ON).
+-- Isolates the transactions of a connection: a transaction sees what was committed when it began.
+-- The server refuses it with error 3952 until the database allows it (ALTER DATABASE … SET ALLOW_SNAPSHOT_ISOLATION ON).
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 
 -- name: insert
--- sends messages
+-- Sends messages.
 -- in: the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to address],…]
 -- out: number of rows
--- Needs INSERT on the table, not SELECT. {columns} are those of the seven that the table has, quoted, the same list
--- twice: Recoverable is being removed, old columns are not everywhere, and a computed column takes no value.
--- CAST: a long text arrives as ntext, which OPENJSON refuses. OPENJSON decodes Base64 where it is asked for varbinary.
--- ORDER BY makes the identity follow the list. Times are in UTC, or NULL.
+-- The sender needs INSERT on the table, but not SELECT. {columns} are those of the seven columns that the table has, quoted;
+-- the same list stands in the text twice. Not every table has all seven: Recoverable is being removed, some tables lack
+-- older columns, and a computed column takes no value. CAST: a long text arrives as ntext, which OPENJSON refuses. OPENJSON
+-- decodes Base64 where varbinary is asked for. ORDER BY makes the identity follow the list. Times are in UTC, or NULL.
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (

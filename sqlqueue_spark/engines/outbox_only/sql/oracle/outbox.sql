@@ -1,16 +1,16 @@
 -- outbox.sql · Oracle · the outbox table
 
 -- name: outbox_exists
--- whether an outbox table is there
+-- Returns whether an outbox table is there.
 -- in: schema (NULL: the current one), table     out: its name
 SELECT t.table_name
 FROM all_tables t
 WHERE t.owner = COALESCE(?, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')) AND t.table_name = ?
 
 -- name: outbox_create
--- creates an endpoint's outbox table: that of the .NET persistence, with its index
--- Effect: none where they are there already (ORA-00955), which is looked at last: so it is safe in a race. Each statement
--- commits by itself.
+-- Creates an endpoint's outbox table: that of the .NET persistence, with its index.
+-- Where table and index are there already, the statement does nothing. It does not look first, but passes over the server's
+-- error (ORA-00955), so it is safe in a race. Each statement in it commits by itself.
 DECLARE
     exists_already EXCEPTION;
     PRAGMA EXCEPTION_INIT(exists_already, -955);
@@ -35,36 +35,37 @@ BEGIN
 END;
 
 -- name: outbox_index_dispatched_at
--- nothing to do: outbox_create makes the index
+-- Nothing to do: outbox_create makes the index.
 
 -- name: outbox_index_dispatched
--- nothing to do: one index serves cleanup and look
+-- Nothing to do: one index serves both the cleanup and the look for rows that are not dispatched.
 
 -- name: outbox_seen
--- which of some message ids are there
+-- Returns which of some message ids are there.
 -- in: message ids as JSON     out: message id, as it was asked for
--- TO_NCHAR: of the column's own type, or the key would be of no use. The hint: each id is looked up in the primary key.
+-- TO_NCHAR gives the id the column's own type; without it the key would not serve. The hint makes the server look up each id
+-- in the primary key.
 SELECT /*+ LEADING(j) USE_NL(o) */ j.id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
 
 -- name: outbox_seen_of
--- nothing to do: no sink sends here, and what Outbox.process remembers has one form only
+-- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.
 
 -- name: outbox_add
--- remembers message ids
+-- Remembers message ids.
 -- in: version of the writer, message ids as JSON     out: number of rows
--- An id that is there is ORA-00001. ORDER BY: in the same order twins do not deadlock.
+-- An id that is there already is ORA-00001. ORDER BY: twins insert in the same order, so they do not deadlock.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), ?, TO_CLOB('[]')
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 ORDER BY j.id
 
 -- name: outbox_add_new
--- remembers those of some message ids that are not there; outbox_added tells which
+-- Remembers those of some message ids that are not there; outbox_added returns which.
 -- in: a mark of this call, message ids as JSON     out: nothing
--- It waits for an id that somebody else has inserted and not committed. The hint is no advice but an order: a duplicate
--- is passed over. ORDER BY: in the same order twins do not deadlock.
+-- The statement waits for an id that somebody else has inserted and not committed. The hint is no advice but an order: the
+-- server passes over a duplicate. ORDER BY: twins insert in the same order, so they do not deadlock.
 INSERT /*+ IGNORE_ROW_ON_DUPKEY_INDEX(o (MessageId)) */ INTO {outbox} o
     (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), ?, TO_CLOB('[]')
@@ -72,30 +73,30 @@ FROM JSON_TABLE(?, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 ORDER BY j.id
 
 -- name: outbox_added
--- which of some message ids outbox_add_new has inserted
+-- Returns which of some message ids outbox_add_new has inserted.
 -- in: message ids as JSON, the mark of that call     out: message id, as it was asked for
--- An INSERT from a query does not tell here what it has inserted. Else as outbox_seen.
+-- An INSERT from a query does not return here what it has inserted. All else is as in outbox_seen.
 SELECT /*+ LEADING(j) USE_NL(o) */ j.id
 FROM JSON_TABLE(?, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
 WHERE o.PersistenceVersion = ?
 
 -- name: outbox_oldest
--- nothing to do: no sink sends here, and what Outbox.process remembers has one form only
+-- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.
 
 -- name: outbox_clean
--- forgets some message ids that are old enough
+-- Forgets some message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
--- Never rows that are not dispatched: a .NET endpoint has yet to send what they hold. Old by the database's clock. No
--- DELETE steps over locked rows here, so a second cleanup waits for the first; senders insert other rows and wait for
--- neither.
+-- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold. The database's
+-- clock decides what is old. No DELETE steps over locked rows here, so a second cleanup waits for the first. Senders insert
+-- other rows and wait for neither.
 DELETE FROM {outbox}
 WHERE Dispatched = 1
   AND DispatchedAt < SYS_EXTRACT_UTC(SYSTIMESTAMP) - NUMTODSINTERVAL(?, 'SECOND')
   AND ROWNUM <= 4000
 
 -- name: outbox_report
--- what an outbox table holds
+-- Returns what an outbox table holds.
 -- out: rows, rows not dispatched, when the oldest row was dispatched, the database's clock in UTC
 SELECT COUNT(*),
        COALESCE(SUM(CASE WHEN Dispatched = 0 THEN 1 ELSE 0 END), 0),
