@@ -1,28 +1,21 @@
-"""Sends messages, chunk by chunk: one transaction a chunk and database, all or nothing, each message id once.
-
-With an outbox the sender finds which ids of a chunk were not sent before, inserts their rows and these ids, and commits. In
-the optimistic mode it inserts the ids last. A unique violation then means that a twin was faster: the sender rolls back and
-looks again. In the pessimistic mode it inserts the ids first, so that a twin waits. A retry of any kind sends only what is
-missing.
-"""
+"""Sends messages, chunk by chunk: one transaction a chunk and database, all or nothing, each message id once."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
-from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.delivery import Delivery, Keyed, Unremembered, remembered_by
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 from sqlqueue_spark.send.message_builder import Composed
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, earlier_keys
-from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logging.getLogger(__name__)
@@ -43,9 +36,7 @@ class Sender:
         self._options = options
         self._destinations = destinations
         self._connections: dict[Target, Connection] = {}
-        self._committing = False
-        self._seen: Collection[str] | None = None
-        self._patience = Retry(f"sending by {options.sender or 'a sink'}")
+        self._retry = Retry(f"sending by {options.sender or 'a sink'}")
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +59,7 @@ class Sender:
         done = Sent()
         for chunk in chunks:
             for target, placed in self._placed(chunk).items():
-                sent = self._retried(target, partial(self._send, target, chunk, placed))
+                sent = self._delivered(target, self._delivery(chunk, placed))
                 done.sent += sent
                 done.repeated += sum(len(each.positions) for each in placed) - sent
         return done
@@ -85,49 +76,14 @@ class Sender:
     def _find(self, address: str) -> Destination:
         return self._destinations.find(address, self._connected)
 
-    def _send(self, target: Target, chunk: Composed, placed: Sequence[Placed]) -> int:
-        """Send a chunk's messages for one database in one transaction; returns how many went out."""
-        self._committing, self._seen = False, None
-        connection = self._connected(target)
+    def _delivery(self, chunk: Composed, placed: Sequence[Placed]) -> Delivery:
         if not self._options.uses_outbox:
-            with connection.transaction():
-                sent = sum(_insert(connection, to, chunk, positions) for to, positions in placed)
-                self._committing = True
-            return sent
-        outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
-        keyed = [(each.destination, _keyed(chunk, each)) for each in placed]
-        ids = [each for _, positions in keyed for each in positions]
-        earlier = self._earlier_keys(connection, outbox, chunk, keyed)
+            return Unremembered(chunk, placed)
 
-        def insert(old: Container[str]) -> int:
-            return sum(
-                _insert(connection, to, chunk, [at for key, at in positions.items() if key not in old])
-                for to, positions in keyed
-            )
-
-        with connection.transaction():
-            known = {earlier[each] for each in outbox.seen_of(earlier, EARLIER_VERSION)}
-            if self._options.outbox == OPTIMISTIC:
-                seen = self._seen = outbox.seen(ids) | known
-                fail_points.step(fail_points.IDS_CHECKED)
-                sent = insert(seen)
-                fail_points.step(fail_points.ROWS_INSERTED)
-                outbox.add(each for each in ids if each not in seen)
-                fail_points.step(fail_points.IDS_INSERTED)
-            else:
-                seen = self._seen = set(ids) - outbox.add_new(each for each in ids if each not in known)
-                fail_points.step(fail_points.IDS_INSERTED)
-                sent = insert(seen)
-                fail_points.step(fail_points.ROWS_INSERTED)
-        fail_points.step(fail_points.CHUNK_SENT)
-        return sent
+        return remembered_by(self._options)(self._options, chunk, placed, partial(self._earlier_keys, chunk))
 
     def _earlier_keys(
-        self,
-        connection: Connection,
-        outbox: OutboxTable,
-        chunk: Composed,
-        keyed: Sequence[tuple[Destination, Mapping[str, int]]],
+        self, chunk: Composed, connection: Connection, outbox: OutboxTable, keyed: Sequence[Keyed]
     ) -> dict[str, str]:
         """The keys by which an earlier version may have known the messages, each with the present key.
 
@@ -168,20 +124,8 @@ class Sender:
             self._connections[target] = connection
         return self._connections[target]
 
-    def _retried(self, target: Target, action: Callable[[], int]) -> int:
-        """Run a transaction, and run it again when the database gave way.
-
-        Where the answer to a commit was lost, only an outbox can tell what became of it. Without one it is not run again.
-        """
-        before: Collection[str] | None = None
-
-        def worth_it(error: TryAgain) -> bool:
-            nonlocal before
-            if isinstance(error, Duplicate):
-                last, before = before, self._seen
-                # A twin that was faster has added ids, so the next look sees more than the last one.
-                return self._options.uses_outbox and (last is None or last != self._seen)
-            return self._options.uses_outbox or not self._committing
+    def _delivered(self, target: Target, delivery: Delivery) -> int:
+        """Attempt a delivery until it succeeds or another attempt is not worth it; returns how many messages went out."""
 
         def failed(error: TryAgain) -> None:
             if isinstance(error, ConnectionLost):
@@ -192,31 +136,14 @@ class Sender:
                 log.info("twin_won: %s", error)
 
         try:
-            return self._patience.retried(action, worth_it, on_failure=failed)
+            return self._retry.retried(
+                lambda: delivery.attempt(self._connected(target)), delivery.worth_it, on_failure=failed
+            )
         except Duplicate as error:
             raise QueueError(
                 f"{error} If the rows have Ids of their own, one of these is taken: leave the column Id out, and each row "
                 "gets a new one; what makes a message go out once is its MessageId."
             ) from error
-
-
-def _insert(
-    connection: Connection, destination: Destination, chunk: Composed, positions: Sequence[int]
-) -> int:
-    if positions:
-        Inserter(connection, destination.table, destination.columns).insert(chunk.rows(positions))
-    return len(positions)
-
-
-def _keyed(chunk: Composed, placed: Placed) -> dict[str, int]:
-    """The outbox key of each message with the message's position, in the order of the chunk; each key once."""
-    keys = chunk.keys(placed.destination.table.address, placed.positions)
-    keyed = dict(zip(keys, placed.positions, strict=True))
-    if len(keyed) < len(keys):  # some keys come more than once: the first message of each goes out
-        keyed = {}
-        for key, at in zip(keys, placed.positions, strict=True):
-            keyed.setdefault(key, at)
-    return keyed
 
 
 def _snake(name: str) -> str:
