@@ -46,7 +46,7 @@ def test_an_address_is_read_and_written_canonically(text):
 
 
 @pytest.mark.parametrize("text", READ)
-def test_the_canonical_form_is_read_as_the_same_address(text):
+def test_a_canonical_form_means_the_same_address(text):
     address = Address.parse(text)
     assert Address.parse(str(address)) == address
 
@@ -63,7 +63,7 @@ def test_an_address_without_a_table_is_refused(text):
 @pytest.mark.parametrize(
     "text", ["t@[dbo", "t@dbo]", "t@[a]b]", "t@[a]b", "t@a@b@c", "t@[a]@[b]@[c]", "t@a[b]", "t@@@"]
 )
-def test_an_address_that_does_not_end_where_it_should_is_refused(text):
+def test_an_address_with_a_broken_end_is_refused(text):
     with pytest.raises(ConfigurationError) as caught:
         Address.parse(text)
     assert str(caught.value) == (
@@ -88,17 +88,19 @@ QUOTED = {
 
 
 @pytest.mark.parametrize("text", QUOTED)
-def test_the_postgresql_transports_own_form_is_understood(text):
+def test_the_postgresql_transports_form_is_read(text):
     table, schema = QUOTED[text]
     assert Address.parse(text, quoted=True) == Address(table=table, schema=schema)
 
 
 @pytest.mark.parametrize("text", ['"orders', 'or"ders"', '"a"."b"."c"', '"a".b', '"a" . "b"', '""', '"a"b"'])
-def test_quotes_that_do_not_make_that_form_are_part_of_the_name(text):
+def test_other_quotes_are_part_of_the_name(text):
+    """Only the PostgreSQL transport's own form gives them a meaning."""
     assert Address.parse(text, quoted=True) == Address(table=text)
 
 
-def test_that_form_comes_before_the_legacy_rule_and_the_at_sign():
+def test_quotes_win_over_the_legacy_rule():
+    """And over the '@' that would end the name."""
     assert Address.parse('"t@ble"', legacy=True, quoted=True) == Address(table="t@ble")
     assert Address.parse('"t@ble"', legacy=True) == Address(table='"t')
 
@@ -128,7 +130,8 @@ ENDPOINT = {"endpoint_schemas": {"orders": "by_endpoint"}}
         ('"own"."orders"', {"quoted_addresses": True}, "own"),
     ],
 )
-def test_the_first_setting_that_answers_names_the_schema(address, settings, schema):
+def test_the_first_setting_found_names_the_schema(address, settings, schema):
+    """That of the queue, of the endpoint, the address, the default."""
     found = naming(**settings).table(address)
     assert (found.table.lower(), found.schema, found.catalog) == (
         "invoices" if "invoices" in address else "orders",
@@ -175,18 +178,18 @@ def test_a_table_s_text_is_read_as_the_same_table(table):
     assert Table.from_text(table.to_text()) == table
 
 
-def test_a_table_s_text_is_its_address_where_that_will_do():
+def test_a_plain_table_s_text_is_its_address():
     assert Table(table="orders", schema="dbo", catalog="shop").to_text() == "orders@[dbo]@[shop]"
     assert Table.from_text("orders@[dbo]") == Table(table="orders", schema="dbo")
 
 
 @pytest.mark.parametrize("table", [each for each in TABLES if each.schema])
-def test_what_people_write_for_a_table_is_read_as_that_table(table):
+def test_a_table_s_address_is_read_as_that_table(table):
     naming = Naming(default_schema="public", quoted_addresses=True)
     assert replace(naming.table(table.to_address(quoted=True)), catalog=None) == replace(table, catalog=None)
 
 
 @pytest.mark.parametrize("text", ["plain", "it's", '"s"."t"', "a b", "$HOME", "`x`", "back\\slash"])
-def test_an_address_for_a_shell_is_one_word_that_is_always_quoted(text):
+def test_an_address_in_a_shell_is_one_quoted_word(text):
     assert shlex.split(for_shell(text)) == [text]
     assert for_shell(text).startswith("'")

@@ -106,7 +106,8 @@ def test_the_engines_are_twins():
     }
 
 
-def test_what_each_statement_of_sql_server_locks_is_written_down():
+def test_the_locks_of_a_statement_are_documented():
+    """Those of each statement for SQL Server, in docs/sqlserver-locking.md."""
     review = (ROOT / "docs" / "sqlserver-locking.md").read_text(encoding="utf-8")
     said = [name for name in NAMES["sqlserver"] if OUTBOX_DATABASES["sqlserver"].statement(name)]
     assert [name for name in said if f"`{name}`" not in review] == []
@@ -122,13 +123,13 @@ def files(engine):
 
 
 @pytest.mark.parametrize("file", [file for engine in OUTBOX_DATABASES for file in files(engine)], ids=str)
-def test_a_file_opens_with_its_name_its_engine_and_its_task(file):
+def test_a_file_opens_with_name_engine_and_task(file):
     first = file.read_text(encoding="utf-8").splitlines()[0]
     titles = [each.title for each in OUTBOX_DATABASES.values()]
     assert any(first.startswith(f"-- {file.name} · {title} · ") for title in titles)
 
 
-def test_twins_stand_in_files_of_the_same_name_in_the_same_order():
+def test_twins_have_the_same_file_and_place():
     def named(engine):
         return {
             file.name: re.findall(r"^-- name: (\w+)$", file.read_text(encoding="utf-8"), re.MULTILINE)

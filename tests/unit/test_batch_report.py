@@ -42,19 +42,20 @@ def heard(listener, *all_progress):
         listener.onQueryProgress(SimpleNamespace(progress=each))
 
 
-def test_a_batch_is_a_line_of_what_it_did_and_of_what_waits():
+def test_a_batch_is_one_line_with_what_waits():
     assert progress_line(progress()) == "batch=7 messages=10 rate=5/s waiting=30 oldest=4s"
 
 
 @pytest.mark.parametrize(
     "latest", [None, "None", "", "null", "17", "[]", '"rows"', "{}", '{"oldest', "{'rows': 30}"]
 )
-def test_a_batch_of_which_spark_does_not_say_what_waits_has_its_line(latest):
+def test_a_line_does_not_need_what_waits(latest):
+    """Spark may not say it, or say it in a form that cannot be read."""
     assert progress_line(progress(latest=latest)) == "batch=7 messages=10 rate=5/s waiting=? oldest=?s"
 
 
 @pytest.mark.parametrize("seconds", [0, None])
-def test_a_batch_of_which_spark_says_neither_time_nor_sources_has_its_line(seconds):
+def test_a_line_needs_neither_time_nor_sources(seconds):
     assert (
         progress_line(progress(seconds=seconds, ends=()))
         == "batch=7 messages=10 rate=0/s waiting=? oldest=?s"
@@ -68,7 +69,7 @@ def test_the_queue_is_found_among_other_sources():
     assert ends_of(found) == [{"version": 1, "serial": 1}]
 
 
-def test_more_is_said_of_a_batch_where_more_is_known(told):
+def test_a_line_ends_with_details_that_are_known(told):
     listener = told.listen(details={7: "sent=10 repeated=2", 8: ""}.__getitem__)
     heard(listener, progress(7), progress(8), progress(9))  # of the last it fails
     more = (" sent=10 repeated=2", "", "")
@@ -77,7 +78,8 @@ def test_more_is_said_of_a_batch_where_more_is_known(told):
     ]  # fmt: skip
 
 
-def test_a_batch_that_is_heard_of_twice_counts_once_and_one_without_rows_does_not(told):
+def test_each_batch_with_rows_counts_once(told):
+    """However often it is heard of; a batch without rows does not count."""
     listener = told.listen()
     heard(listener, progress(0, 10), progress(1, 0), progress(2, 30, seconds=1), progress(2, 30, seconds=1))
     listener.catch_up(
@@ -100,7 +102,8 @@ def said(told):
     return json.loads(told.done_file.read_text())
 
 
-def test_the_source_is_told_where_the_last_logged_batch_ends(told):
+def test_the_source_is_told_where_a_batch_ends(told):
+    """The last one that Spark has logged, be it of expired rows alone."""
     listener = told.listen()
     heard(listener, progress(0, 10, ends=[end(1), end(2)]))
     assert said(told) == [json.loads(end(1)), json.loads(end(2))]
@@ -108,7 +111,8 @@ def test_the_source_is_told_where_the_last_logged_batch_ends(told):
     assert said(told) == [json.loads(end(3))]
 
 
-def test_the_source_is_told_of_a_batch_whose_number_an_idle_trigger_has_had(told):
+def test_an_idle_trigger_hides_no_batch(told):
+    """The source is told of a batch though an idle trigger had its number before."""
     listener = told.listen()
     heard(
         listener,
@@ -119,7 +123,7 @@ def test_the_source_is_told_of_a_batch_whose_number_an_idle_trigger_has_had(told
     assert said(told) == [json.loads(end(2))]
 
 
-def test_what_is_caught_up_on_does_not_take_back_what_the_source_was_told(told):
+def test_catching_up_tells_the_source_nothing_old(told):
     listener = told.listen()
     old, new = progress(0, 10, ends=[end(1)]), progress(1, 10, ends=[end(2)])
     heard(listener, new)
@@ -127,7 +131,8 @@ def test_what_is_caught_up_on_does_not_take_back_what_the_source_was_told(told):
     assert said(told) == [json.loads(end(2))]
 
 
-def test_an_end_that_is_no_object_and_a_folder_that_is_gone_cost_no_line(told):
+def test_an_end_that_cannot_be_told_costs_no_line(told):
+    """It is no object, or the file that it goes to cannot be written."""
     listener = told.listen()
     heard(listener, progress(0, ends=[None, "None", "3", end(1)]))
     assert said(told) == [json.loads(end(1))]

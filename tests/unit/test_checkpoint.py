@@ -32,7 +32,8 @@ def refusal(check, *arguments):
 @pytest.mark.parametrize(
     "begun,done,pending", [(None, None, None), (0, None, 0), (3, 3, None), (3, 2, 3), (3, 1, 3), (3, 4, None)]
 )
-def test_the_pending_batch_is_the_newest_that_was_begun_and_is_not_done(begun, done, pending):
+def test_the_pending_batch_is_begun_but_not_done(begun, done, pending):
+    """It is the newest that was begun."""
     assert checkpoint(begun, done).pending == pending
 
 
@@ -47,21 +48,21 @@ def test_the_pending_batch_is_the_newest_that_was_begun_and_is_not_done(begun, d
         (4, 4, 2),  # the table was restored
     ],
 )
-def test_a_checkpoint_that_has_begun_all_that_delta_knows_may_start(begun, done, known):
+def test_a_checkpoint_not_behind_delta_may_start(begun, done, known):
     assert refusal(check_start, checkpoint(begun, done), "t", known) is None
 
 
 @pytest.mark.parametrize(
     "begun,newest", [(None, "no batch"), (0, "batch 0"), (4, "batch 4")]
 )  # fmt: skip
-def test_a_checkpoint_behind_what_delta_knows_has_gone_back(begun, newest):
+def test_a_checkpoint_behind_delta_has_gone_back(begun, newest):
     assert refusal(check_start, checkpoint(begun, begun), "t", 5) == (
         f"The checkpoint c has gone back: its newest is {newest}, but the Delta table t has batch 5 of its query and would "
         f"drop new messages under the numbers that it has; give the newest checkpoint, or {REMEDY}"
     )
 
 
-def test_a_checkpoint_that_does_not_name_its_query_is_refused_once_it_has_begun():
+def test_a_begun_checkpoint_must_name_its_query():
     assert refusal(check_start, checkpoint(None, None, None), "t", None) is None
     assert refusal(check_start, checkpoint(0, None, None), "t", None) == (
         "The checkpoint c has no file metadata, which names its query, so nobody can tell which of its batches the Delta "
@@ -94,7 +95,8 @@ def test_a_batch_that_delta_has_may_be_logged(begun, done, found):
         (3, 3, Recorded(3, OURS), "batch 3 of this query"),  # not written at all
     ],
 )
-def test_a_batch_of_its_number_that_another_stream_wrote_is_not_taken_for_it(begun, done, found, has):
+def test_a_batch_of_another_stream_is_not_ours(begun, done, found, has):
+    """Even where it has the number of ours."""
     assert refusal(check_written, checkpoint(begun, done), "t", Recorded(4, OURS), found) == (
         f"Batch 4 is not logged and its messages stay in the queue, because the Delta table t has {has} from another stream, "
         f"which runs on a copy of the checkpoint c; give this stream {REMEDY}"
@@ -135,5 +137,5 @@ COMMIT = f"""{{"commitInfo":{{"operation":"WRITE","userMetadata":"sqlqueue offse
         ("", "q", None),
     ],
 )
-def test_a_commit_tells_the_batch_that_it_holds_and_its_mark(commit, query_id, found):
+def test_a_commit_tells_its_batch_and_mark(commit, query_id, found):
     assert batch_in(commit, query_id) == found

@@ -30,13 +30,14 @@ def test_nothing_makes_no_chunk():
 
 
 @pytest.mark.parametrize("of", [1, 7, 1_000, 4_000, 9_001])
-def test_a_chunk_has_4000_rows_in_their_order_whatever_the_batches(of):
+def test_a_chunk_has_4000_rows_in_their_order(of):
+    """However the batches are cut."""
     batches = [rows(range(first, min(first + of, 9_001))) for first in range(0, 9_001, of)]
     made = list(chunks(batches, SIZED))
     assert ids(made) == [list(range(4_000)), list(range(4_000, 8_000)), list(range(8_000, 9_001))]
 
 
-def test_a_chunk_has_fewer_where_one_statement_takes_fewer():
+def test_a_chunk_fits_into_one_statement():
     assert sizes(chunks([rows(range(5_000))], SIZED, 2_400)) == [2_400, 2_400, 200]
     assert sizes(chunks([rows(range(5_000))], SIZED, 20_000)) == [4_000, 1_000]
 
@@ -49,7 +50,8 @@ def test_a_chunk_has_16_mb_of_headers_and_bodies():
     assert ids(chunks(huge, SIZED)) == [[1], [2], [3]]
 
 
-def test_headers_of_a_map_and_of_nothing_have_sizes_too():
+def test_headers_of_a_map_have_a_size_too():
+    """And so has a column of nothing but NULL."""
     of_map = pa.array([[("a", "x" * MEGABYTE)]] * 20, pa.map_(pa.string(), pa.string()))
     batch = pa.RecordBatch.from_arrays([of_map, pa.nulls(20)], ["Headers", "Body"])
     assert sizes(chunks([batch], SIZED)) == [15, 5]

@@ -16,14 +16,15 @@ def test_the_first_look_is_from_the_start():
     assert Head().next(100.0) == LOWEST
 
 
-def test_after_a_claim_the_next_look_begins_where_it_ended():
+def test_the_next_look_begins_where_a_claim_ended():
     head = Head()
     head.looked_from_start(100.0, 0.5)
     head.claimed(rows((1, 7000)))
     assert (head.next(100.0), head.next(109.9)) == (7000, 7000)
 
 
-def test_a_look_from_the_start_comes_again_after_twenty_times_as_long_as_the_last_took():
+def test_a_look_from_the_start_comes_again():
+    """Twenty times as long after the last as that took."""
     head = Head()
     head.looked_from_start(100.0, 0.5)
     head.claimed(rows((1, 7000)))
@@ -31,7 +32,8 @@ def test_a_look_from_the_start_comes_again_after_twenty_times_as_long_as_the_las
 
 
 @pytest.mark.parametrize("takes", [0.0001, 0.01, 1.0])
-def test_looks_from_the_start_take_at_most_a_twentieth_of_the_time_whatever_they_cost(takes):
+def test_looks_from_the_start_take_little_time(takes):
+    """At most a twentieth, whatever one costs."""
     head, now, spent, last = Head(), 0.0, 0.0, 0
     while now < 200 * takes + 1:
         if head.next(now) == LOWEST:
@@ -44,7 +46,7 @@ def test_looks_from_the_start_take_at_most_a_twentieth_of_the_time_whatever_they
     assert spent <= now / 20 + takes
 
 
-def test_after_a_claim_was_given_up_the_next_look_is_from_the_start():
+def test_a_claim_given_up_leads_back_to_the_start():
     head = Head()
     head.looked_from_start(100.0, 0.5)
     head.claimed(rows((1, 7000)))
@@ -52,7 +54,8 @@ def test_after_a_claim_was_given_up_the_next_look_is_from_the_start():
     assert head.next(100.1) == LOWEST
 
 
-def test_late_rows_are_looked_for_when_it_is_time_wherever_no_claim_was():
+def test_late_rows_are_sought_where_no_claim_was():
+    """Once a look from the start is due; until then nowhere."""
     head = Head()
     head.looked_from_start(100.0, 0.5)
     head.claimed(rows((5, 7000), (7010, 8000), expired=[(7005, 7006)]))
@@ -62,7 +65,7 @@ def test_late_rows_are_looked_for_when_it_is_time_wherever_no_claim_was():
     assert head.next(109.9) == 9100
 
 
-def test_a_claim_from_the_start_forgets_what_was_claimed_before():
+def test_a_claim_from_the_start_forgets_earlier_ones():
     head = Head()
     head.claimed(rows((5, 7000)))
     head.claimed(rows((3, 3), (20, 30)))
@@ -70,7 +73,8 @@ def test_a_claim_from_the_start_forgets_what_was_claimed_before():
     assert head.next(-1.0) == 30
 
 
-def test_after_a_claim_was_given_up_late_rows_may_stand_anywhere_below_the_next():
+def test_a_claim_given_up_may_leave_late_rows():
+    """Anywhere below the next claim."""
     head = Head()
     head.claimed(rows((5, 7000)))
     head.look_from_start_next()
@@ -78,7 +82,8 @@ def test_after_a_claim_was_given_up_late_rows_may_stand_anywhere_below_the_next(
     assert head.late_rows(0.0) == [(LOWEST, 7000)]
 
 
-def test_of_many_ranges_of_late_rows_those_that_lie_closest_become_one():
+def test_close_ranges_of_late_rows_become_one():
+    """Those that lie closest, so that no more than 16 are left."""
     head = Head()
     head.claimed(rows(*((n, n) for n in range(0, 2000, 2)), (5000, 5999), (6010, 6010)))
     ranges = head.late_rows(0.0)
@@ -88,7 +93,8 @@ def test_of_many_ranges_of_late_rows_those_that_lie_closest_become_one():
     assert {n for n in range(1, 1998, 2) if not any(after < n <= up_to for after, up_to in ranges)} == set()
 
 
-def test_a_look_that_locked_nothing_leaves_late_rows_anywhere_up_to_its_end():
+def test_a_look_that_locked_nothing_leaves_late_rows():
+    """They may stand anywhere up to its end."""
     head = Head()
     head.looked_from_start(100.0, 0.5)
     head.passed(7000)

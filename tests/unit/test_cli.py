@@ -53,7 +53,7 @@ def run(*arguments, **environment):
         (["script", "orders", "--engine", "oracle"], "'oracle' is not one of 'postgresql', 'sqlserver'."),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(arguments, complaint):
+def test_wrong_usage_is_exit_code_2_and_explained(arguments, complaint):
     result = run(*arguments, SQLQUEUE_URL=None)
     assert (result.exit_code, result.stdout) == (2, "")
     assert complaint in result.stderr
@@ -61,7 +61,8 @@ def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(arguments, complaint)
 
 
 @pytest.mark.parametrize("command", ["create", "inspect", "length", "peek", "purge", "send"])
-def test_a_server_that_does_not_answer_is_one_sentence_and_exit_code_1(command):
+def test_an_unreachable_server_is_exit_code_1(command):
+    """And one sentence, without the secret."""
     arguments = {"purge": ["--yes"], "send": ["--type", "T"]}.get(command, [])
     result = run(command, "orders", *arguments, SQLQUEUE_URL=NOWHERE)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -75,7 +76,8 @@ def test_debug_shows_where_an_error_came_from():
     assert (result.exit_code, type(result.exception)) == (1, ConnectionLost)
 
 
-def test_the_installed_command_ends_without_a_traceback_and_without_the_secret():
+def test_the_installed_command_shows_no_traceback():
+    """Except with --debug; and never the secret."""
     command = [str(Path(sys.executable).parent / "sqlqueue"), "length", "orders", "--url", NOWHERE]
     plain = subprocess.run(command, check=False, capture_output=True, text=True)
     assert (plain.returncode, plain.stdout, plain.stderr.count("\n")) == (1, "", 1)
@@ -84,13 +86,14 @@ def test_the_installed_command_ends_without_a_traceback_and_without_the_secret()
     assert SECRET not in plain.stderr + debug.stderr
 
 
-def test_a_url_that_is_none_is_refused_without_being_repeated():
+def test_a_refused_url_is_not_repeated():
     result = run("length", "orders", "--url", f"mysql://{SECRET}")
     assert (result.exit_code, SECRET in result.output) == (1, False)
     assert result.stderr.startswith("Error: The option url is none of postgresql://")
 
 
-def test_a_message_without_a_type_is_refused_before_anything_is_asked():
+def test_a_message_without_a_type_is_refused():
+    """Before the database is asked anything."""
     result = run("send", "orders", "--body", "{}", SQLQUEUE_URL=NOWHERE)
     assert result.exit_code == 1
     assert result.stderr.startswith(
@@ -107,7 +110,7 @@ def test_every_command_has_help():
 
 
 @pytest.mark.parametrize("of,which", [(SourceOptions, ()), (SinkOptions, ("--sink",))])
-def test_options_are_listed_for_people_and_for_the_readme(of, which):
+def test_options_are_listed_as_text_and_markdown(of, which):
     described = [*of.described()]
     plain = run("options", *which).stdout.splitlines()
     assert [line.split()[0] for line in plain] == ["option", *(each.name for each in described)]
@@ -198,7 +201,7 @@ def test_the_script_refuses_a_name_that_would_be_cut():
     assert "is 56 bytes long, but a queue table on PostgreSQL has at most 55" in result.stderr
 
 
-def test_json_is_one_object_a_line_even_for_odd_names():
+def test_json_is_one_line_even_for_odd_names():
     from sqlqueue_spark.administration.queue_tables import Length
     from sqlqueue_spark.cli import showing
 

@@ -92,7 +92,8 @@ def one_by_one(*ends):
     return tuple(("bigint", end) for end in ends)
 
 
-def test_whatever_a_row_holds_is_the_same_by_columns_as_one_by_one(opened):
+def test_both_ways_of_reading_give_the_same_rows(opened):
+    """By columns and one by one."""
     rows = [
         [ID, "correlation", "Sales@dbo", 1, "2026-01-02T03:04:05.678", '{"a":"주문 \N{GRINNING FACE}"}', "body", 1],
         [ID, None, None, None, None, "{}", None, 2],
@@ -128,19 +129,19 @@ def test_all_rows_come_however_they_fall_into_blocks(count, blocks, opened):
     assert recorder.blocks() == blocks
 
 
-def test_no_room_is_made_for_more_rows_than_there_can_be(opened):
+def test_a_block_is_no_larger_than_its_range(opened):
     reader, recorder = opened(messages(7, 12))
     read(reader, 7, 9)
     assert recorder.blocks() == [3, 3]
 
 
-def test_blocks_are_gathered_into_batches_of_the_usual_size(opened):
+def test_blocks_become_batches_of_the_usual_size(opened):
     reader, _ = opened(messages(1, 10_300))
     batches = list(reader.batches(STATEMENT, (1, 10_300), SCHEMA, small=True))
     assert [(batch.num_rows, batch.schema) for batch in batches] == [(10_000, SCHEMA), (300, SCHEMA)]
 
 
-def test_the_ends_of_the_range_are_of_one_type_whatever_their_size(opened):
+def test_the_ends_of_a_range_are_of_one_type(opened):
     """A type that varied with the value would be another entry in the server's cache of plans, and another plan."""
     reader, recorder = opened([])
     for between in [(1, 5), (0, HIGHEST), (LOWEST, -1)]:
@@ -153,7 +154,8 @@ def test_the_ends_of_the_range_are_of_one_type_whatever_their_size(opened):
 
 
 @pytest.mark.parametrize("wide", [{"headers": FITS}, {"body": FITS}, {"headers": "ü" * 4_000}])
-def test_a_small_row_fits_into_its_columns_however_its_bytes_are_shared(wide, opened):
+def test_a_small_row_fits_into_its_columns(wide, opened):
+    """However its bytes are shared between headers and body."""
     assert SQLSERVER.small_row == len(FITS)
     reader, recorder = opened([message(1), message(2, **wide), message(3)])
     found = read(reader, 1, 3)
@@ -162,7 +164,8 @@ def test_a_small_row_fits_into_its_columns_however_its_bytes_are_shared(wide, op
 
 
 @pytest.mark.parametrize("column", ["headers", "body"])
-def test_from_a_row_that_has_grown_on_rows_are_read_one_by_one(column, opened):
+def test_a_grown_row_ends_the_reading_in_blocks(column, opened):
+    """From its block on, rows are read one by one."""
     rows = messages(1, 600)
     rows[450] = message(451, **{column: TOO_LONG})
     reader, recorder = opened(rows, rows[400:])
@@ -173,7 +176,8 @@ def test_from_a_row_that_has_grown_on_rows_are_read_one_by_one(column, opened):
     assert statements(recorder) == [in_blocks(1, 600), one_by_one(401, 600)]
 
 
-def test_after_a_row_that_has_grown_the_next_range_is_read_in_blocks_again(opened):
+def test_the_next_range_is_read_in_blocks_again(opened):
+    """After one with a row that has grown."""
     grown = [message(1, body=TOO_LONG)]
     reader, recorder = opened(grown, grown, messages(2, 3))
     assert [row[-1] for row in read(reader, 1, 1)] == [1]
@@ -181,7 +185,7 @@ def test_after_a_row_that_has_grown_the_next_range_is_read_in_blocks_again(opene
     assert statements(recorder) == [in_blocks(1, 1), one_by_one(1, 1), in_blocks(2, 3)]
 
 
-def test_a_table_whose_name_is_not_ascii_is_read_one_by_one(opened):
+def test_a_non_ascii_table_is_read_one_by_one(opened):
     """As what it is called would not arrive as it is."""
     reader, recorder = opened(messages(1, 3))
     statement = "SELECT all of it FROM [Aufträge_주문] WHERE RowVersion BETWEEN ? AND ?"
@@ -190,7 +194,7 @@ def test_a_table_whose_name_is_not_ascii_is_read_one_by_one(opened):
     assert recorder.blocks() == []
 
 
-def test_a_connection_that_is_lost_in_the_middle_is_told_as_that(opened):
+def test_a_connection_lost_in_the_middle_is_told(opened):
     text = "[Microsoft][ODBC Driver 18 for SQL Server]TCP Provider: Error code 0x2746"
     reader, recorder = opened([*messages(1, 250), Refused("08S01", 10054, text)])
     with pytest.raises(ConnectionLost) as caught:
@@ -201,7 +205,7 @@ def test_a_connection_that_is_lost_in_the_middle_is_told_as_that(opened):
     assert statements(recorder) == [in_blocks(1, 600)]
 
 
-def test_a_server_that_cannot_be_reached_is_told_without_a_secret(libraries, tmp_path):
+def test_a_refused_connection_shows_no_secret(libraries, tmp_path):
     target = Target(url=f"Driver={libraries[0]};Server=nowhere;Database=shop", user="me", password="hunter2")
     with pytest.raises(SqlQueueError) as caught:
         read(open_reader(target), 1, 3)
@@ -209,7 +213,8 @@ def test_a_server_that_cannot_be_reached_is_told_without_a_secret(libraries, tmp
     assert "hunter2" not in repr(caught.value.__cause__)
 
 
-def test_each_connection_is_made_when_it_is_first_needed_set_up_and_ended(opened):
+def test_a_connection_is_made_when_it_is_needed(opened):
+    """Each of the two; it is set up when it is made, and ended with the reader."""
     reader, recorder = opened(messages(1, 3))
     expected = [session(Target(url=recorder.url)), STATEMENT]
     assert recorder.executions() == []
@@ -221,7 +226,8 @@ def test_each_connection_is_made_when_it_is_first_needed_set_up_and_ended(opened
     assert recorder.disconnections() == 2
 
 
-def test_what_is_taken_is_read_one_by_one_and_committed(opened):
+def test_taken_rows_are_read_one_by_one(opened):
+    """And that they were taken is committed."""
     reader, recorder = opened(messages(1, 3))
     taken = reader.take(STATEMENT, (1, 3), SCHEMA)
     assert pa.Table.from_batches(taken)["RowVersion"].to_pylist() == [1, 2, 3]
@@ -243,9 +249,8 @@ def kind_of_reader(url, **login):
     return type(reader).__name__
 
 
-def test_rows_are_read_in_blocks_by_microsofts_driver_with_a_plain_login_where_arrow_odbc_is(
-    libraries, tmp_path, monkeypatch
-):
+def test_microsofts_driver_reads_rows_in_blocks(libraries, tmp_path, monkeypatch):
+    """With a plain login in ASCII, where arrow-odbc is; all else is read one by one."""
     microsofts, own = (Recorder(library, tmp_path).url for library in libraries)
     assert kind_of_reader(microsofts) == "ColumnReader"
     assert kind_of_reader(microsofts, user="me", password="pass") == "ColumnReader"
@@ -259,9 +264,8 @@ def test_rows_are_read_in_blocks_by_microsofts_driver_with_a_plain_login_where_a
     assert kind_of_reader(microsofts) == "RowReader"
 
 
-def test_rows_are_read_one_by_one_where_arrow_odbc_does_not_find_its_library(
-    libraries, tmp_path, monkeypatch
-):
+def test_arrow_odbc_may_lack_its_library(libraries, tmp_path, monkeypatch):
+    """Then rows are read one by one."""
     (tmp_path / "arrow_odbc.py").write_text("raise OSError('libodbc.so.2: cannot open shared object file')")
     monkeypatch.syspath_prepend(tmp_path)
     for module in ("sqlqueue_spark.engines.sqlserver.block_reader", "arrow_odbc"):

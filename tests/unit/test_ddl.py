@@ -19,7 +19,7 @@ from sqlqueue_spark.tables import ddl
         (SQLSERVER, "x" * 129, False),
     ],
 )
-def test_a_table_name_is_refused_before_the_database_cuts_it(dialect, name, fits):
+def test_a_name_that_would_be_cut_is_refused(dialect, name, fits):
     table = Table(table=name, schema="s")
     if fits:
         assert ddl.script(dialect, [table]).count(dialect.quote(name)) >= 2

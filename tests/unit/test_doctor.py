@@ -59,7 +59,8 @@ def test_java_is_that_of_java_home_and_17_or_newer(monkeypatch, tmp_path, said, 
     assert (check.state, expected[1] in check.said) == (expected[0], True)
 
 
-def test_a_java_home_without_java_is_named_and_so_is_a_path_without_one(monkeypatch, tmp_path):
+def test_a_place_without_java_is_named(monkeypatch, tmp_path):
+    """Be it JAVA_HOME or the PATH."""
     remedy = "install a JRE 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one."
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert checked("java", machine_checks.java).said == (
@@ -99,7 +100,7 @@ def test_an_old_python_is_named(monkeypatch):
         ),
     ],
 )
-def test_spark_is_shown_beside_the_version_that_is_pinned(monkeypatch, version, expected):
+def test_spark_is_shown_beside_the_pinned_version(monkeypatch, version, expected):
     def installed(name):
         if name != "pyspark" or version is None:
             raise metadata.PackageNotFoundError(name)
@@ -111,7 +112,7 @@ def test_spark_is_shown_beside_the_version_that_is_pinned(monkeypatch, version, 
     assert (check.state, check.said) == expected
 
 
-def test_the_version_that_is_pinned_is_found_in_the_package_itself():
+def test_the_package_tells_the_pinned_version():
     assert machine_checks._tested() == metadata.version("pyspark")
 
 
@@ -168,7 +169,7 @@ def test_the_drivers_of_the_tests_are_there():
     ]
 
 
-def test_drivers_are_wrong_only_where_the_url_needs_them(without_drivers):
+def test_a_missing_driver_is_wrong_only_if_needed(without_drivers):
     of_postgresql = "It is not installed; install it with: pip install 'sqlqueue-spark[postgresql]'."
     of_sqlserver = "It is not installed; install it with: pip install 'sqlqueue-spark[mssql]'."
     assert list(driver_checks.checks(POSTGRESQL, "postgresql://db")) == [
@@ -202,7 +203,8 @@ def test_a_missing_library_is_named_with_its_package(monkeypatch):
     assert check.said == "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
 
 
-def test_sqlserver_is_complete_without_what_only_makes_reading_cheaper(without_drivers, monkeypatch):
+def test_sqlserver_is_complete_without_arrow_odbc(without_drivers, monkeypatch):
+    """It only makes reading cheaper."""
     monkeypatch.setattr(found, "pyodbc", lambda: "5")
     monkeypatch.setattr(found, "odbc", lambda _: "ODBC Driver 18 for SQL Server (installed)")
     assert [each.state for each in driver_checks.checks(None, None)] == [
@@ -226,7 +228,7 @@ def test_sqlserver_is_complete_without_what_only_makes_reading_cheaper(without_d
         (f"Driver={__file__};Server=db;PWD=open sesame", f"The ODBC driver {__file__} cannot be loaded ("),
     ],
 )
-def test_a_driver_that_a_url_names_must_be_there_and_load(url, complaint, look):
+def test_a_driver_that_a_url_names_must_load(url, complaint, look):
     with pytest.raises(ConfigurationError) as caught:
         look(url)
     assert str(caught.value).startswith(complaint)
@@ -241,9 +243,8 @@ def test_a_driver_that_a_url_names_must_be_there_and_load(url, complaint, look):
         (["FreeTDS", "Other"], "name one that is (FreeTDS, Other)"),
     ],
 )
-def test_for_a_driver_that_is_not_there_those_that_are_are_named_or_how_to_get_one(
-    monkeypatch, installed, remedy
-):
+def test_a_missing_driver_is_told_with_the_remedy(monkeypatch, installed, remedy):
+    """With those that are there, or how to get one."""
     monkeypatch.setattr("pyodbc.drivers", lambda: installed)
     with pytest.raises(ConfigurationError) as caught:
         found.odbc("Driver={No Such};Server=db")
@@ -254,7 +255,7 @@ def test_for_a_driver_that_is_not_there_those_that_are_are_named_or_how_to_get_o
 
 
 @loads_pyodbc
-def test_a_driver_that_is_found_is_told_with_where_it_comes_from(monkeypatch):
+def test_a_driver_is_shown_with_its_origin(monkeypatch):
     import pyodbc
 
     monkeypatch.setattr(pyodbc, "drivers", lambda: ["FreeTDS", "ODBC Driver 18 for SQL Server"])
@@ -265,12 +266,13 @@ def test_a_driver_that_is_found_is_told_with_where_it_comes_from(monkeypatch):
 # -- the command ----------------------------------------------------------------------------------
 
 
-def test_without_a_url_only_this_machine_is_looked_at():
+def test_without_a_url_only_the_machine_is_checked():
     result = run("orders")
     assert [line.split()[1] for line in result.stdout.splitlines()][: len(LOCAL)] == LOCAL
 
 
-def test_all_is_well_is_exit_code_0_and_plain_text_where_it_goes_to_no_terminal(monkeypatch):
+def test_all_is_well_is_exit_code_0(monkeypatch):
+    """And plain text where it goes to no terminal."""
     made = [
         Check(name="java", state=State.FINE, said="17"),
         Check(name="rights", state=State.OPEN, said="not tried: x"),
@@ -280,7 +282,8 @@ def test_all_is_well_is_exit_code_0_and_plain_text_where_it_goes_to_no_terminal(
     assert (result.exit_code, result.stdout) == (0, "✓ java        17\n- rights      not tried: x\n")
 
 
-def test_a_terminal_gets_colours_but_never_those_of_a_message(monkeypatch):
+def test_only_our_own_colours_reach_a_terminal(monkeypatch):
+    """Never those of a message."""
     made = [
         Check(name="java", state=State.FINE, said="17"),
         Check(name="queue", state=State.WRONG, said="\x1b[31m"),
@@ -301,7 +304,8 @@ def test_a_terminal_gets_colours_but_never_those_of_a_message(monkeypatch):
         f"Server=127.0.0.1,1;Database=shop;UID=me;PWD={SECRET}",
     ],
 )
-def test_a_server_that_does_not_answer_ends_the_way_and_no_secret_is_shown(url):
+def test_an_unreachable_server_ends_the_checks(url):
+    """And no secret is shown."""
     result = run("orders", "--url", url, "--password", SECRET)
     lines = result.stdout.splitlines()
     assert (result.exit_code, result.stderr, SECRET in result.output) == (1, "", False)
@@ -311,7 +315,7 @@ def test_a_server_that_does_not_answer_ends_the_way_and_no_secret_is_shown(url):
 
 
 @pytest.mark.parametrize("url", [f"mysql://me:{SECRET}@db", f"postgresql://me:1/{SECRET}@db/shop", f"Server=db;PWD={{{SECRET}"])  # fmt: skip
-def test_a_url_that_cannot_be_read_keeps_nothing_else_from_being_looked_at(url):
+def test_an_unreadable_url_stops_no_local_check(url):
     result = run("--url", url)
     assert (result.exit_code, result.stderr, SECRET in result.output) == (1, "", False)
     lines = result.stdout.splitlines()
@@ -319,7 +323,8 @@ def test_a_url_that_cannot_be_read_keeps_nothing_else_from_being_looked_at(url):
     assert lines[len(LOCAL)].startswith("✗ url         The option url ")
 
 
-def test_a_url_in_the_place_of_the_queue_is_refused_without_being_repeated():
+def test_a_url_given_as_the_queue_is_refused():
+    """Without being repeated."""
     result = run(f"postgresql://me:{SECRET}@db/shop")
     assert (result.exit_code, SECRET in result.output) == (2, False)
 

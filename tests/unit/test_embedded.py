@@ -54,7 +54,8 @@ def child(directory, *, keep_running=False):
     return process, int(process.stdout.readline())
 
 
-def test_a_server_takes_its_settings_and_listens_on_loopback_only(directory):
+def test_a_server_listens_on_loopback_only(directory):
+    """And it takes its settings."""
     with EmbeddedServer(directory, settings={"work_mem": "7MB", "application_name": "it's odd"}) as server:
         assert server.url() == f"postgresql://postgres@127.0.0.1:{server.port}/postgres"
         assert ask(server.url(), "SHOW work_mem") == "7MB"
@@ -65,7 +66,8 @@ def test_a_server_takes_its_settings_and_listens_on_loopback_only(directory):
 
 
 @pytest.mark.parametrize("immediate", [False, True])
-def test_a_restart_keeps_the_port_and_the_data_and_cuts_sessions(directory, immediate):
+def test_a_restart_keeps_all_but_the_sessions(directory, immediate):
+    """The port and the data stay."""
     with EmbeddedServer(directory) as server:
         port = server.port
         with psycopg.connect(server.url()) as before:
@@ -77,14 +79,15 @@ def test_a_restart_keeps_the_port_and_the_data_and_cuts_sessions(directory, imme
         assert (server.port, ask(server.url(), "SELECT seven FROM kept")) == (port, 7)
 
 
-def test_a_server_that_runs_already_is_used_and_left_to_its_owner(directory):
+def test_a_running_server_is_left_to_its_owner(directory):
     with EmbeddedServer(directory) as owner:
         with EmbeddedServer(directory) as guest:
             assert guest.url() == owner.url()
         assert ask(owner.url(), "SELECT 1") == 1
 
 
-def test_a_pid_file_of_a_killed_server_does_not_stop_the_next_start(directory):
+def test_a_killed_server_starts_again(directory):
+    """Its pid file is still there."""
     server = EmbeddedServer(directory)
     server.start()
     killed = server_process(directory)
@@ -94,7 +97,8 @@ def test_a_pid_file_of_a_killed_server_does_not_stop_the_next_start(directory):
         assert ask(server.url(), "SELECT 1") == 1
 
 
-def test_a_pid_file_that_names_another_program_does_not_stop_the_next_start(directory):
+def test_a_stale_pid_file_stops_no_start(directory):
+    """Its number is that of another program now."""
     with EmbeddedServer(directory):
         left_behind = (directory / "postmaster.pid").read_text().splitlines()
     (directory / "postmaster.pid").write_text("\n".join([str(os.getpid()), *left_behind[1:], ""]))
@@ -103,7 +107,7 @@ def test_a_pid_file_that_names_another_program_does_not_stop_the_next_start(dire
 
 
 @pytest.mark.parametrize("ending", ["end", "kill"])
-def test_a_server_ends_with_its_process_however_that_ends(directory, ending):
+def test_a_server_ends_however_its_process_ends(directory, ending):
     process, _ = child(directory)
     server = server_process(directory)
     if ending == "end":
@@ -136,7 +140,7 @@ def test_the_guarded_role_must_give_its_password(directory):
             ask(wrong, "SELECT 1")
 
 
-def test_a_setting_the_server_refuses_is_one_sentence_with_the_remedy(directory):
+def test_a_refused_setting_is_told_with_the_remedy(directory):
     server = EmbeddedServer(directory, settings={"no_such_setting": "1"})
     with pytest.raises(ConfigurationError) as caught:
         server.start()

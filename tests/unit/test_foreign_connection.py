@@ -65,9 +65,7 @@ def of_driver(monkeypatch, module, paramstyle=None, base=Connection, **attribute
         ("oracledb", "named", "oracle", ":1"),
     ],
 )
-def test_a_driver_tells_its_engine_and_its_placeholders(
-    monkeypatch, module, paramstyle, dialect, placeholders
-):
+def test_a_driver_tells_engine_and_placeholders(monkeypatch, module, paramstyle, dialect, placeholders):
     connection = of_driver(monkeypatch, module, paramstyle)()
     adopted = ForeignConnection(connection)
     assert adopted.dialect is OUTBOX_DATABASES[dialect]
@@ -80,7 +78,8 @@ def test_psycopg_is_recognised(database_url):
         assert ForeignConnection(connection).dialect is OUTBOX_DATABASES["postgresql"]
 
 
-def test_a_question_mark_or_a_percent_sign_in_a_name_is_no_placeholder():
+def test_a_sign_within_a_name_is_no_placeholder():
+    """Neither a question mark nor a percent sign."""
     database = OUTBOX_DATABASES["mysql"]
     statement = "SELECT ? FROM `wh?at %s` WHERE a = ?"
     assert database.placed(statement, "qmark") == statement
@@ -91,7 +90,7 @@ def test_a_question_mark_or_a_percent_sign_in_a_name_is_no_placeholder():
     )
 
 
-def test_an_unknown_driver_is_refused_until_its_engine_is_named(monkeypatch):
+def test_an_unknown_driver_needs_a_named_engine(monkeypatch):
     connection = of_driver(monkeypatch, "newdb")()
     with pytest.raises(ConfigurationError) as caught:
         Outbox("Sales").process(connection, ["a"])
@@ -114,7 +113,7 @@ def test_a_connection_in_autocommit_mode_is_refused(monkeypatch, attributes):
     assert connection.told == []
 
 
-def test_a_connection_that_merely_could_commit_by_itself_is_not(monkeypatch):
+def test_an_autocommit_that_is_off_is_accepted(monkeypatch):
     attributes = {"get_autocommit": lambda _: False, "autocommit": lambda _, on: on}
     connection = of_driver(monkeypatch, "pymysql", "pyformat", **attributes)()
     assert Outbox("Sales").process(connection, ["a"]) == []
@@ -145,14 +144,15 @@ def test_on_oracle_long_parameters_are_clobs(monkeypatch):
     assert (len(parameters[0]), sizes, other_sizes) == (23, (None, "clob"), ("clob", None))
 
 
-def test_ids_that_come_back_mangled_are_not_taken_for_others(monkeypatch):
+def test_mangled_ids_are_not_taken_for_others(monkeypatch):
     connection = of_driver(monkeypatch, "pymysql", "pyformat")([("??",)])
     with pytest.raises(ConfigurationError, match="answered with '\\?\\?', which was not among them"):
         Outbox("Sales").process(connection, ["注文"])
 
 
 @pytest.mark.parametrize("wrong", ["", "x" * 201, "\N{GRINNING FACE}" * 101, None, 7])
-def test_an_id_that_does_not_fit_is_refused_before_anything_is_said(monkeypatch, wrong):
+def test_an_id_that_does_not_fit_is_refused(monkeypatch, wrong):
+    """Before any statement is executed."""
     connection = of_driver(monkeypatch, "pyodbc", "qmark")()
     with pytest.raises(ConfigurationError) as caught:
         Outbox("Sales").process(connection, ["a", wrong])
@@ -166,7 +166,8 @@ def test_an_id_of_200_characters_fits(monkeypatch, fits):
     assert Outbox("Sales").process(connection, [fits]) == [fits]
 
 
-def test_at_most_4000_ids_go_with_a_statement_in_the_order_of_everybody(monkeypatch):
+def test_a_statement_has_4000_sorted_ids_at_most(monkeypatch):
+    """Everybody gives them in this order."""
     connection = of_driver(monkeypatch, "psycopg2", "pyformat")()
     ids = [f"{number:05}" for number in range(9_000)]
     assert Outbox("Sales").process(connection, reversed(ids)) == []

@@ -33,7 +33,7 @@ def refusal(columns, **more):
         ("TimeToBeReceived", "interval second"),
     ],
 )
-def test_every_column_is_understood_in_each_of_its_types(body, headers, end):
+def test_a_column_is_understood_in_all_its_types(body, headers, end):
     texts = ("MessageId", "Destination", "Id", "CorrelationId", "ReplyToAddress")
     columns = {"Body": body, "Headers": headers, **dict.fromkeys(texts, "string"), end[0]: end[1]}
     found = FrameColumns.of(list(columns.items()), sink())
@@ -74,7 +74,8 @@ def test_an_unknown_column_is_named_with_the_nearest(given, said):
         ("RowVersion", "int", "bigint"),
     ],
 )
-def test_a_column_of_another_type_is_refused_with_the_types_that_it_may_have(name, type_, wanted):
+def test_a_column_of_a_wrong_type_is_refused(name, type_, wanted):
+    """With the types that it may have."""
     assert refusal({**FEW, name: type_}) == f"The column {name} is {type_}; cast it to {wanted}."
 
 
@@ -114,7 +115,8 @@ def test_without_an_outbox_a_body_is_enough(options):
     assert FrameColumns.of([("Body", "string")], sink(**options)) == FrameColumns(names={"Body": "Body"})
 
 
-def test_an_outbox_knows_a_received_row_by_its_id_and_no_other():
+def test_an_outbox_knows_a_received_row_by_its_id():
+    """And no other row: without a RowVersion, an Id is not enough."""
     received = {"Body": "string", "Id": "string", "RowVersion": "bigint", "Queue": "string"}
     found = FrameColumns.of(list(received.items()), sink())
     assert (found, found.received) == (FrameColumns(names={name: name for name in received}), True)

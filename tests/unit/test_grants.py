@@ -74,7 +74,7 @@ def test_a_role_gets_exactly_its_rights(asked, script):
     assert (result.exit_code, result.stdout) == (0, script.format(**NAMES[engine]))
 
 
-def test_a_right_to_several_tables_is_given_once_for_each():
+def test_a_right_is_given_once_for_each_table():
     result = run(
         "Sales",
         "--instance",
@@ -101,7 +101,7 @@ def test_a_right_to_several_tables_is_given_once_for_each():
     ]
 
 
-def test_rights_in_other_databases_of_sql_server_are_given_there():
+def test_sql_server_gets_rights_in_each_database():
     queues = ("a@dbo@[Ship]]ping]", "b", "c@dbo@[Ship]]ping]", "d@x@Billing")
     result = run(*queues, "--engine", "sqlserver", "--grants", "shop", "--role", "installer")
     assert result.stdout == (
@@ -116,7 +116,8 @@ def test_rights_in_other_databases_of_sql_server_are_given_there():
     )
 
 
-def test_postgresql_itself_refuses_rights_in_another_database():
+def test_a_catalog_stays_in_grants_of_postgresql():
+    """The server itself refuses rights in another database."""
     result = run("a@public@shop", "--engine", "postgresql", "--grants", "shop", "--role", "receiver")
     assert 'GRANT DELETE ON "shop"."public"."a" TO "shop";\n' in result.stdout
 

@@ -36,7 +36,8 @@ SECRET = "hunter2"
         ("DSN=shop;UID=me", []),
     ],
 )
-def test_a_url_says_where_it_leads_or_leaves_it_to_somebody_else(url, found):
+def test_a_url_says_which_hosts_it_leads_to(url, found):
+    """Or none, where it leaves that to somebody else."""
     assert hosts(url) == found
 
 
@@ -44,7 +45,7 @@ def test_a_url_says_where_it_leads_or_leaves_it_to_somebody_else(url, found):
     "url",
     [f"postgresql://me:1/{SECRET}@db/shop", f"Server=db;PWD=a}}{SECRET};Driver={{x", f"mysql://{SECRET}"],
 )
-def test_a_url_that_cannot_be_read_is_refused_without_being_repeated(url):
+def test_an_unreadable_url_is_not_repeated(url):
     with pytest.raises(ConfigurationError) as caught:
         hosts(url)
     assert SECRET not in str(caught.value)

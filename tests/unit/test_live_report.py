@@ -34,5 +34,5 @@ def test_outcomes_are_counted_by_layer():
     assert list(live_report.layers({})) == []
 
 
-def test_tests_that_a_server_was_too_different_for_are_counted_by_what_it_lacks():
+def test_skips_are_counted_by_what_a_server_lacks():
     assert live_report.lacking(STATS) == {"measures_utf16": 2}

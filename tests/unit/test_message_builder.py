@@ -64,7 +64,7 @@ def refusal(*rows, **more):
 # -- headers --------------------------------------------------------------------------------------
 
 
-def test_a_bare_body_gets_what_a_well_behaved_sender_writes():
+def test_a_bare_body_gets_what_a_sender_writes():
     before = datetime.now(UTC)
     (message,) = compose({"Body": b'{"a":1}'}, outbox="none", messageType="Sales.OrderPlaced, Sales")
     after = datetime.now(UTC)
@@ -143,7 +143,8 @@ VALUES = {
 
 
 @pytest.mark.parametrize("form", ["map", "JSON", "spaced JSON", "ASCII JSON"])
-def test_headers_are_written_byte_for_byte_whichever_way_they_are_given(form):
+def test_headers_are_written_byte_for_byte(form):
+    """In whichever form they are given."""
     given = {
         "map": list(VALUES.items()),
         "JSON": "{" + ",".join(MEMBERS.values()) + "}",
@@ -156,7 +157,7 @@ def test_headers_are_written_byte_for_byte_whichever_way_they_are_given(form):
     assert json.loads(text) == VALUES
 
 
-def test_rows_of_many_shapes_keep_their_order_and_each_gets_what_it_lacks():
+def test_rows_of_many_shapes_get_what_they_lack():
     """Twenty senders whose headers have other names in another order; among them what .NET would not have written."""
     written = []
     for number in range(200):
@@ -188,12 +189,13 @@ def test_rows_of_many_shapes_keep_their_order_and_each_gets_what_it_lacks():
         (b"\xff", "application/octet-stream"),
     ],
 )
-def test_the_content_type_is_what_the_body_looks_like_and_the_body_stays_as_it_is(body, said):
+def test_the_content_type_is_told_by_the_body(body, said):
+    """Which stays as it is."""
     (message,) = compose({"Body": body, "MessageId": "m"})
     assert (json.loads(message.row.headers)[N + "ContentType"], message.row.body) == (said, body)
 
 
-def test_a_large_body_is_neither_parsed_nor_copied_to_tell_its_content_type():
+def test_a_large_body_is_neither_parsed_nor_copied():
     """64 MB of JSON, which its parser would make some 800 MB of."""
     numbers = b"[" + b"1," * (32 << 20) + b"1]"
     batch = pa.RecordBatch.from_pydict({"Body": [numbers], "MessageId": ["m"]}, pa.schema(
@@ -221,7 +223,7 @@ def test_a_body_of_text_goes_out_in_utf_8():
     assert [each.row.body for each in made] == ["größe 😀".encode(), None]
 
 
-def test_headers_that_are_null_or_empty_are_no_headers():
+def test_null_or_empty_headers_are_no_headers():
     rows = [{"Body": b"x", "MessageId": "m", "Headers": given} for given in (None, "", " ", "{}")]
     names = {frozenset(headers) for headers in headers_of(*rows)}
     ours = ("MessageId", "MessageIntent", "CorrelationId", "ConversationId", "OriginatingMachine",
@@ -231,7 +233,7 @@ def test_headers_that_are_null_or_empty_are_no_headers():
     assert {frozenset(headers) for headers in of_map} == names
 
 
-def test_a_header_of_a_map_that_is_null_is_not_there():
+def test_a_null_header_of_a_map_is_not_there():
     row = {"Body": b"x", "MessageId": "m", "Headers": [("a", None), (N + "MessageIntent", None), ("b", "")]}
     (headers,) = headers_of(row, types={"Headers": MAP})
     assert (headers.get("a"), headers[N + "MessageIntent"], headers["b"]) == (None, "Send", "")
@@ -267,7 +269,8 @@ def test_a_message_id_is_the_column_or_the_header():
 
 
 @pytest.mark.parametrize("outbox", ["optimistic", "none"])
-def test_a_column_and_a_header_that_name_two_ids_are_refused(outbox):
+def test_two_ids_for_one_row_are_refused(outbox):
+    """One in the column, another in the header."""
     row = {"Body": b"x", "MessageId": "c", "Headers": json.dumps({N + "MessageId": "h"})}
     assert refusal(row, outbox=outbox) == (
         "A row has the MessageId 'c' and the header NServiceBus.MessageId 'h', and its outbox can only know it by one of "
@@ -278,7 +281,7 @@ def test_a_column_and_a_header_that_name_two_ids_are_refused(outbox):
 @pytest.mark.parametrize(
     "row", [{"MessageId": None}, {"MessageId": ""}, {"Headers": None}, {"Headers": "{}"}]
 )
-def test_an_outbox_refuses_a_row_without_a_message_id(row):
+def test_an_outbox_needs_a_message_id_in_each_row(row):
     assert refusal({"Body": b"x", **row}) == (
         "A row has no message id, neither in the column MessageId nor in the header NServiceBus.MessageId, so an outbox "
         "cannot tell whether it was sent; make ids of key columns with functions.deterministic_id('order', 'line'), or set "
@@ -286,7 +289,8 @@ def test_an_outbox_refuses_a_row_without_a_message_id(row):
     )
 
 
-def test_the_columns_correlation_id_and_reply_to_address_become_headers_and_columns():
+def test_columns_become_headers_and_columns():
+    """CorrelationId and ReplyToAddress."""
     row = {"Body": b"x", "MessageId": "m", "CorrelationId": "k", "ReplyToAddress": "Sales@[s]"}
     (message,) = compose(row)
     headers = json.loads(message.row.headers)
@@ -294,7 +298,8 @@ def test_the_columns_correlation_id_and_reply_to_address_become_headers_and_colu
     assert (message.row.correlation_id, message.row.reply_to) == ("k", "Sales@[s]")
 
 
-def test_the_headers_correlation_id_and_reply_to_address_become_columns():
+def test_headers_become_columns():
+    """CorrelationId and ReplyToAddress, where they fit."""
     given = json.dumps({N + "CorrelationId": "k", N + "ReplyToAddress": "r" * 256})
     (message,) = compose({"Body": b"x", "MessageId": "m", "Headers": given})
     assert (message.row.correlation_id, message.row.reply_to) == ("k", None)
@@ -302,7 +307,7 @@ def test_the_headers_correlation_id_and_reply_to_address_become_columns():
 
 
 @pytest.mark.parametrize("odd, fits", [("\0", False), ("a\0b", False), ("é" * 127, True), ("é" * 128, False)])
-def test_what_a_column_cannot_keep_stands_in_its_header_only(odd, fits):
+def test_what_does_not_fit_is_in_the_header_only(odd, fits):
     made = compose({"Body": b"x", "MessageId": odd}, {"Body": b"x", "MessageId": "ordinary"})
     assert [each.row.correlation_id for each in made] == [odd if fits else None, "ordinary"]
     assert json.loads(made[0].row.headers)[N + "CorrelationId"] == odd
@@ -310,7 +315,8 @@ def test_what_a_column_cannot_keep_stands_in_its_header_only(odd, fits):
     assert own.correlation_id == (odd if fits else None)
 
 
-def test_the_id_of_a_row_is_the_column_where_it_is_given():
+def test_the_column_id_gives_a_row_its_id():
+    """Where it is NULL, the row gets a new one."""
     text = "0A000000-0000-4000-8000-00000000000f"
     made = compose({"Body": b"x", "MessageId": "a", "Id": text}, {"Body": b"x", "MessageId": "b", "Id": None})
     assert made[0].row.id == uuid.UUID(text).bytes
@@ -328,7 +334,8 @@ def test_an_id_that_is_no_uuid_is_refused(odd):
 ROW = "00000000-0000-4000-8000-00000000000a"
 
 
-def test_a_received_row_s_id_is_the_message_s_where_it_has_no_other_and_never_the_new_row_s():
+def test_a_received_id_becomes_the_message_id():
+    """Where the message has no other; and never the Id of the new row."""
     rows = [
         {"Body": b"x", "RowVersion": 7, "Id": ROW, "MessageId": own, "Headers": headers}
         for own, headers in (
@@ -364,7 +371,7 @@ RECEIVED = {
     ],
 )
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_what_cannot_be_sent_names_the_row_that_was_received(odd, said, at):
+def test_a_refusal_names_the_received_row(odd, said, at):
     rows = [{**RECEIVED, "RowVersion": number, "Queue": "orders"} for number in range(3)]
     rows[at] |= odd
     found = refusal(*rows, queue=None)
@@ -402,7 +409,7 @@ def test_a_row_that_goes_nowhere_is_refused(nowhere):
 # -- times ----------------------------------------------------------------------------------------
 
 
-def test_a_time_to_be_received_becomes_header_and_end():
+def test_a_time_to_be_received_is_header_and_end():
     rows = [
         {"Body": b"x", "MessageId": "m", "TimeToBeReceived": each}
         for each in (timedelta(days=1, milliseconds=1), None)
@@ -428,13 +435,14 @@ def test_a_time_beyond_all_dates_means_never():
     "text, ttl_ms",
     [("00:10:00", 600_000), ("10675199.02:48:05.4775807", None), ("soon", None), ("", None)],
 )
-def test_a_header_alone_sets_the_end_where_it_is_a_time(text, ttl_ms):
+def test_a_header_that_is_a_time_sets_the_end(text, ttl_ms):
     given = json.dumps({N + "TimeToBeReceived": text})
     (message,) = compose({"Body": b"x", "MessageId": "m", "Headers": given})
     assert (message.row.ttl_ms, json.loads(message.row.headers)[N + "TimeToBeReceived"]) == (ttl_ms, text)
 
 
-def test_the_column_wins_over_the_header_and_the_header_stays():
+def test_the_column_wins_and_the_header_stays():
+    """Of two times to be received."""
     given = json.dumps({N + "TimeToBeReceived": "00:10:00"})
     row = {"Body": b"x", "MessageId": "m", "Headers": given, "TimeToBeReceived": timedelta(seconds=1)}
     (message,) = compose(row)
@@ -444,7 +452,8 @@ def test_the_column_wins_over_the_header_and_the_header_stays():
     )
 
 
-def test_an_end_is_the_column_and_a_null_there_means_never():
+def test_the_column_expires_sets_the_end():
+    """NULL there means never, whatever the header says."""
     moment = datetime(2026, 7, 1, 12, 0, 0, 250_000, tzinfo=UTC)
     given = json.dumps({N + "TimeToBeReceived": "00:10:00"})
     rows = [{"Body": b"x", "MessageId": "m", "Headers": given, "Expires": each} for each in (moment, None)]
@@ -462,7 +471,8 @@ def test_an_end_is_the_column_and_a_null_there_means_never():
         (timedelta(milliseconds=1500), "00:00:01.5000000"),
     ],
 )
-def test_a_length_of_time_is_written_as_dotnet_writes_it_and_read_again(span, text):
+def test_a_length_of_time_is_written_as_by_dotnet(span, text):
+    """And read again."""
     assert format_time_span(span) == text
     assert parse_time_span(text) == span
 
@@ -471,7 +481,7 @@ def test_a_length_of_time_is_written_as_dotnet_writes_it_and_read_again(span, te
     "text, span",
     [("00:00:01.5", timedelta(seconds=1.5)), ("1.00:00:00.0000019", timedelta(days=1, microseconds=1))],
 )
-def test_a_length_of_time_may_have_fewer_or_more_digits_than_ours(text, span):
+def test_a_length_of_time_has_any_number_of_digits(text, span):
     assert parse_time_span(text) == span
 
 

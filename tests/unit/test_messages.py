@@ -68,7 +68,7 @@ def test_headers_nested_beyond_reason_are_poison():
         ({"a": 'q"\\\n\x01'}, '{"a":"q\\"\\\\\\n\\u0001"}'),
     ],
 )
-def test_headers_are_written_as_the_dotnet_senders_write_them(headers, text):
+def test_headers_are_written_as_by_dotnet_senders(headers, text):
     assert format_headers(headers) == text
     assert json.loads(text) == headers
     assert parse_headers(text) == headers

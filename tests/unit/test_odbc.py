@@ -44,7 +44,7 @@ def test_strings_and_urls_are_read(text, parts):
 @pytest.mark.parametrize(
     "text", ["Server=h;hunter2", "Server=h;PWD={hunter2", "=hunter2", "Server=h;PWD={hunter2}x"]
 )
-def test_a_string_that_cannot_be_read_is_refused_without_being_shown(text):
+def test_an_unreadable_string_is_not_shown(text):
     with pytest.raises(ConfigurationError) as caught:
         OdbcString.of(text)
     assert str(caught.value) == (
@@ -63,7 +63,7 @@ def test_a_string_that_cannot_be_read_is_refused_without_being_shown(text):
         "mssql://me:1/hunter2@h/d",
     ],
 )
-def test_a_url_that_cannot_be_read_is_refused_without_being_shown(url):
+def test_an_unreadable_url_is_not_shown(url):
     with pytest.raises(ConfigurationError) as caught:
         OdbcString.of(url)
     assert str(caught.value) == (
@@ -72,7 +72,7 @@ def test_a_url_that_cannot_be_read_is_refused_without_being_shown(url):
     )
 
 
-def test_what_no_driver_understands_is_refused_with_the_nearest_word():
+def test_an_unknown_keyword_suggests_the_nearest():
     """The driver itself would ignore it, and not encrypt."""
     with pytest.raises(ConfigurationError) as caught:
         OdbcString.of("mssql://h/d?encript=yes")
@@ -81,7 +81,8 @@ def test_what_no_driver_understands_is_refused_with_the_nearest_word():
     )
 
 
-def test_of_what_is_given_twice_the_first_counts_and_an_option_wins_over_both():
+def test_the_first_of_two_values_counts():
+    """And an option wins over both."""
     text = OdbcString.of("user=a;UID=b;Server=h")
     assert text.get("UID") == "a"
     assert text.completed({"UID": "c", "Database": "d", "APP": None}).get("UID") == "a"
@@ -94,7 +95,7 @@ def test_a_value_cannot_begin_another_keyword():
     assert OdbcString.of(str(text)).parts == (("Server", "h"), ("PWD", "x};Encrypt=no;{"), ("UID", "a;b"))
 
 
-def test_a_connection_string_does_not_show_its_values():
+def test_a_connection_string_hides_its_values():
     assert repr(OdbcString.of("Server=h;PWD=hunter2")) == "OdbcString(Server, PWD)"
 
 
@@ -126,7 +127,8 @@ def wheel(tmp_path, monkeypatch):
     odbc._inside.cache_clear()
 
 
-def test_the_installed_driver_of_microsoft_comes_first_and_the_newer_one(wheel):
+def test_microsofts_installed_driver_comes_first(wheel):
+    """Of two, the newer one."""
     wheel()
     both = ["FreeTDS", SEVENTEEN, EIGHTEEN, "ODBC Driver 13 for SQL Server"]
     assert find_driver(both) == Driver(name=EIGHTEEN, version=18, origin="installed")
@@ -143,9 +145,8 @@ def test_the_installed_driver_of_microsoft_comes_first_and_the_newer_one(wheel):
         ({"ID": "unheard of"}, "debian_ubuntu"),
     ],
 )
-def test_then_comes_the_one_inside_the_wheel_for_this_distribution_without_importing_it(
-    wheel, monkeypatch, release, distribution
-):
+def test_the_driver_inside_the_wheel_comes_second(wheel, monkeypatch, release, distribution):
+    """The one for this distribution, found without importing the wheel."""
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: release)
     file = wheel(distribution)
     assert find_driver(["FreeTDS"]) == Driver(name=file, version=18, origin="wheel wheel-of-this-test")
@@ -155,7 +156,7 @@ def test_freetds_comes_last(wheel):
     assert find_driver(["PostgreSQL", "FreeTDS"]) == Driver(name="FreeTDS", origin="installed")
 
 
-def test_without_any_driver_it_is_said_how_to_get_one(wheel):
+def test_a_missing_driver_is_told_with_the_remedy(wheel):
     with pytest.raises(ConfigurationError) as caught:
         find_driver(["PostgreSQL", "ODBC Driver 13 for SQL Server"])
     assert str(caught.value) == (
@@ -178,7 +179,7 @@ def test_a_driver_that_is_named_is_taken(text, driver):
     assert driver_of(OdbcString.of(text), [EIGHTEEN]) == driver
 
 
-def test_a_driver_that_does_not_encrypt_by_itself_is_told_to():
+def test_every_driver_is_made_to_encrypt():
     assert Driver(name=EIGHTEEN, version=18, origin="installed").defaults == {}
     assert Driver(name=SEVENTEEN, version=17, origin="installed").defaults == {"Encrypt": "yes"}
     assert Driver(name="FreeTDS", origin="installed").defaults == {
@@ -200,7 +201,7 @@ def test_a_token_provider_is_a_function_of_a_module(value):
 
 
 @pytest.mark.parametrize("other", ["password", "accessToken"])
-def test_a_token_provider_and_another_login_contradict_each_other(other):
+def test_a_token_provider_excludes_another_login(other):
     with pytest.raises(ConfigurationError) as caught:
         ConnectionOptions.parse({"url": "mssql://h", "accessTokenProvider": "a.b:c", other: "hunter2"})
     assert str(caught.value) == (

@@ -17,7 +17,7 @@ OFFSET = Offset(
 )
 
 
-def test_an_offset_is_a_small_json_object_that_people_can_read():
+def test_an_offset_is_json_that_people_can_read():
     assert OFFSET.to_json() == {
         "version": 1,
         "queue": "orders@[dbo]@[shop]",
@@ -44,7 +44,8 @@ def test_an_offset_survives_the_log(expired):
     assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
-def test_an_offset_of_another_mode_says_so_and_survives_the_log():
+def test_an_offset_of_another_mode_says_so():
+    """And it survives the log."""
     offset = Offset(
         queue=OFFSET.queue,
         identity=OFFSET.identity,
@@ -69,7 +70,7 @@ def test_an_offset_counts_all_that_was_claimed():
     assert OFFSET.claimed == 5
 
 
-def test_an_offset_written_by_the_first_version_is_read():
+def test_an_offset_of_the_first_version_is_read():
     # A checkpoint outlives the process that wrote it: this text must be readable for ever.
     written = (
         '{"version": 1, "queue": "orders@[public]@[shop]", "table": "16384", "rows": 4, "live": "eJxjYuFgAAAAKAAP",'

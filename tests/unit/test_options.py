@@ -45,7 +45,8 @@ def test_the_defaults_are_those_of_the_contract():
     ) * 5
 
 
-def test_names_are_read_in_any_case_as_spark_hands_them_over():
+def test_names_are_read_in_any_case():
+    """As Spark hands them over."""
     given = {name.lower(): value for name, value in {**NEEDED, "maxMessagesPerTrigger": "7"}.items()}
     assert SourceOptions.parse(given) == parse(maxMessagesPerTrigger="7")
     assert SourceOptions.parse(
@@ -126,7 +127,7 @@ def test_an_unknown_option_suggests_the_nearest(name, nearest):
     assert str(caught.value) == f"There is no option {name!r}; did you mean {nearest}?"
 
 
-def test_an_unknown_option_that_is_near_to_none_lists_them():
+def test_an_unknown_option_near_to_none_lists_all():
     with pytest.raises(
         ConfigurationError, match=r"^There is no option 'zzz'; the options are url, user, password, "
     ):
@@ -157,13 +158,15 @@ def test_a_missing_option_is_named_with_its_meaning(missing, message):
         ("fast", "must be receiveOnly or sendsAtomicWithReceive or none, not 'fast'"),
     ],
 )
-def test_transaction_modes_that_are_not_there_are_refused_with_the_remedy(mode, remedy):
+def test_other_transaction_modes_are_refused(mode, remedy):
+    """With the remedy; transactionScope is one of them."""
     with pytest.raises(ConfigurationError) as caught:
         parse(transactionMode=mode)
     assert remedy in str(caught.value)
 
 
-def test_schemas_of_single_queues_and_endpoints_are_options_with_a_name_in_them():
+def test_schemas_are_options_with_a_name_in_them():
+    """The name of a queue or of an endpoint."""
     options = parse(
         **{"queue.My.Orders.schema": "one", "ENDPOINT.Sales.Schema": "two", "queue.x.y.schema": "three"}
     )
@@ -195,13 +198,13 @@ def test_a_secret_that_is_refused_is_not_repeated(name):
     assert str(caught.value) == f"The option {name} must be some text, not the given value."
 
 
-def test_an_unknown_option_is_refused_without_its_value():
+def test_an_unknown_option_s_value_is_not_shown():
     with pytest.raises(ConfigurationError) as caught:
         parse(passwrd="hunter2")
     assert "hunter2" not in str(caught.value)
 
 
-def test_every_option_is_described_in_one_line_for_people():
+def test_every_option_is_described_in_one_line():
     described = list(SourceOptions.described())
     assert [each.name for each in described][:4] == ["url", "user", "password", "accessToken"]
     assert {each.name for each in described if each.secret} == {"url", "password", "accessToken"}
@@ -214,7 +217,7 @@ def sink(**more):
     return SinkOptions.parse({"url": NEEDED["url"], "endpoint": "Sales.Spark", **more})
 
 
-def test_the_defaults_of_the_sink_are_those_of_the_contract():
+def test_the_sink_has_the_defaults_of_the_contract():
     options = sink()
     assert (
         options.queue,
@@ -240,7 +243,8 @@ def test_the_defaults_of_the_sink_are_those_of_the_contract():
 
 
 @pytest.mark.parametrize("level", ["Chaos", "readuncommitted", "Unspecified"])
-def test_isolation_levels_that_lose_messages_are_refused(level):
+def test_unsafe_isolation_levels_are_refused(level):
+    """They would lose messages."""
     with pytest.raises(ConfigurationError) as caught:
         sink(isolationLevel=level)
     assert str(caught.value) == (
@@ -249,7 +253,7 @@ def test_isolation_levels_that_lose_messages_are_refused(level):
     )
 
 
-def test_a_sink_with_an_outbox_needs_a_name_of_its_own():
+def test_a_sink_with_an_outbox_needs_its_own_name():
     """Two pipelines with one outbox: what the first has sent on its way, the second would drop."""
     with pytest.raises(ConfigurationError, match="The option endpoint is required with an outbox"):
         SinkOptions.parse({"url": NEEDED["url"]})
@@ -264,7 +268,8 @@ def test_an_atomic_pipeline_needs_a_name(options):
     assert options.parse({**NEEDED, "transactionMode": "SendsAtomicWithReceive", "stream": "s"}).stream == "s"
 
 
-def test_the_longest_name_of_an_endpoint_wins_and_its_own_before_a_prefix():
+def test_the_longest_name_of_an_endpoint_wins():
+    """And its own name before a prefix."""
     named = {"sales": "own", "sales*": "callbacks", "sales.x*": "x", "s*": "s"}
     options = sink(**{f"endpoint.{name}.schema": schema for name, schema in named.items()})
     naming = options.naming(SQLSERVER)

@@ -41,7 +41,7 @@ ALIKE = ["order", "Order", "ORDER", "órder", "o\u0301rder", "\uff4frder", "orde
          "order\0", "\0order", "i", "y", "v", "w", "ß", "ss", "a" * 250, "a" * 251, "A" * 250, "a", "A", "", "\0"]  # fmt: skip
 
 
-def test_ids_that_a_collation_takes_for_the_same_stay_two():
+def test_ids_alike_to_a_collation_stay_apart():
     found = of(*ALIKE)
     folded = {each.casefold() for each in found}
     assert len(folded) == len(ALIKE)
@@ -67,7 +67,8 @@ def test_a_key_says_what_the_id_is_as_far_as_it_can():
     ]
 
 
-def test_keys_come_in_the_order_of_the_ids_whichever_form_they_have():
+def test_keys_come_in_the_order_of_their_ids():
+    """Whichever form they have."""
     ids = [PLAIN, "Order", "a-1", "b", "", "c"]
     assert of(*ids) == [key for each in ids for key in of(each)]
     assert of() == []
@@ -93,13 +94,15 @@ def test_two_addresses_of_one_table_are_one_place():
     ]
 
 
-def test_the_catalog_is_no_part_of_an_address_in_the_connection_s_own_database():
+def test_an_address_leaves_out_the_own_catalog():
+    """That of the connection's own database."""
     assert [table("shop", None).address, table("bill", "Bill").address] == [
         "orders@[dbo]",
         "orders@[dbo]@[Bill]",
     ]
 
 
-def test_version_0_1_knew_no_message_that_it_could_not_send():
+def test_version_0_1_has_no_keys_for_odd_ids():
+    """It could not send such messages."""
     for odd in ("a\0b", "x" * 201, "\N{GRINNING FACE}" * 101, ""):
         assert list(earlier_keys(odd, "orders@[public]@[shop]", own=True)) == []

@@ -30,7 +30,7 @@ def name(engine, endpoint, schema=None):
         ("oracle", '"MY_ENDPOINT_OD"'),
     ],
 )
-def test_a_table_is_called_as_the_net_persistence_calls_it(dialect, expected):
+def test_a_table_is_called_as_in_net_persistence(dialect, expected):
     assert name(dialect, "My.Endpoint") == expected
 
 
@@ -49,7 +49,8 @@ def test_a_hostile_endpoint_is_just_an_odd_name(dialect, expected):
 @pytest.mark.parametrize(
     "dialect,longest", [("sqlserver", 117), ("postgresql", 19), ("mysql", 53), ("oracle", 24)]
 )
-def test_the_longest_endpoint_has_a_table_and_a_longer_one_is_refused(dialect, longest):
+def test_an_endpoint_that_is_too_long_is_refused(dialect, longest):
+    """The longest that fits has a table."""
     assert name(dialect, "x" * longest)
     with pytest.raises(ConfigurationError, match="choose a shorter name for the endpoint"):
         name(dialect, "x" * (longest + 1))
@@ -97,7 +98,8 @@ def test_oracle_refuses_quotation_marks(mark):
         name("oracle", f"a{mark}b")
 
 
-def test_no_index_name_is_so_long_that_postgresql_would_cut_it_to_that_of_another():
+def test_postgresql_cuts_no_index_name():
+    """Two of one table could become the same."""
     database = OUTBOX_DATABASES["postgresql"]
     names = database.outbox_names("public", database.outbox_table("ö" * 19))
     indexes = {names["dispatched"], names["dispatched_at"]}
@@ -105,7 +107,7 @@ def test_no_index_name_is_so_long_that_postgresql_would_cut_it_to_that_of_anothe
 
 
 @pytest.mark.parametrize("dialect", OUTBOX_DATABASES)
-def test_the_script_for_administrators_is_the_approved_one(dialect):
+def test_the_script_is_the_approved_one(dialect):
     result = CliRunner().invoke(main, ["outbox", "script", "Shop.Sales", "--engine", dialect])
     assert (result.exit_code, result.stderr) == (0, "")
     file = APPROVED / f"{dialect}.sql"

@@ -68,7 +68,7 @@ NOW = datetime(2025, 11, 20, 8, 15, 30, 123456, tzinfo=UTC)
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_the_content_type_is_what_the_body_looks_like(body, said):
+def test_the_content_type_is_told_by_the_body(body, said):
     assert content_type(body) == said
     assert content_types(pa.array([b"x", body, None], pa.binary())).to_pylist() == [
         "application/octet-stream", said, "application/json",
@@ -76,11 +76,12 @@ def test_the_content_type_is_what_the_body_looks_like(body, said):
 
 
 @pytest.mark.parametrize("odd", range(125, 132))
-def test_a_text_that_goes_on_behind_what_is_looked_at_is_taken_for_what_it_begins_as(odd):
+def test_a_long_text_is_what_it_begins_as(odd):
+    """Where it goes on behind what is looked at."""
     assert content_type(b'"' + b"a" * odd + b'\\""') == "application/json"
 
 
-def test_a_message_id_that_is_given_is_the_correlation_id_too():
+def test_a_given_message_id_is_the_correlation_id():
     headers = fill_in(
         {"NServiceBus.MessageId": "m"}, None, message_type="T", endpoint="E", machine="M", now=NOW
     )
@@ -110,7 +111,7 @@ def test_columns_carry_what_fits_into_them():
     )
 
 
-def test_json_without_a_letter_beyond_ascii_means_the_same():
+def test_ascii_json_means_the_same():
     text = '{"größe":"☃ \U0001f4e6 \\/ \\u00e9"}'
     assert ascii_json(text).isascii()
     assert json.loads(ascii_json(text)) == json.loads(text)
@@ -124,7 +125,8 @@ ROWS = [
 ]
 
 
-def test_times_to_be_received_count_from_the_database_s_clock():
+def test_rows_expire_by_the_database_s_clock():
+    """A time to be received counts from it."""
     rows = outgoing_rows([ROWS[1]._replace(ttl_ms=1500), ROWS[2], ROWS[0]])
     ended = [ROWS[1]._replace(expires=NOW + timedelta(seconds=1.5)), ROWS[2], ROWS[0]]
     assert expiring(rows, NOW).equals(outgoing_rows(ended))
@@ -143,7 +145,7 @@ def test_new_ids_are_random_uuids():
     assert len(set(made)) == 2_000
 
 
-def test_new_ids_of_rows_ascend_with_time_and_none_comes_twice():
+def test_new_ids_of_rows_ascend_and_differ():
     """Two tasks may make theirs within the same millisecond."""
     before = time.time_ns() // 1_000_000
     one, other = new_row_ids(10_000).to_pylist(), new_row_ids(10_000).to_pylist()
@@ -203,7 +205,8 @@ def test_a_script_holds_values_as_literals():
         SQLSERVER.written_out("script_begin", [])
 
 
-def test_messages_of_a_load_have_the_asked_size_once_their_headers_fit():
+def test_messages_of_a_load_have_the_asked_size():
+    """Where their headers fit into it."""
     for size in (1, 600, 700, 5_000):
         batch = trial_messages.batch(0, 7, size, now=NOW, ttl_ms=3)
         sizes = {len(row.headers) + len(row.body or b"") for row in batch}

@@ -20,13 +20,13 @@ COMMANDS = [line for line in LINES if line[:1] == ["sqlqueue"]]
 
 
 @pytest.mark.parametrize("which", [(), ("--sink",)], ids=["source", "sink"])
-def test_the_option_tables_are_those_the_command_prints(which):
+def test_the_command_prints_the_option_tables(which):
     table = CliRunner().invoke(main, ["options", *which, "--markdown"]).stdout
     assert f"\n\n{table}\n" in README
 
 
 @pytest.mark.parametrize("line", COMMANDS, ids=shlex.join)
-def test_every_command_line_can_be_typed_as_it_is_printed(line, monkeypatch):
+def test_every_command_line_can_be_typed(line, monkeypatch):
     monkeypatch.setenv("SQLQUEUE_URL", "postgresql://nobody@127.0.0.1:1/shop")
     command: click.Command = main
     name, arguments = "sqlqueue", line[1:]

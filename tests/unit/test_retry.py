@@ -51,7 +51,8 @@ def said(caplog):
     ]
 
 
-def test_a_step_is_run_again_until_it_succeeds_and_nobody_hears_of_it(clock, caplog):
+def test_a_step_is_run_again_until_it_succeeds(clock, caplog):
+    """And the log does not hear of it."""
     seen: list[TryAgain] = []
     done = Retry("a queue", clock).retried(failing(clock, times=3, seconds=5), on_failure=seen.append)
     assert (done, [str(each) for each in seen], said(caplog)) == (
@@ -62,7 +63,8 @@ def test_a_step_is_run_again_until_it_succeeds_and_nobody_hears_of_it(clock, cap
 
 
 @pytest.mark.parametrize("error", [ConnectionLost, Duplicate])
-def test_what_is_not_worth_it_and_what_is_wrong_is_raised_at_once(clock, error):
+def test_what_is_not_retried_is_raised_at_once(clock, error):
+    """What is not worth it, and what is configured wrong."""
     step = failing(clock, times=3, seconds=0, error=error)
     with pytest.raises(error, match="failure 1"):
         Retry("a queue", clock).retried(step, lambda _: False)
@@ -75,7 +77,8 @@ def test_the_last_error_is_raised_in_the_end(clock):
         Retry("a queue", clock).retried(failing(clock, times=9, seconds=1))
 
 
-def test_thirty_seconds_without_success_are_one_error_in_the_log_with_what_to_check(clock, caplog):
+def test_thirty_seconds_of_failure_are_one_error(clock, caplog):
+    """In the log, with what to check; and a warning says that it works again."""
     patience = Retry("receiving from orders", clock)
     assert patience.retried(failing(clock, times=4, seconds=11)) == 5
     assert said(caplog) == [
@@ -91,7 +94,7 @@ def test_thirty_seconds_without_success_are_one_error_in_the_log_with_what_to_ch
     ]
 
 
-def test_the_time_without_success_counts_over_several_steps(clock, caplog):
+def test_time_without_success_counts_over_steps(clock, caplog):
     """A caller that gives up and comes again finds the breaker as it left it."""
     patience = Retry("a queue", clock)
     for _ in range(2):

@@ -45,7 +45,7 @@ def test_a_run_that_follows_on_the_last_extends_it():
 
 
 @pytest.mark.parametrize("row", [7, 5, 3, -1])
-def test_a_row_that_does_not_come_after_the_last_is_refused(row):
+def test_a_row_not_after_the_last_is_refused(row):
     runs = RowSet([(3, 7)])
     with pytest.raises(ValueError, match=rf"^RowVersion {row} does not come after 7\.$"):
         runs.append(row)
@@ -85,11 +85,12 @@ def test_a_text_in_a_checkpoint_stays_readable():
 
 
 @pytest.mark.parametrize("rows", [1, 1000, 1_000_000])
-def test_a_contiguous_claim_of_any_size_takes_a_few_bytes(rows):
+def test_a_contiguous_claim_takes_a_few_bytes(rows):
+    """Whatever its size."""
     assert len(RowSet([(1 << 40, (1 << 40) + rows - 1)]).encode()) <= 32
 
 
-def test_every_second_row_takes_at_most_3_bytes_a_row():
+def test_every_second_row_takes_at_most_3_bytes():
     assert len(runs_of(range(1, 200_001, 2)).encode()) <= 3 * 100_000
 
 
@@ -100,7 +101,8 @@ def test_random_gaps_take_at_most_3_bytes_a_row(share):
     assert len(runs_of(rows).encode()) <= 3 * len(rows)
 
 
-def test_a_claim_of_a_million_scattered_rows_takes_little_memory():
+def test_a_million_scattered_rows_stay_small():
+    """In memory and as a text."""
     tracemalloc.start()
     try:
         runs = RowSet((row, row) for row in range(0, 2_000_000, 2))
@@ -140,7 +142,8 @@ def test_runs_are_cut_into_contiguous_pieces(sizes, pieces):
         (2, [[(1, 2)], [(3, 3), (5, 5)], [(7, 8)], [(9, 9)]]),
     ],
 )
-def test_no_chunk_has_more_rows_than_a_statement_may_lock(rows, chunks):
+def test_a_chunk_has_rows_for_one_statement(rows, chunks):
+    """No more than it may lock."""
     runs = RowSet([(1, 3), (5, 5), (7, 9)])
     assert list(runs.chunks(rows)) == [RowSet(chunk) for chunk in chunks]
 
@@ -193,11 +196,13 @@ def test_runs_that_are_near_are_read_by_one_range(gap, spans):
         (99, [1, 2, 3, 4, 5, 101, 102, 103, 104, 105]),
     ],
 )
-def test_witnesses_are_spread_over_the_rows_first_and_last_among_them(count, spread):
+def test_witnesses_are_spread_over_the_rows(count, spread):
+    """With the first and the last among them, where there are two or more."""
     assert RowSet([(1, 5), (101, 105)]).spread(count) == spread
 
 
-def test_witnesses_are_rows_of_the_set_whatever_its_shape():
+def test_witnesses_are_rows_of_the_set():
+    """Whatever its shape."""
     choose = random.Random(3)  # noqa: S311 -- likewise
     for _ in range(50):
         rows = sorted(choose.sample(range(3000), choose.randrange(1, 500)))
@@ -242,5 +247,6 @@ def test_rows_are_balanced_by_their_bytes(sizes, pieces, counts):
         ([0, 0, 0, 9], 2, 8, [2, 1, 1]),
     ],
 )
-def test_rows_are_cut_where_the_next_one_would_be_too_many_or_too_large(sizes, most_rows, most_bytes, counts):
+def test_rows_are_cut_by_number_and_by_size(sizes, most_rows, most_bytes, counts):
+    """Where the next one would be too many or too large."""
     assert bounded(sizes, most_rows, most_bytes) == counts

@@ -30,7 +30,8 @@ class SlowPool(ConnectionPool):
 
 
 @pytest.mark.parametrize("seconds", [0.25, 0.5])
-def test_late_rows_are_looked_for_by_how_long_a_look_took_and_not_the_connection(seconds):
+def test_time_to_connect_does_not_delay_late_rows(seconds):
+    """They are looked for by how long a look took."""
     now, looks = [0.0], []
 
     def find(queue, start, after, up_to, limits):

@@ -54,7 +54,7 @@ def told(indexes, *pairs):
     return {each.name: (each.value, each.remedy_sql) for each in made}, made
 
 
-def test_a_classic_table_of_sql_server_is_told_with_what_its_settings_mean():
+def test_a_classic_table_s_settings_are_explained():
     known = [
         ("lock escalation", "TABLE"),
         ("read committed snapshot", "on"),
@@ -84,12 +84,13 @@ def test_a_classic_table_of_sql_server_is_told_with_what_its_settings_mean():
         ("delayed durability", "allowed", ""),
     ],
 )  # fmt: skip
-def test_what_somebody_may_want_to_change_comes_with_its_statement(name, value, remedy):
+def test_a_setting_to_change_has_its_statement(name, value, remedy):
     found, _ = told(HEAP, (name, value))
     assert (found["variant"], found[name]) == (("heap", ""), (value, remedy))
 
 
-def test_commits_that_are_all_delayed_are_a_finding_and_those_that_ask_for_it_are_none():
+def test_forced_delayed_durability_is_a_finding():
+    """Where a commit has to ask for the delay, it is none."""
     given = admin(settings=[("lock escalation", "TABLE"), ("delayed durability", "forced")])
     assert list(findings._durability_findings(given)) == [
         Finding(
@@ -107,7 +108,7 @@ def rights_of(*held):
     return [("shop", *name, has) for name, has in zip(names, held, strict=True)]
 
 
-def test_a_right_of_which_the_server_does_not_tell_counts_as_held():
+def test_a_right_that_is_not_told_counts_as_held():
     given = admin(rights=rights_of(True, None, False))
     assert rights.held(given.connection, TABLE) == Rights(
         user="shop", receiver_lacks=(), sender_lacks=("INSERT",)
@@ -115,7 +116,8 @@ def test_a_right_of_which_the_server_does_not_tell_counts_as_held():
     assert given.connection.asked == {"rights": ("Shop]s", 42)}
 
 
-def test_what_a_login_lacks_is_granted_in_the_database_of_the_table():
+def test_a_lacking_right_comes_with_its_grant():
+    """In the database of the table."""
     given = admin(rights=rights_of(True, False, False), numbers=NUMBERS)
     assert list(findings._right_findings(given, "receiver")) == [
         Finding(

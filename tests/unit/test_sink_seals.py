@@ -18,7 +18,7 @@ RUN = Run(name="a run", batch=Batch(number=7))
     [(["Headers"], False), (["Id"], True), (["Id", "RowVersion"], False)],
     ids=["new messages", "rows with Ids of their own", "rows that were received"],
 )
-def test_only_ids_that_are_written_may_be_there_already(columns, own_ids):
+def test_only_written_ids_may_be_there_already(columns, own_ids):
     """All messages with such Ids are sent and taken back before the batch is done; else one a destination is enough."""
     types = {"Id": "string", "RowVersion": "bigint", "Headers": "string", "Body": "binary"}
     frame = mock.Mock(

@@ -29,7 +29,7 @@ def test_a_claim_is_cut_into_contiguous_slices():
     ]
 
 
-def test_each_slice_gets_the_witnesses_that_stand_in_it():
+def test_each_slice_gets_its_own_witnesses():
     witnesses = {1: "one", 3: "three", 5: "of a row that another consumer took", 9: "nine"}
     parts = plan("READ", "orders", claimed((1, 3), (7, 12)), 3, witnesses=witnesses)
     assert [(part.rows, part.witnesses) for part in parts] == [
@@ -39,7 +39,8 @@ def test_each_slice_gets_the_witnesses_that_stand_in_it():
     ]
 
 
-def test_what_is_taken_is_cut_into_the_same_slices_and_these_into_statements():
+def test_slices_to_take_are_cut_into_statements():
+    """They are the same slices as those to read."""
     assert plan_taking("TAKE", "orders", claimed((1, 6), (10, 15)), 2, 4) == [
         DestructiveSlice(statement="TAKE", queue="orders", rows=RowSet([(1, 6)]), counts=(4, 2)),
         DestructiveSlice(statement="TAKE", queue="orders", rows=RowSet([(10, 15)]), counts=(4, 2)),
@@ -47,13 +48,14 @@ def test_what_is_taken_is_cut_into_the_same_slices_and_these_into_statements():
 
 
 @pytest.mark.parametrize("size, counts", [(MEGABYTE, (8, 2)), (5 * MEGABYTE, (1,) * 10), (100 * MEGABYTE, (1,) * 10)])  # fmt: skip
-def test_a_statement_takes_at_most_eight_megabytes_or_one_row(size, counts):
+def test_a_statement_takes_at_most_8_megabytes(size, counts):
+    """Or one row."""
     (part,) = plan_taking("TAKE", "orders", claimed((1, 10), size=size), 1, 4000)
     assert isinstance(part, DestructiveSlice)
     assert part.counts == counts
 
 
-def test_sizes_belong_to_the_rows_of_their_own_slice():
+def test_sizes_belong_to_the_rows_of_their_slice():
     rows = Claimed(live=RowSet([(1, 20)]), sizes=array("q", [*[7 * MEGABYTE] * 4, *[MEGABYTE] * 16]))
     counts = [part.counts for part in plan_taking("TAKE", "orders", rows, 2, 4000) if isinstance(part, DestructiveSlice)]  # fmt: skip
     assert counts == [(1, 1, 1, 1), (8, 8)]
@@ -67,7 +69,7 @@ def planned(sizes, pieces=1, small_row=4_000):
     return [(part.rows, part.small) for part in plan("READ", "orders", rows, pieces, small_row)]
 
 
-def test_rows_are_known_to_be_small_up_to_what_the_dialect_says():
+def test_the_dialect_says_which_rows_are_small():
     everything = RowSet([(1, 1_000)])
     assert planned([4_000] * 1_000) == [(everything, everything)]
     assert planned([4_000] * 499 + [4_001] + [4_000] * 500) == [
@@ -75,11 +77,12 @@ def test_rows_are_known_to_be_small_up_to_what_the_dialect_says():
     ]
 
 
-def test_none_is_known_to_be_small_where_nobody_asks():
+def test_no_row_is_known_to_be_small_unless_asked():
     assert planned([1] * 1_000, small_row=None) == [(RowSet([(1, 1_000)]), RowSet())]
 
 
-def test_none_is_known_to_be_small_where_more_than_one_in_500_is_not():
+def test_too_many_large_rows_leave_none_small():
+    """More than one in 500."""
     just = [9_000, *[1] * 998, 9_000]
     assert planned(just) == [(RowSet([(1, 1_000)]), RowSet([(2, 999)]))]
     assert planned(just[:-1]) == [(RowSet([(1, 999)]), RowSet([(2, 999)]))]
@@ -192,7 +195,8 @@ def test_all_rows_come_in_order_and_no_one_elses(read):
 
 
 @pytest.mark.parametrize("lost", [1, 1_500, 2_500])
-def test_a_row_that_is_gone_is_missed_whichever_way_it_was_to_be_read(lost, read):
+def test_a_row_that_is_gone_is_missed(lost, read):
+    """Whichever way it was to be read."""
     part = Slice(statement="READ", queue="orders", rows=RowSet([(1, 2_500)]), small=RowSet([(2, 2_499)]))
     with pytest.raises(ClaimLost, match=r"^A slice of orders has 2499 of the 2500 rows that were claimed: "):
         read(Table([row for row in range(1, 2_501) if row != lost]), part)

@@ -53,7 +53,8 @@ def written(table, *batches):
         (log / f"{number:020}.json").write_text("\n".join(map(json.dumps, actions)))
 
 
-def test_what_befalls_between_claim_and_settling_disturbs_a_batch(tmp_path):
+def test_a_batch_is_disturbed_until_it_is_settled(tmp_path):
+    """By what befalls between its claim and its settling."""
     checkpoint = logged(tmp_path, (10, 1, 1), (20, 2, 2), (30, 3, 3), (40, 4, 4))
     assert [log_of(checkpoint, [Disturbance(at, at)]).disturbed for at in (1, 15, 25, 35, 99)] == [
         {0}, {0, 1}, {1, 2}, {2, 3}, {3},
@@ -74,7 +75,8 @@ def test_messages_sent_on_are_in_one_place(tmp_path):
     )
 
 
-def test_messages_sent_on_that_are_lost_doubled_or_left_are_told(tmp_path):
+def test_faults_of_messages_sent_on_are_told(tmp_path):
+    """Those that are lost, doubled or left in the queue."""
     checkpoint = logged(tmp_path, (10, 101, 103), (20, 104, 106), (30, 107, 109), (40, 110, 112))
     quiet, disturbed = log_of(checkpoint, []), log_of(checkpoint, [Disturbance(35, 35)])
     assert forwarded("q", known([1, 2]), quiet, {2: 2}).failures == [
@@ -95,7 +97,8 @@ def test_messages_sent_on_that_are_lost_doubled_or_left_are_told(tmp_path):
     assert (both.ended, both.batches, both.disturbed) == (Counter({TWICE: 2}), 4, 2)
 
 
-def test_messages_drained_into_two_tables_beside_receivers(tmp_path):
+def test_drained_messages_are_counted_by_place(tmp_path):
+    """In one of two tables, with a receiver, or nowhere."""
     for name, *batches in (("one", [1, 2], [3]), ("two", [4], [5, 3])):
         written(tmp_path / name / "delta", *batches)
         logged(tmp_path / name, (10, 101, 102), (20, 103, 104), (30, 105, 106))

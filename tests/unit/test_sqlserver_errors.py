@@ -36,7 +36,7 @@ def test_a_wrong_password_is_said(monkeypatch):
     )
 
 
-def test_a_database_that_is_not_there_is_no_wrong_password(monkeypatch):
+def test_a_missing_database_is_no_wrong_password(monkeypatch):
     """The server says first that the login failed, and only then why."""
     why = (
         f'{BY_DRIVER}[SQL Server]Cannot open database "shop" requested by the login. The login failed. (4060)'
@@ -48,7 +48,7 @@ def test_a_database_that_is_not_there_is_no_wrong_password(monkeypatch):
     )
 
 
-def test_a_database_that_is_being_recovered_is_not_reached(monkeypatch):
+def test_a_recovering_database_is_not_reached(monkeypatch):
     why = f"{BY_DRIVER}[SQL Server]Database 'shop' is being recovered. Waiting until recovery is finished. (922)"
     kind, sentence = said(monkeypatch, "28000", f"{NO_LOGIN}; [28000] {why}", user="spark")
     assert (kind, sentence.partition(" (")[0]) == (
@@ -57,7 +57,7 @@ def test_a_database_that_is_being_recovered_is_not_reached(monkeypatch):
     )
 
 
-def test_a_token_that_has_expired_is_no_wrong_password(monkeypatch):
+def test_an_expired_token_is_no_wrong_password(monkeypatch):
     text = f"[28000] {BY_DRIVER}[SQL Server]Login failed for user '<token-identified principal>'. The token is expired. (18456)"
     assert said(monkeypatch, "28000", f"{text} (SQLDriverConnect)", access_token="secret.of.mine") == (
         ConfigurationError,
@@ -69,7 +69,8 @@ def test_a_token_that_has_expired_is_no_wrong_password(monkeypatch):
     )
 
 
-def test_a_certificate_that_nobody_here_knows_is_no_server_that_does_not_answer(monkeypatch):
+def test_an_untrusted_certificate_is_told_as_that(monkeypatch):
+    """And not as a server that does not answer."""
     text = f"[08001] {BY_DRIVER}SSL Provider: [error:0A000086:SSL routines::certificate verify failed:self-signed certificate]"
     assert said(monkeypatch, "08001", f"{text} (-1) (SQLDriverConnect)") == (
         ConfigurationError,
@@ -81,7 +82,8 @@ def test_a_certificate_that_nobody_here_knows_is_no_server_that_does_not_answer(
     )
 
 
-def test_a_value_that_the_driver_does_not_know_is_no_server_that_does_not_answer(monkeypatch):
+def test_an_unknown_value_is_told_as_that(monkeypatch):
+    """And not as a server that does not answer."""
     text = f"[08001] {BY_DRIVER}Invalid value specified for connection string attribute 'Encrypt' (0) (SQLDriverConnect)"
     assert said(monkeypatch, "08001", text) == (
         ConfigurationError,
@@ -92,7 +94,8 @@ def test_a_value_that_the_driver_does_not_know_is_no_server_that_does_not_answer
     )
 
 
-def test_a_database_that_was_reached_before_and_refuses_logins_is_one_that_fails_over(monkeypatch):
+def test_a_later_refusal_is_a_lost_connection(monkeypatch):
+    """A database that was reached before and refuses logins is failing over."""
     assert said(monkeypatch, "28000", NO_LOGIN, again=True, user="spark") == (
         ConnectionLost,
         "The database at sql.example.com,1433/shop refused the login of user 'spark'; check user and password.",
@@ -106,7 +109,8 @@ def execute(statement, *_, **__):
     raise QueueError("The table is not there (Invalid object name 'stock.sys.tables')")
 
 
-def test_a_database_that_an_address_names_and_that_is_not_there_is_no_missing_queue():
+def test_a_missing_database_is_no_missing_queue():
+    """One that an address names."""
     connection = mock.Mock(Connection, dialect=SQLSERVER, execute=execute)
     with pytest.raises(ConfigurationError) as caught:
         queues.find(connection, Table(table="orders", schema="dbo", catalog="stock"))
@@ -118,7 +122,7 @@ def test_a_database_that_an_address_names_and_that_is_not_there_is_no_missing_qu
         queues.find(connection, Table(table="orders", schema="dbo"))
 
 
-def test_a_connection_that_is_closed_ends_its_session():
+def test_a_closed_connection_ends_its_session():
     """What the session holds would outlive it where the driver manager keeps it for the next one."""
     importlib.import_module("sqlqueue_spark.engines.sqlserver.connection")
     assert pyodbc.pooling is False

@@ -27,7 +27,8 @@ def test_an_odd_row_is_kept_as_it_is(queue):
     assert (queue.rows(), queue.count()) == ([row], 1)
 
 
-def test_a_receiver_steps_over_rows_that_others_hold_and_over_expired_ones(queue):
+def test_a_receiver_steps_over_locked_rows(queue):
+    """And over expired ones."""
     queue.insert(1, start=0)
     queue.insert(1, start=1, expires=datetime(2020, 1, 1))  # noqa: DTZ001 -- the column has no zone
     queue.insert(2, start=2)

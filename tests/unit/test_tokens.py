@@ -41,7 +41,9 @@ def test_a_provider_is_asked_each_time(provider):
     assert target().token() is None
 
 
-def test_a_provider_that_fails_is_named_without_its_words(provider):
+def test_a_failing_provider_is_named(provider):
+    """Without its words."""
+
     def fail():
         raise RuntimeError("hunter2")
 
@@ -80,7 +82,7 @@ def test_a_provider_that_is_not_there_is_said(provider):
         ("postgresql://h/d", "https://ossrdbms-aad.database.windows.net/.default"),
     ],
 )
-def test_azure_identity_is_asked_for_the_databases_own_scope(monkeypatch, url, scope):
+def test_azure_identity_gets_the_database_s_scope(monkeypatch, url, scope):
     class DefaultAzureCredential:
         def get_token(self, scope):
             return types.SimpleNamespace(token=f"for {scope}")
@@ -96,7 +98,7 @@ def test_azure_identity_is_asked_for_the_databases_own_scope(monkeypatch, url, s
         tokens._credential.cache_clear()
 
 
-def test_without_azure_identity_it_is_said_how_to_get_it(monkeypatch):
+def test_missing_azure_identity_has_a_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "azure", None)
     tokens._credential.cache_clear()
     assert refusal(accessTokenProvider="azure-identity").endswith(
@@ -104,7 +106,7 @@ def test_without_azure_identity_it_is_said_how_to_get_it(monkeypatch):
     )
 
 
-def test_a_token_goes_to_no_database_but_the_one_it_is_given_for():
+def test_a_token_goes_only_to_its_own_database():
     given = {"url": "mssql://h/d", "queue": "orders", "endpoint": "Sales", "accessTokenProvider": "vault:get"}
     options = SinkOptions.parse({**given, "endpoint.billing.url": "mssql://me:own@other/d"})
     providers = [Destinations(options).where(each)[0].access_token_provider for each in ("orders", "billing")]

@@ -71,7 +71,8 @@ def said(name):
     return re.compile(".+?".join(map(re.escape, re.split(r"\{\w+\}", text))), re.DOTALL)
 
 
-def test_each_statement_is_called_printed_for_people_or_empty():
+def test_each_statement_is_called_or_printed():
+    """It is called, printed for people, or empty."""
     assert sorted([*CALLS, *FOR_PEOPLE, *EMPTY - FOR_PEOPLE]) == NAMES
 
 
@@ -106,7 +107,7 @@ def placeholders(text):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_parameters_are_as_many_as_placeholders_and_of_types_that_never_vary(name, recorded):
+def test_parameters_are_of_types_that_never_vary(name, recorded):
     """A type that varied with the value would be another entry in the server's cache of plans, and another plan."""
     action, answers, _ = CALLS[name]
     for execution in recorded(action, answers)[1]:
@@ -128,13 +129,14 @@ def test_parameters_are_as_many_as_placeholders_and_of_types_that_never_vary(nam
     ],
     ids=lambda each: f"{len(each)}",
 )
-def test_a_text_is_of_one_of_two_types_and_arrives_whole(text, expected, recorded):
+def test_a_text_of_any_length_arrives_whole(text, expected, recorded):
+    """It is of one of two types."""
     _, (_, execution) = recorded(lambda c: c.execute("SELECT CAST(? AS nvarchar(max))", (text,)))
     (bound,) = execution.bound
     assert (bound.value == text, str(bound).partition(" = ")[0]) == (True, expected)
 
 
-def test_for_freetds_a_long_text_is_what_pyodbc_makes_of_it(library, tmp_path):
+def test_freetds_gets_a_long_text_as_ntext(library, tmp_path):
     """It refuses a size of none, which is what nvarchar(max) is to the others."""
     free = shutil.copy(library, tmp_path / "libtdsodbc.so")
     recorder = Recorder(free, tmp_path)
@@ -143,7 +145,7 @@ def test_for_freetds_a_long_text_is_what_pyodbc_makes_of_it(library, tmp_path):
     assert [each.sql_type for each in recorder.executions()[-1].bound] == ["ntext"]
 
 
-def test_a_long_text_on_somebody_elses_connection_is_no_ntext_either(library, tmp_path):
+def test_a_foreign_connection_sends_no_ntext(library, tmp_path):
     recorder = Recorder(library, tmp_path)
     raw = pyodbc.connect(recorder.url, autocommit=False)
     ForeignConnection(raw).execute("SELECT CAST(? AS nvarchar(max)), CAST(? AS bigint)", ("주" * 2_001, 7))
@@ -173,7 +175,7 @@ def test_a_statement_ends_no_transaction(library, tmp_path):
         assert recorder.endings() == [*opening, "commit"]
 
 
-def test_when_rows_were_read_nothing_is_left_to_commit_and_what_was_taken_is_committed(library, tmp_path):
+def test_only_what_was_taken_is_committed(library, tmp_path):
     """A commit that is lost behind rows which have all arrived would end the batch for nothing."""
     recorder = Recorder(library, tmp_path, [Answer("SELECT", "wwwbtwxi", [])])
     reader = open_reader(Target(url=recorder.url))
@@ -185,7 +187,8 @@ def test_when_rows_were_read_nothing_is_left_to_commit_and_what_was_taken_is_com
     reader.close()
 
 
-def test_what_another_thread_has_closed_is_a_lost_connection(library, tmp_path):
+def test_a_closed_connection_is_a_lost_one(library, tmp_path):
+    """Another thread may have closed it."""
     connection = connect(Target(url=Recorder(library, tmp_path).url))
     connection.close()
     for action in (partial(connection.execute, "SELECT 1"), connection.commit, connection.rollback):
@@ -193,7 +196,7 @@ def test_what_another_thread_has_closed_is_a_lost_connection(library, tmp_path):
             action()
 
 
-def test_from_a_copy_that_takes_no_changes_nothing_is_received(library, tmp_path):
+def test_nothing_is_received_from_a_read_only_copy(library, tmp_path):
     """SQL Server leaves out of account there that rows are to be locked, so a claim would hold nothing."""
     copy = Answer(DATABASE.part, DATABASE.types, [["shop", 1]])
     recorder = Recorder(library, tmp_path, [copy, IDENTITY, TABLE_COLUMNS])
@@ -224,7 +227,7 @@ def rows_of(execution):
 LOCKS_OF_A_ROW = 2
 
 
-def test_no_statement_is_given_more_rows_than_would_escalate(recorded):
+def test_no_statement_has_rows_enough_to_escalate(recorded):
     ids = [str(number) for number in range(5_000)]
     chunks = [2_400, 2_400, 200]
     scattered = RowSet((number, number) for number in range(0, 10_000, 2))
@@ -272,7 +275,7 @@ def declared(name):
         ),
     ],
 )
-def test_what_is_sought_by_is_of_the_columns_own_type(names, column, expected):
+def test_a_sought_value_has_the_column_s_own_type(names, column, expected):
     """The server would convert the column else, and might scan it."""
     assert column in SQLSERVER.statement("create") + SQLSERVER.statement("outbox_create")
     assert [declared(name) for name in names] == [expected] * len(names)

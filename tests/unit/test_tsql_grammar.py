@@ -132,7 +132,7 @@ def test_a_text_is_what_the_grammar_calls_tsql(name):
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_text_keeps_the_rules_that_no_grammar_tells(name):
+def test_a_text_keeps_rules_that_no_grammar_tells(name):
     assert broken_rules(TEXTS[name]) == []
 
 
@@ -196,7 +196,7 @@ def test_a_slip_is_noticed(what):
         ("DELETE q FROM t AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) WHERE a = ?", 0),
     ],
 )
-def test_a_broken_rule_is_noticed_where_the_grammar_is_content(text, broken):
+def test_a_broken_rule_is_noticed_in_valid_tsql(text, broken):
     assert (complaint(text), len(broken_rules(text))) == (None, broken)
 
 
