@@ -63,7 +63,7 @@ def test_create_makes_callback_queues_and_companions(postgresql):
     assert names == ["Sales", "Billing", "Sales.A", "Billing.A", "error", "audit"]
 
 
-def test_what_is_typed_must_be_the_queues_name_before_a_purge(postgresql):
+def test_a_purge_asks_for_the_queues_name(postgresql):
     queue = postgresql.create_queue()
     queue.insert(3)
     refused = run(postgresql, "purge", "orders", input="order\n")
@@ -75,7 +75,7 @@ def test_what_is_typed_must_be_the_queues_name_before_a_purge(postgresql):
     assert (done.exit_code, done.stdout, queue.count()) == (0, "deleted 3 messages from orders\n", 0)
 
 
-def test_a_finding_is_exit_code_1_and_comes_with_its_statement(postgresql):
+def test_a_finding_is_exit_code_1_with_its_statement(postgresql):
     queue = postgresql.create_queue()
     assert said(postgresql, "inspect", "orders").endswith("nothing found\n")
     queue.execute("ALTER TABLE {table} DROP CONSTRAINT orders_seq_key")
@@ -107,7 +107,8 @@ def test_inspect_shows_columns_and_indexes(postgresql):
     assert shown["findings"] == []
 
 
-def test_inspect_tells_settings_and_rights_without_finding_fault(postgresql, guarded_url):
+def test_inspect_tells_settings_and_rights(postgresql, guarded_url):
+    """It finds no fault with them."""
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} SET UNLOGGED")
     text = said(postgresql, "inspect", "orders")
@@ -135,7 +136,8 @@ def test_what_a_login_is_for_decides_what_it_lacks(postgresql, guarded_url):
     assert refused.stdout.endswith('  GRANT USAGE ON SEQUENCE "public"."orders_seq_seq" TO "guarded";\n')
 
 
-def test_poison_and_steering_characters_are_shown_as_harmless_text(postgresql):
+def test_poison_is_shown_as_harmless_text(postgresql):
+    """So are steering characters."""
     queue = postgresql.create_queue()
     for text in ("no json", '{"NServiceBus.EnclosedMessageTypes":"\\u001b[31mred, X"}', "[1]", ""):
         with psycopg.connect(postgresql.url) as connection:
@@ -164,7 +166,8 @@ def test_peek_shows_as_many_as_asked(postgresql):
     assert len(said(postgresql, "peek", "orders").splitlines()) == 11
 
 
-def test_a_queue_that_is_not_there_is_one_sentence_and_exit_code_1(engine):
+def test_a_missing_queue_is_one_sentence(engine):
+    """The exit code is 1."""
     for command in ("inspect", "length", "peek", "send"):
         result = run(engine, command, "nowhere", *(["--type", "T"] if command == "send" else []))
         assert (result.exit_code, result.stdout) == (1, "")
@@ -198,7 +201,7 @@ def test_credentials_may_be_kept_out_of_the_url(postgresql, guarded_url):
     "address",
     ["orders@sales", "orders@[sales]", "orders@elsewhere --legacy-addresses --default-schema sales"],
 )
-def test_the_schema_is_found_in_the_address_or_in_the_option(engine, address):
+def test_the_schema_is_in_the_address_or_the_option(engine, address):
     queue = engine.create_queue(schema="sales")
     queue.insert(2)
     assert json.loads(said(engine, "length", *address.split(), "--json"))["rows"] == 2

@@ -87,7 +87,8 @@ def test_creating_again_changes_nothing(engine):
     assert queue.count() == 3
 
 
-def test_eight_who_create_the_same_queues_at_once_all_succeed_and_each_queue_is_made_once(engine):
+def test_eight_who_create_queues_at_once_all_succeed(engine):
+    """They create the same ones, and each is made once."""
     names = [f"queue {number}" for number in range(10)]
     with ThreadPoolExecutor(8) as pool:
         made = [*pool.map(lambda _: queue_tables.create(options(engine), names), range(8))]
@@ -123,7 +124,8 @@ def test_a_hostile_name_is_just_an_odd_name(engine, name):
 
 
 @pytest.mark.needs("keeps_case")
-def test_instances_get_callback_queues_and_companions_come_along(engine):
+def test_callback_queues_and_companions_come_along(engine):
+    """Each instance gets a callback queue."""
     made = queue_tables.create(
         options(engine), ["Sales"], instances=["A", "B"], companions=["error", "audit"]
     )
@@ -131,7 +133,7 @@ def test_instances_get_callback_queues_and_companions_come_along(engine):
     assert made == [Created(queue=canonical(engine, name), new=True) for name in names]
 
 
-def test_a_schema_that_is_not_there_is_named_with_its_remedy(engine):
+def test_a_missing_schema_is_named_with_its_remedy(engine):
     with pytest.raises(ConfigurationError) as caught:
         queue_tables.create(options(engine), ["orders@[no]]ne]"])
     remedy = {"postgresql": 'CREATE SCHEMA "no]ne"', "sqlserver": "CREATE SCHEMA [no]]ne]"}[engine.name]
@@ -141,7 +143,7 @@ def test_a_schema_that_is_not_there_is_named_with_its_remedy(engine):
     )
 
 
-def test_a_name_of_55_bytes_is_created_and_one_of_56_is_refused(postgresql):
+def test_a_name_has_at_most_55_bytes(postgresql):
     fitting = "ü" * 27 + "x"
     assert queue_tables.create(options(postgresql), [fitting])[0].new
     assert queue_tables.inspect(options(postgresql), fitting).findings == []
@@ -153,7 +155,8 @@ def test_a_name_of_55_bytes_is_created_and_one_of_56_is_refused(postgresql):
     )
 
 
-def test_a_view_of_the_same_name_is_no_queue_and_the_refusal_says_so(postgresql):
+def test_a_view_of_the_same_name_is_no_queue(postgresql):
+    """The refusal says so."""
     postgresql.execute("CREATE VIEW orders AS SELECT 1 AS one")
     with pytest.raises(QueueError) as caught:
         queue_tables.create(options(postgresql), ["orders"])
@@ -163,14 +166,16 @@ def test_a_view_of_the_same_name_is_no_queue_and_the_refusal_says_so(postgresql)
     )
 
 
-def test_who_may_not_create_is_told_which_right_is_missing(postgresql, guarded_url):
+def test_a_login_that_may_not_create_is_told_why(postgresql, guarded_url):
+    """Which right is missing."""
     postgresql.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")  # who had it before PostgreSQL 15
     with pytest.raises(ConfigurationError, match="permission denied for schema public") as caught:
         queue_tables.create(ConnectionOptions.parse({"url": guarded_url}), ["orders"])
     assert GUARDED_PASSWORD not in str(caught.value)
 
 
-def test_the_script_for_administrators_creates_the_same_table_any_number_of_times(postgresql):
+def test_the_script_creates_the_same_table_each_time(postgresql):
+    """The one for administrators, which may be run any number of times."""
     names = ["orders", *HOSTILE]
     script = scripts.create("postgresql", names, instances=["A"])
     for _ in range(2):
@@ -183,7 +188,8 @@ def test_the_script_for_administrators_creates_the_same_table_any_number_of_time
 
 
 @pytest.mark.needs("quotes_brackets")
-def test_the_script_for_sql_server_creates_the_same_table_any_number_of_times(sqlserver):
+def test_the_sql_server_script_may_be_run_again(sqlserver):
+    """It creates the same table any number of times."""
     script = scripts.create("sqlserver", HOSTILE)
     for _ in range(2):
         for batch in script.split("\nGO\n"):

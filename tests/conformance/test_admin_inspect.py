@@ -84,7 +84,8 @@ SQLSERVER_VARIANTS = {
 
 @pytest.mark.needs("reads_json_as_documented", "tells_used_pages")
 @pytest.mark.parametrize("variant", SQLSERVER_VARIANTS.values(), ids=SQLSERVER_VARIANTS.keys())
-def test_a_variant_from_the_field_is_right_on_sql_server_and_can_be_sent_to(sqlserver, variant):
+def test_a_variant_from_the_field_is_right_on_sql_server(sqlserver, variant):
+    """It can be sent to."""
     queue = sqlserver.create_queue()
     queue.execute(variant)
     said = ConnectionOptions.parse({"url": sqlserver.url})
@@ -95,7 +96,7 @@ def test_a_variant_from_the_field_is_right_on_sql_server_and_can_be_sent_to(sqls
     assert (findings(sqlserver), sent.body) == ([], b"\xff\x00")
 
 
-def test_a_missing_index_on_seq_is_found_and_its_statement_cures_it(postgresql):
+def test_a_missing_index_on_seq_is_found_and_cured(postgresql):
     postgresql.create_queue().execute("ALTER TABLE {table} DROP CONSTRAINT orders_seq_key")
     expected = Finding(
         message=f"{name_of(postgresql)} has no index that begins with seq: every look at the queue reads the "
@@ -107,7 +108,8 @@ def test_a_missing_index_on_seq_is_found_and_its_statement_cures_it(postgresql):
     assert findings(postgresql) == []
 
 
-def test_an_index_that_serves_only_some_rows_is_no_index_and_its_name_is_not_taken_again(postgresql):
+def test_a_partial_index_does_not_count(postgresql):
+    """Its name is not taken again."""
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} DROP CONSTRAINT orders_seq_key")
     queue.execute("CREATE INDEX orders_seq_key ON {table} (seq) WHERE seq > 10")
@@ -130,7 +132,8 @@ def test_a_name_of_55_bytes_leaves_room_for_the_index(postgresql):
 
 @pytest.mark.needs("tells_used_pages")
 @pytest.mark.parametrize("index,column", [("Index_RowVersion", "RowVersion"), ("Index_Expires", "Expires")])
-def test_a_missing_index_is_found_on_sql_server_and_its_statement_cures_it(sqlserver, index, column):
+def test_a_missing_index_is_found_on_sql_server(sqlserver, index, column):
+    """Its statement cures it."""
     sqlserver.create_queue().execute(f"DROP INDEX {index} ON {{table}}")
     (found,) = findings(sqlserver)
     assert found.message.startswith(f"{name_of(sqlserver)} has no index that begins with {column}: ")
@@ -154,7 +157,7 @@ def test_missing_and_mistyped_columns_are_named(postgresql):
     ]
 
 
-def test_a_serial_near_its_end_is_found_and_its_statements_cure_it(postgresql):
+def test_a_serial_near_its_end_is_found_and_cured(postgresql):
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} ALTER COLUMN seq TYPE integer")
     queue.execute("ALTER SEQUENCE orders_seq_seq AS integer")
@@ -172,7 +175,8 @@ def test_a_serial_near_its_end_is_found_and_its_statements_cure_it(postgresql):
     assert findings(postgresql) == []
 
 
-def test_an_integer_column_ends_before_its_bigint_sequence_does(postgresql):
+def test_an_integer_column_ends_before_its_sequence(postgresql):
+    """The sequence is a bigint."""
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} ALTER COLUMN seq TYPE integer")
     queue.execute("SELECT setval('orders_seq_seq', 2000000000)")
@@ -194,7 +198,8 @@ def test_an_identity_column_numbers_the_rows_too(postgresql):
     assert findings(postgresql) == []
 
 
-def test_dead_rows_that_no_vacuum_takes_are_found_and_its_statement_cures_it(postgresql):
+def test_dead_rows_are_found_and_cured(postgresql):
+    """Those that no vacuum takes."""
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} SET (autovacuum_enabled = off)")
     queue.execute(
@@ -212,7 +217,7 @@ def test_dead_rows_that_no_vacuum_takes_are_found_and_its_statement_cures_it(pos
 
 
 @pytest.mark.needs("tells_used_pages")
-def test_a_heap_of_dead_pages_is_found_and_its_statement_cures_it(sqlserver):
+def test_a_heap_of_dead_pages_is_found_and_cured(sqlserver):
     queue = sqlserver.create_queue()
     queue.execute(SQLSERVER_VARIANTS["a heap"])
     queue.insert(3000, size=5000)
@@ -237,7 +242,8 @@ def test_an_old_compatibility_level_is_found(sqlserver):
         sqlserver.execute(f"ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = {usual}")
 
 
-def test_looking_needs_no_right_to_any_row_and_finds_that_there_is_none(postgresql, guarded_url):
+def test_looking_needs_no_right_to_any_row(postgresql, guarded_url):
+    """It finds that there is none."""
     postgresql.create_queue()
     found = queue_tables.inspect(ConnectionOptions.parse({"url": guarded_url}), "orders")
     queue = name_of(postgresql)
@@ -266,7 +272,8 @@ def test_looking_needs_no_right_to_any_row_and_finds_that_there_is_none(postgres
 
 
 @pytest.mark.parametrize("role,other", [("receiver", "sender"), ("sender", "receiver")])
-def test_what_is_found_of_rights_is_cured_by_its_statements(postgresql, guarded_url, role, other):
+def test_missing_rights_are_found_and_cured(postgresql, guarded_url, role, other):
+    """By the statements of what was found."""
     postgresql.create_queue()
     postgresql.execute("REVOKE ALL ON SCHEMA public FROM PUBLIC")
     postgresql.execute("ALTER SEQUENCE orders_seq_seq RENAME TO numbers")
@@ -279,7 +286,8 @@ def test_what_is_found_of_rights_is_cured_by_its_statements(postgresql, guarded_
     assert found.message.startswith("The user 'guarded' may not ")
 
 
-def test_a_right_that_all_have_or_to_columns_or_by_an_identity_is_a_right(postgresql, guarded_url):
+def test_a_right_counts_whichever_way_it_was_given(postgresql, guarded_url):
+    """To all, to columns, or by an identity."""
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} ALTER COLUMN seq DROP DEFAULT")
     postgresql.execute("DROP SEQUENCE orders_seq_seq")
@@ -329,7 +337,8 @@ def test_row_security_is_told_to_those_whom_it_concerns(postgresql, guarded_url)
 
 
 @pytest.mark.needs("describes_indexes")
-def test_settings_are_told_on_sql_server_and_are_no_findings(sqlserver):
+def test_settings_on_sql_server_are_no_findings(sqlserver):
+    """They are told all the same."""
     queue = sqlserver.create_queue()
     classic = settings(sqlserver)
     assert (classic["variant"], classic["lock escalation"]) == (

@@ -47,7 +47,8 @@ def test_peek_shows_the_first_messages_and_holds_none(engine, queue):
     assert queue.take(1) is not None
 
 
-def test_rows_as_others_leave_them_can_be_looked_at_measured_and_purged(postgresql):
+def test_odd_rows_can_be_shown_measured_and_purged(postgresql):
+    """As others leave them."""
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} ALTER COLUMN headers DROP NOT NULL")
     queue.execute(

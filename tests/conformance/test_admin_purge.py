@@ -21,7 +21,7 @@ def options(engine):
     return ConnectionOptions.parse({"url": engine.url, "lockTimeout": "1s"})
 
 
-def test_everything_goes_in_batches_that_the_engine_bears(engine, queue):
+def test_a_purge_deletes_in_batches_the_engine_bears(engine, queue):
     queue.insert(9_000)
     told: list[int] = []
     assert queue_tables.purge(options(engine), "orders", progress=told.append) == 9_000
@@ -53,14 +53,14 @@ def test_only_expired_rows_go_when_asked(engine, queue):
     assert (told, [row.id.int & 0xFFFFFF for row in queue.rows()]) == (expected[engine.name], kept)
 
 
-def test_expired_rows_that_others_hold_stay_and_nobody_waits(engine, queue):
+def test_held_expired_rows_stay_and_nobody_waits(engine, queue):
     queue.insert(100, expires=PAST)
     with queue.locked(1, 50, 100):
         assert queue_tables.purge(options(engine), "orders", expired=True) == 97
         assert queue.row_versions() == [1, 50, 100]
 
 
-def test_rows_being_sent_are_neither_waited_for_nor_deleted(engine, queue):
+def test_rows_being_sent_stay_and_nobody_waits(engine, queue):
     queue.insert(10)
     with queue.session() as sender:
         sender.insert(5, start=100)
@@ -69,7 +69,7 @@ def test_rows_being_sent_are_neither_waited_for_nor_deleted(engine, queue):
     assert queue.count() == 5
 
 
-def test_a_purge_under_way_leaves_what_is_sent_after_it_began(engine, queue):
+def test_a_purge_leaves_what_is_sent_after_it_began(engine, queue):
     queue.insert(9_000)
 
     numbers = itertools.count(50_000)
@@ -82,7 +82,7 @@ def test_a_purge_under_way_leaves_what_is_sent_after_it_began(engine, queue):
 
 
 @pytest.mark.parametrize("expired", [False, True])
-def test_receivers_and_senders_go_on_while_a_batch_is_being_deleted(engine, queue, expired):
+def test_others_receive_and_send_during_a_purge(engine, queue, expired):
     queue.insert(5_000, expires=PAST)
     others = queue.insert(100, start=6_000)
     taken, stop = [], threading.Event()
@@ -107,7 +107,7 @@ def test_receivers_and_senders_go_on_while_a_batch_is_being_deleted(engine, queu
     assert not set(taken) & set(left)
 
 
-def test_a_purge_does_not_wait_longer_for_a_table_lock_than_it_may(postgresql):
+def test_a_purge_waits_only_so_long_for_a_table_lock(postgresql):
     queue = postgresql.create_queue()
     queue.insert(1)
     with queue.session() as session:

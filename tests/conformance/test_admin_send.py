@@ -36,7 +36,7 @@ def database_clock(engine):
     return now
 
 
-def test_a_message_carries_what_a_well_behaved_sender_fills_in(engine, queue):
+def test_a_message_has_what_a_good_sender_fills_in(engine, queue):
     before = datetime.now(UTC)
     message_id = queue_tables.send(
         options(engine), "orders", queue_tables.Draft(body=b'{"a":1}', message_type=TYPE)
@@ -81,7 +81,7 @@ def test_a_header_that_is_given_is_never_overwritten(engine, queue):
     assert r"a\/b" in row.headers
 
 
-def test_the_columns_of_old_receivers_carry_the_values_of_the_headers(sqlserver):
+def test_columns_of_old_receivers_hold_header_values(sqlserver):
     sqlserver.create_queue()
     headers = {"NServiceBus.CorrelationId": "c", "NServiceBus.ReplyToAddress": "r@[dbo]"}
     queue_tables.send(options(sqlserver), "orders", queue_tables.Draft(message_type=TYPE, headers=headers))
@@ -94,7 +94,8 @@ def test_the_columns_of_old_receivers_carry_the_values_of_the_headers(sqlserver)
     assert found == [("c", "r@[dbo]", True), (None, None, True)]
 
 
-def test_headers_keep_every_letter_in_a_column_of_one_code_page(sqlserver):
+def test_headers_keep_every_letter_in_varchar(sqlserver):
+    """A column of one code page."""
     queue = sqlserver.create_queue()
     queue.execute(
         "ALTER TABLE {table} DROP COLUMN Headers; ALTER TABLE {table} ADD Headers varchar(max) NOT NULL"
@@ -113,7 +114,7 @@ def test_a_body_arrives_byte_for_byte(engine, queue, body):
     assert queue.rows()[0].body == body
 
 
-def test_a_time_to_be_received_counts_by_the_databases_clock(engine, queue):
+def test_messages_expire_by_the_databases_clock(engine, queue):
     before = database_clock(engine)
     ttl = timedelta(days=40, milliseconds=250)
     queue_tables.send(options(engine), "orders", queue_tables.Draft(message_type=TYPE, ttl=ttl))
@@ -123,7 +124,8 @@ def test_a_time_to_be_received_counts_by_the_databases_clock(engine, queue):
     assert expires <= database_clock(engine) + ttl + timedelta(milliseconds=4)
 
 
-def test_a_message_without_a_type_is_refused_with_the_remedy(engine, queue):
+def test_a_message_without_a_type_is_refused(engine, queue):
+    """With the remedy."""
     with pytest.raises(ConfigurationError) as caught:
         queue_tables.send(options(engine), "orders", queue_tables.Draft(body=b"{}"))
     assert str(caught.value) == (
@@ -133,7 +135,8 @@ def test_a_message_without_a_type_is_refused_with_the_remedy(engine, queue):
     assert queue.count() == 0
 
 
-def test_sending_to_a_queue_that_is_not_there_names_the_command_that_creates_it(engine):
+def test_sending_to_a_missing_queue_names_the_remedy(engine):
+    """The command that creates it."""
     with pytest.raises(QueueError, match="create it with: sqlqueue create 'nowhere'"):
         queue_tables.send(options(engine), "nowhere", queue_tables.Draft(message_type=TYPE))
 
@@ -153,7 +156,8 @@ def test_a_sender_who_may_not_look_can_send(postgresql, guarded_url):
     assert queue.count() == 11
 
 
-def test_a_login_that_may_not_send_is_told_which_right_is_missing(postgresql, guarded_url):
+def test_a_login_that_may_not_send_is_told_why(postgresql, guarded_url):
+    """Which right is missing."""
     postgresql.create_queue()
     with pytest.raises(ConfigurationError, match="a sender INSERT"):
         queue_tables.send(
@@ -162,7 +166,8 @@ def test_a_login_that_may_not_send_is_told_which_right_is_missing(postgresql, gu
 
 
 @pytest.mark.needs("measures_utf16")
-def test_a_load_has_the_asked_number_of_different_messages_of_the_asked_size(engine, queue):
+def test_a_load_has_the_asked_number_and_size(engine, queue):
+    """The messages are all different."""
     told: list[int] = []
     queue_tables.send_load(options(engine), "orders", count=9_001, size=1_000, progress=told.append)
     rows = queue.rows()
@@ -200,14 +205,15 @@ def test_a_load_can_expire(engine, queue):
     assert (length.rows, length.expired) == (20, 20)
 
 
-def test_a_load_of_large_messages_is_cut_into_small_transactions(postgresql):
+def test_large_messages_are_sent_in_small_transactions(postgresql):
+    """Those of a load."""
     queue = postgresql.create_queue()
     told: list[int] = []
     queue_tables.send_load(options(postgresql), "orders", count=10, size=3 << 20, progress=told.append)
     assert (told, queue.count()) == ([2, 2, 2, 2, 2], 10)
 
 
-def test_what_a_load_has_sent_is_there_though_the_rest_fails(postgresql):
+def test_what_a_load_has_sent_stays_when_it_fails(postgresql):
     queue = postgresql.create_queue()
 
     def drop(_):

@@ -29,7 +29,7 @@ def utc(**ago):
     return (datetime.now(UTC) - timedelta(**ago)).replace(tzinfo=None)
 
 
-def test_an_offset_names_the_queue_the_rows_and_their_witnesses(engine, queue):
+def test_an_offset_names_queue_rows_and_witnesses(engine, queue):
     queue.insert(3)
     queue.insert(1, start=50, expires=PAST)
     queue.insert(2, start=3)
@@ -48,7 +48,8 @@ def test_an_offset_names_the_queue_the_rows_and_their_witnesses(engine, queue):
         assert offset.identity
 
 
-def test_a_claim_of_many_rows_has_32_witnesses_first_and_last_among_them(engine, queue):
+def test_a_claim_of_many_rows_has_32_witnesses(engine, queue):
+    """The first and the last row are among them."""
     queue.insert(1000)
     with streaming(engine, queue) as stream:
         assert stream.construct()
@@ -57,7 +58,7 @@ def test_a_claim_of_many_rows_has_32_witnesses_first_and_last_among_them(engine,
         assert (len(witnesses), min(witnesses), max(witnesses)) == (32, 1, 1000)
 
 
-def test_messages_arrive_with_every_column_as_it_stands_in_the_table(engine, queue):
+def test_messages_arrive_with_every_column_unchanged(engine, queue):
     expires = datetime(2999, 12, 31, 23, 59, 58)  # noqa: DTZ001 -- the column has no zone
     queue.insert_row(
         id=UUID(int=7), headers='{"a":"ü \\/ \\ud83d\\ude00"}', body=b"\x00\xff", expires=expires
@@ -79,7 +80,8 @@ def test_messages_arrive_with_every_column_as_it_stands_in_the_table(engine, que
         ]
 
 
-def test_one_consumer_sees_strict_order_over_slices_and_batches(engine, queue):
+def test_one_consumer_receives_in_strict_order(engine, queue):
+    """Over slices and batches."""
     queue.insert(1000)
     with streaming(engine, queue, maxMessagesPerTrigger="300", minMessagesPerPartition="50") as stream:
         stream.drain()
@@ -87,7 +89,8 @@ def test_one_consumer_sees_strict_order_over_slices_and_batches(engine, queue):
         assert [len(batch) for batch in stream.batches()] == [300, 300, 300, 100]
 
 
-def test_rows_that_others_hold_are_stepped_over_without_waiting(engine, queue):
+def test_rows_that_others_hold_are_stepped_over(engine, queue):
+    """Nobody waits for them."""
     queue.insert(10)
     with queue.locked(1, 4, 5, 10), streaming(engine, queue, lockTimeout="1ms") as stream:
         assert stream.trigger()
@@ -97,7 +100,8 @@ def test_rows_that_others_hold_are_stepped_over_without_waiting(engine, queue):
     assert queue.row_versions() == [1, 4, 5, 10]
 
 
-def test_rows_that_are_sent_but_not_committed_are_stepped_over_without_waiting(engine, queue):
+def test_uncommitted_rows_are_stepped_over(engine, queue):
+    """Nobody waits for them; they are received once they are committed."""
     with queue.session() as sender, streaming(engine, queue, lockTimeout="1ms") as stream:
         sender.insert(3, start=100)
         queue.insert(3)
@@ -109,7 +113,8 @@ def test_rows_that_are_sent_but_not_committed_are_stepped_over_without_waiting(e
         assert stream.batches() == [[4, 5, 6], [1, 2, 3]]
 
 
-def test_a_claim_of_everything_stops_no_sender_and_no_other_receiver(engine, queue):
+def test_a_claim_of_everything_stops_nobody_else(engine, queue):
+    """Others send, and receive what was sent since."""
     queue.insert(10_000)
     with streaming(engine, queue) as stream:
         assert stream.construct()
@@ -121,7 +126,7 @@ def test_a_claim_of_everything_stops_no_sender_and_no_other_receiver(engine, que
         assert stream.ids() == row_ids([*range(10_000), *range(20_001, 20_005)])
 
 
-def test_what_is_claimed_is_hidden_from_other_receivers_until_it_is_given_back(engine, queue):
+def test_claimed_rows_are_hidden_until_given_back(engine, queue):
     queue.insert(3)
     with streaming(engine, queue) as stream:
         assert stream.construct()
@@ -140,14 +145,15 @@ def test_expired_rows_are_deleted_and_never_emitted(engine, queue):
         assert (stream.ids(), queue.count()) == (row_ids([10, 11, 30, 31]), 0)
 
 
-def test_a_queue_of_nothing_but_expired_rows_is_emptied_without_a_batch(engine, queue):
+def test_a_queue_of_expired_rows_makes_no_batch(engine, queue):
+    """It is emptied all the same."""
     queue.insert(250, expires=PAST)
     with streaming(engine, queue, maxMessagesPerTrigger="100") as stream:
         stream.drain()
         assert (stream.offsets, queue.count()) == ([], 0)
 
 
-def test_a_row_that_expires_after_it_was_claimed_is_emitted(engine, queue):
+def test_a_claimed_row_that_expires_is_still_emitted(engine, queue):
     queue.insert(3)
     with streaming(engine, queue) as stream:
         assert stream.construct()
@@ -158,7 +164,8 @@ def test_a_row_that_expires_after_it_was_claimed_is_emitted(engine, queue):
         assert (offset.live, stream.ids(), queue.count()) == (RowSet([(1, 3)]), row_ids(range(3)), 0)
 
 
-def test_a_row_that_had_expired_when_it_was_claimed_is_not_emitted_after_a_crash(engine, queue):
+def test_an_expired_row_is_not_emitted_after_a_crash(engine, queue):
+    """It had expired when it was claimed."""
     queue.insert(1)
     queue.insert(1, start=1, expires=PAST)
     queue.insert(1, start=2)
@@ -176,7 +183,7 @@ def opened(engine, queue):
         yield queues.get(connection, queue.address, Naming(default_schema=engine.default_schema))
 
 
-def test_a_statement_locks_no_more_rows_than_the_engine_bears(engine, queue, opened):
+def test_a_statement_locks_only_what_the_engine_bears(engine, queue, opened):
     queue.insert(50_000)
     most = {"postgresql": 20_000, "sqlserver": 2_400}[engine.name]
     with mock.patch.object(opened.connection, "execute", wraps=opened.connection.execute) as execute:

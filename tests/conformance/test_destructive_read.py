@@ -36,7 +36,7 @@ def switch(stream, mode):
 # -- what is taken --------------------------------------------------------------------------------
 
 
-def test_an_offset_says_its_mode_and_the_rows_that_were_seen(engine, queue):
+def test_an_offset_says_its_mode_and_the_seen_rows(engine, queue):
     queue.insert(3)
     tampering.delete(engine, queue, 2, 2)
     with taking(engine, queue) as stream:
@@ -54,7 +54,7 @@ def test_an_offset_says_its_mode_and_the_rows_that_were_seen(engine, queue):
         assert offset.queue.startswith(f"orders@[{queue.schema}]@[")
 
 
-def test_messages_are_taken_with_every_column_as_it_stands_in_the_table(engine, queue):
+def test_messages_arrive_with_every_column_unchanged(engine, queue):
     expires = datetime(2999, 12, 31, 23, 59, 58)  # noqa: DTZ001 -- the column has no zone
     queue.insert_row(id=row_id(7), headers='{"a":"ü \\/ \\ud83d\\ude00"}', body=b"\x00\xff", expires=expires)
     queue.insert_row(id=row_id(8), headers="", body=None)
@@ -79,7 +79,8 @@ def test_messages_are_taken_with_every_column_as_it_stands_in_the_table(engine, 
         assert queue.count() == 0
 
 
-def test_one_consumer_sees_strict_order_over_slices_statements_and_batches(engine, queue):
+def test_one_consumer_receives_in_strict_order(engine, queue):
+    """Over slices, statements and batches."""
     queue.insert(1000)
     with taking(engine, queue, maxMessagesPerTrigger="300", minMessagesPerPartition="50") as stream:
         stream.drain()
@@ -87,7 +88,8 @@ def test_one_consumer_sees_strict_order_over_slices_statements_and_batches(engin
         assert [len(batch) for batch in stream.batches()] == [300, 300, 300, 100]
 
 
-def test_rows_that_lie_in_another_order_than_their_numbers_are_taken_in_order(postgresql):
+def test_rows_are_taken_in_order_however_they_lie(postgresql):
+    """In the order of their numbers."""
     queue = postgresql.create_queue()
     queue.insert(100)
     tampering.delete(postgresql, queue, 1, 50)
@@ -124,7 +126,7 @@ def test_a_queue_of_nothing_but_expired_rows_is_emptied(engine, queue):
         assert (stream.ids(), queue.count()) == ([], 0)
 
 
-def test_a_row_that_expires_before_it_is_taken_is_not_emitted(engine, queue):
+def test_a_planned_row_that_expires_is_not_emitted(engine, queue):
     queue.insert(3)
     with taking(engine, queue) as stream:
         assert stream.construct()
@@ -133,7 +135,8 @@ def test_a_row_that_expires_before_it_is_taken_is_not_emitted(engine, queue):
         assert (stream.batches(), queue.count()) == ([[1, 3]], 0)
 
 
-def test_rows_that_came_up_between_those_that_were_seen_do_not_make_a_statement_larger(engine, queue):
+def test_rows_that_come_up_late_enlarge_no_statement(engine, queue):
+    """Rows between those that were seen."""
     queue.insert(1)
     with queue.session() as late, taking(engine, queue) as stream:
         late.insert(50, start=100)
@@ -145,7 +148,8 @@ def test_rows_that_came_up_between_those_that_were_seen_do_not_make_a_statement_
         assert queue.count() == 0
 
 
-def test_record_batches_are_bounded_in_rows_and_bytes_and_all_of_one_schema(engine, queue):
+def test_record_batches_are_bounded_in_rows_and_bytes(engine, queue):
+    """All are of one schema."""
     queue.insert(25_000)
     queue.insert(12, start=25_000, size=3 << 20)
     with taking(engine, queue, maxConcurrency="1") as stream:
@@ -164,7 +168,7 @@ def test_record_batches_are_bounded_in_rows_and_bytes_and_all_of_one_schema(engi
 # -- beside others --------------------------------------------------------------------------------
 
 
-def test_nothing_is_locked_and_no_transaction_is_open_while_a_batch_runs(engine, queue):
+def test_a_running_batch_holds_no_lock_or_transaction(engine, queue):
     queue.insert(10)
     with taking(engine, queue, maxMessagesPerTrigger="4") as stream:
         assert stream.construct()  # after which the look ahead, which is a transaction, may last a moment
@@ -177,7 +181,8 @@ def test_nothing_is_locked_and_no_transaction_is_open_while_a_batch_runs(engine,
         assert [message["RowVersion"] for message in stream.messages()] == [2, 3, 4]
 
 
-def test_a_row_that_another_holds_is_left_without_waiting_and_comes_once_it_is_free(engine, queue):
+def test_a_row_that_another_holds_comes_when_free(engine, queue):
+    """Nobody waits for it."""
     queue.insert(10)
     with taking(engine, queue, lockTimeout="1ms") as stream, queue.session() as other:
         other.lock(3, 4)
@@ -190,7 +195,7 @@ def test_a_row_that_another_holds_is_left_without_waiting_and_comes_once_it_is_f
         assert queue.count() == 0
 
 
-def test_rows_that_others_hold_on_are_planned_once_and_not_again_and_again(engine, queue):
+def test_rows_that_stay_held_are_planned_only_once(engine, queue):
     queue.insert(10)
     with taking(engine, queue) as stream, queue.locked(3, 4):
         assert stream.trigger()
@@ -198,7 +203,7 @@ def test_rows_that_others_hold_on_are_planned_once_and_not_again_and_again(engin
         assert stream.batches() == [[1, 2, 5, 6, 7, 8, 9, 10]]
 
 
-def test_a_row_that_another_receiver_takes_and_gives_back_comes_later(engine, queue):
+def test_a_row_that_another_gives_back_comes_later(engine, queue):
     queue.insert(5)
     with taking(engine, queue) as stream, queue.session() as other:
         assert other.take(2).row_version == 2
@@ -209,7 +214,7 @@ def test_a_row_that_another_receiver_takes_and_gives_back_comes_later(engine, qu
         assert (stream.batches(), queue.count()) == ([[1, 3, 4, 5], [2]], 0)
 
 
-def test_a_row_that_comes_free_while_a_backlog_waits_is_not_left_behind(engine, queue):
+def test_a_backlog_leaves_no_freed_row_behind(engine, queue):
     """When that is depends on how long a look takes here, so the backlog grows as fast as it is taken."""
     queue.insert(300)
     sent = itertools.count(300, 20)
@@ -235,7 +240,8 @@ def test_the_same_row_in_two_batches_makes_two_offsets(engine, queue):
         assert stream.end(1) != stream.end(2)
 
 
-def test_two_streams_share_a_queue_and_each_message_comes_once(engine, queue):
+def test_two_streams_take_each_message_once(engine, queue):
+    """From one queue."""
     queue.insert(2000)
     options = {"maxMessagesPerTrigger": "150", "minMessagesPerPartition": "50"}
     with taking(engine, queue, **options) as one, taking(engine, queue, **options) as other:
@@ -248,7 +254,8 @@ def test_two_streams_share_a_queue_and_each_message_comes_once(engine, queue):
         assert min(len(one.sink), len(other.sink)) > 1
 
 
-def test_beside_a_stream_that_claims_each_message_comes_once(engine, queue):
+def test_a_stream_that_claims_may_share_the_queue(engine, queue):
+    """Each message comes once."""
     queue.insert(2000)
     with (
         taking(engine, queue, maxMessagesPerTrigger="150") as one,
@@ -266,7 +273,8 @@ def test_beside_a_stream_that_claims_each_message_comes_once(engine, queue):
 # -- when it ends -----------------------------------------------------------------------------------
 
 
-def test_a_bounded_run_takes_what_was_there_when_it_began_and_ends(engine, queue):
+def test_a_bounded_run_takes_what_was_there_and_ends(engine, queue):
+    """What was there when it began."""
     queue.insert(25)
     with taking(engine, queue, maxMessagesPerTrigger="10") as stream, queue.locked(7):
         stream.receiver.stop_at_present_end()
@@ -305,7 +313,8 @@ def test_how_many_wait_is_said(engine, queue):
 # -- Spark's odd calls, and crashes -----------------------------------------------------------------
 
 
-def test_asked_again_before_the_batch_ran_the_same_offset_comes_again(engine, queue):
+def test_an_offset_asked_for_again_is_the_same(engine, queue):
+    """As long as the batch has not run."""
     queue.insert(5)
     with taking(engine, queue) as stream:
         first = stream.receiver.latest(dict(INITIAL), 3)
@@ -325,7 +334,7 @@ def test_a_commit_touches_nothing(engine, queue):
     assert queue.row_versions() == [2]
 
 
-def test_a_task_that_is_tried_again_takes_what_its_first_attempt_left(engine, queue):
+def test_a_retried_task_takes_what_the_first_try_left(engine, queue):
     queue.insert(1000)
     with taking(engine, queue, maxConcurrency="1") as stream:
         assert stream.construct()
@@ -337,7 +346,8 @@ def test_a_task_that_is_tried_again_takes_what_its_first_attempt_left(engine, qu
         assert [message["RowVersion"] for message in stream.read([part])] == list(range(401, 1001))
 
 
-def test_a_batch_that_nobody_took_before_the_crash_comes_whole_in_the_next_one(engine, queue, caplog):
+def test_a_batch_that_nobody_took_comes_in_the_next(engine, queue, caplog):
+    """Whole, after a crash."""
     queue.insert(10)
     with taking(engine, queue) as stream:
         assert stream.construct()
@@ -348,7 +358,8 @@ def test_a_batch_that_nobody_took_before_the_crash_comes_whole_in_the_next_one(e
     assert "not_taken_again queue=orders@" in caplog.text
 
 
-def test_a_batch_that_the_sink_has_already_swallows_nothing_when_it_is_repeated(engine, queue):
+def test_a_repeated_batch_swallows_nothing(engine, queue):
+    """The sink has it already."""
     queue.insert(10)
     with taking(engine, queue) as stream, queue.session() as other:
         other.lock(4)
@@ -361,7 +372,8 @@ def test_a_batch_that_the_sink_has_already_swallows_nothing_when_it_is_repeated(
 
 
 @pytest.mark.parametrize("step", fail_points.TAKING_STEPS)
-def test_a_crash_loses_at_most_what_its_batch_had_taken_and_doubles_nothing(engine, queue, step):
+def test_a_crash_loses_at_most_what_its_batch_took(engine, queue, step):
+    """It doubles nothing."""
     queue.insert(300)
     options = {"maxMessagesPerTrigger": "70", "minMessagesPerPartition": "20", "maxConcurrency": "3"}
     with taking(engine, queue, **options) as stream, at_step(step, crash, on={1, 3, 7}) as crashes:
@@ -373,7 +385,7 @@ def test_a_crash_loses_at_most_what_its_batch_had_taken_and_doubles_nothing(engi
     assert queue.count() == 0
 
 
-def test_connections_that_are_cut_between_two_batches_cost_nothing(engine, queue):
+def test_connections_cut_between_batches_cost_nothing(engine, queue):
     queue.insert(100)
     with taking(engine, queue, maxMessagesPerTrigger="30") as stream:
         while stream.trigger():
@@ -383,7 +395,8 @@ def test_connections_that_are_cut_between_two_batches_cost_nothing(engine, queue
 
 
 @pytest.mark.parametrize("done", [True, False], ids=["done", "unfinished"])
-def test_the_checkpoint_of_another_queue_is_refused_and_nothing_is_touched(engine, queue, done):
+def test_the_checkpoint_of_another_queue_is_refused(engine, queue, done):
+    """Nothing is touched."""
     other = engine.create_queue("invoices")
     queue.insert(5)
     other.insert(5)
@@ -402,7 +415,8 @@ def test_the_checkpoint_of_another_queue_is_refused_and_nothing_is_touched(engin
 
 
 @pytest.mark.parametrize("gone", ["in good order", "crash"])
-def test_after_none_a_stream_that_claims_deletes_nothing_that_was_left(engine, queue, gone):
+def test_a_stream_that_claims_receives_what_none_left(engine, queue, gone):
+    """Rows that mode none has left are not deleted unread."""
     queue.insert(10)
     with taking(engine, queue) as stream, queue.session() as other:
         other.lock(3, 4)
@@ -416,7 +430,8 @@ def test_after_none_a_stream_that_claims_deletes_nothing_that_was_left(engine, q
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["written", "not written"])
-def test_an_unfinished_batch_of_none_is_empty_to_a_stream_that_claims(engine, queue, written, caplog):
+def test_an_unfinished_batch_of_none_becomes_empty(engine, queue, written, caplog):
+    """To a stream that claims."""
     queue.insert(10)
     with taking(engine, queue) as stream, queue.session() as other:
         other.lock(3)
@@ -435,7 +450,7 @@ def test_an_unfinished_batch_of_none_is_empty_to_a_stream_that_claims(engine, qu
 
 
 @pytest.mark.parametrize("done", [True, False], ids=["done", "unfinished"])
-def test_rows_of_none_that_others_hold_on_keep_no_stream_that_claims_waiting(engine, queue, done):
+def test_a_claim_does_not_wait_for_held_rows_of_none(engine, queue, done):
     queue.insert(10)
     with taking(engine, queue, lockTimeout="1ms") as stream, queue.session() as other:
         other.lock(3, 4)
@@ -450,7 +465,8 @@ def test_rows_of_none_that_others_hold_on_keep_no_stream_that_claims_waiting(eng
         assert (sorted(stream.ids()), queue.count()) == (row_ids(range(10)), 0)
 
 
-def test_what_a_stream_that_claims_had_done_is_deleted_before_rows_are_taken(engine, queue):
+def test_a_claimed_batch_that_is_done_is_deleted_first(engine, queue):
+    """Before rows are taken."""
     queue.insert(10)
     with streaming(engine, queue, maxMessagesPerTrigger="6") as stream:
         assert stream.trigger()
@@ -461,7 +477,8 @@ def test_what_a_stream_that_claims_had_done_is_deleted_before_rows_are_taken(eng
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["written", "not written"])
-def test_an_unfinished_claim_is_finished_as_a_claim_before_rows_are_taken(engine, queue, written):
+def test_an_unfinished_claim_is_finished_as_a_claim(engine, queue, written):
+    """Before rows are taken."""
     queue.insert(10)
     with streaming(engine, queue, maxMessagesPerTrigger="6") as stream:
         assert stream.construct()

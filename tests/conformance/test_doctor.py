@@ -20,7 +20,7 @@ def way(url, queue="orders", *, role=None, **more):
 
 
 @pytest.mark.needs("alters_databases")  # else its compatibility level stays what it is
-def test_a_way_that_leads_to_the_queue_is_fine_step_by_step(engine, queue):
+def test_a_way_to_the_queue_is_fine_step_by_step(engine, queue):
     found = way(engine.url)
     assert [state for state, _ in found.values()] == [State.FINE] * 5
     said = {name: text for name, (_, text) in found.items()}
@@ -37,7 +37,7 @@ def test_without_a_queue_the_way_ends_at_the_database(engine):
     assert found["queue"] == found["rights"] == (State.OPEN, "not tried: no QUEUE is named")
 
 
-def test_a_queue_that_is_not_there_is_said_with_its_remedy_and_has_no_rights(engine):
+def test_a_missing_queue_is_said_and_has_no_rights(engine):
     found = way(engine.url, "no such")
     state, said = found["queue"]
     assert (state, said.startswith("There is no queue table no such@[")) == (State.WRONG, True)
@@ -52,7 +52,8 @@ def test_a_table_with_something_wrong_leads_to_inspect(postgresql):
     assert said.endswith("receiving is refused or slow. See what to run with: sqlqueue inspect 'my orders'")
 
 
-def test_a_refused_login_ends_the_way_and_the_password_is_not_shown(guarded_url):
+def test_a_refused_login_ends_the_way(guarded_url):
+    """The password is not shown."""
     found = way(guarded_url, password="not it")
     assert found["network"][0] is State.FINE
     assert found["login"][0] is State.WRONG

@@ -49,7 +49,7 @@ def test_a_batch_is_replayed_and_settled_after_a_crash(engine, filled, step):
         assert (stream.ids(), filled.count()) == (row_ids(range(len(FURTHEST))), 0)
 
 
-def test_how_much_waits_is_said_up_to_what_a_bigint_holds(engine, filled):
+def test_how_much_waits_is_said_up_to_a_bigint(engine, filled):
     with streaming(engine, filled, claimAhead="false") as stream:
         receiver = stream.receiver
         assert isinstance(receiver, Receiver)

@@ -61,7 +61,8 @@ LOOKS = [(Receiver, "claiming from"), (DestructiveReceiver, "looking at")]
 
 @pytest.mark.parametrize("kind, look", LOOKS)
 @pytest.mark.parametrize("interval", [timedelta(seconds=1), timedelta(seconds=10)], ids=str)
-def test_an_idle_stream_looks_once_per_poll_interval_with_one_statement(engine, queue, interval, kind, look):
+def test_an_idle_stream_looks_once_per_poll_interval(engine, queue, interval, kind, look):
+    """With one statement."""
     options = SourceOptions.parse(
         {"url": engine.url, "queue": queue.address, "pollInterval": f"{interval.seconds}s"}
     )
@@ -78,7 +79,8 @@ def test_an_idle_stream_looks_once_per_poll_interval_with_one_statement(engine, 
 
 
 @pytest.mark.parametrize("kind, look", LOOKS)
-def test_looks_at_an_empty_queue_back_off_from_50_milliseconds(engine, queue, kind, look):
+def test_looks_at_an_empty_queue_back_off(engine, queue, kind, look):
+    """From 50 milliseconds to pollInterval."""
     options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "1s"})
     with counting() as (clock, said):
         receiver = kind(options, clock=clock, sleep=clock.sleep)
@@ -89,9 +91,8 @@ def test_looks_at_an_empty_queue_back_off_from_50_milliseconds(engine, queue, ki
     assert pauses[:6] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.0], abs=0.02)
 
 
-def test_a_message_after_a_long_idle_time_is_claimed_at_the_next_look_and_the_pace_is_quick_again(
-    engine, queue
-):
+def test_a_message_ends_a_long_idle_time(engine, queue):
+    """It is claimed at the next look, and the pace is quick again."""
     options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "10s"})
     with counting() as (clock, said):
         receiver = Receiver(options, clock=clock, sleep=clock.sleep)
@@ -146,9 +147,8 @@ class Taking:
 
 
 @pytest.mark.needs("deletes_through_cte")
-def test_rows_that_somebody_locks_and_gives_back_again_and_again_make_one_batch_per_poll_interval(
-    engine, queue
-):
+def test_rows_locked_again_and_again_make_few_batches(engine, queue):
+    """One per pollInterval, while somebody locks them and gives them back."""
     queue.insert(3)
     stream = Taking(engine, queue, pollInterval="1s")
     batches = stream.run(60, 1, 2, 3)
@@ -168,7 +168,8 @@ def test_rows_that_somebody_locks_and_gives_back_again_and_again_make_one_batch_
 
 
 @pytest.mark.needs("deletes_through_cte")
-def test_a_bounded_run_waits_for_rows_that_somebody_locks_and_gives_back(engine, queue):
+def test_a_bounded_run_waits_for_rows_given_back(engine, queue):
+    """By somebody who has locked them again and again."""
     queue.insert(3)
     stream = Taking(engine, queue, pollInterval="1s")
     stream.taker.stop_at_present_end()
@@ -182,7 +183,7 @@ def test_a_bounded_run_waits_for_rows_that_somebody_locks_and_gives_back(engine,
     stream.taker.close()
 
 
-def test_how_many_wait_is_reported_without_asking_anybody(engine, queue):
+def test_how_many_wait_is_told_without_a_statement(engine, queue):
     queue.insert(30)
     options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "1s"})
     with counting() as (clock, said):
@@ -207,9 +208,8 @@ def test_how_many_wait_is_reported_without_asking_anybody(engine, queue):
         receiver.close()
 
 
-def test_while_the_stop_file_is_there_nothing_is_claimed_and_the_last_batch_is_settled(
-    engine, queue, tmp_path
-):
+def test_while_the_stop_file_is_there_nothing_is_claimed(engine, queue, tmp_path):
+    """The last batch is settled."""
     stop = tmp_path / "stop"
     queue.insert(20)
     with streaming(engine, queue, maxMessagesPerTrigger="5", stopFile=str(stop)) as stream:

@@ -36,7 +36,8 @@ def test_expired_rows_count_as_rows_of_a_batch(engine, queue):
         assert (stream.batches(), queue.count()) == ([[1, 2, 3, 4, 5], [11, 12, 13, 14, 15]], 0)
 
 
-def test_a_batch_holds_at_most_so_many_bytes_of_headers_and_bodies(engine, queue):
+def test_a_batch_holds_at_most_so_many_bytes(engine, queue):
+    """Of headers and bodies."""
     queue.insert(10, size=1000)
     with streaming(engine, queue, maxBytesPerTrigger=str(3 * (engine.bytes_of(headers(0)) + 1000))) as stream:
         stream.drain()
@@ -62,7 +63,8 @@ def test_a_message_above_the_limit_goes_alone(engine, queue):
         assert stream.sink[1][0]["Body"] == body(3, 50 << 20)
 
 
-def test_messages_above_the_limit_that_are_the_first_go_alone_each(engine, queue):
+def test_messages_above_the_limit_go_one_by_one(engine, queue):
+    """Also those that are the first."""
     for number in range(3):
         queue.insert_row(id=row_id(number), headers="{}", body=bytes(2 << 20))
     with streaming(engine, queue, maxBytesPerTrigger="1m") as stream:
@@ -70,7 +72,8 @@ def test_messages_above_the_limit_that_are_the_first_go_alone_each(engine, queue
         assert stream.batches() == [[1], [2], [3]]
 
 
-def test_order_is_strict_where_the_limit_of_bytes_ends_every_batch(engine, queue):
+def test_a_limit_of_bytes_keeps_the_order_strict(engine, queue):
+    """It ends every batch."""
     queue.insert(1000)
     with streaming(engine, queue, maxBytesPerTrigger="100k", maxConcurrency="1") as stream:
         stream.drain()
@@ -79,7 +82,7 @@ def test_order_is_strict_where_the_limit_of_bytes_ends_every_batch(engine, queue
         assert len(stream.sink) == {672: 8, 1344: 14}[engine.bytes_of(headers(0))]
 
 
-def test_rows_that_no_longer_fit_are_free_again_after_the_batch(engine, queue):
+def test_rows_that_do_not_fit_are_free_after_the_batch(engine, queue):
     queue.insert(1)
     queue.insert(2, start=1, size=5000)
     with streaming(engine, queue, maxBytesPerTrigger="4k") as stream:
@@ -90,7 +93,8 @@ def test_rows_that_no_longer_fit_are_free_again_after_the_batch(engine, queue):
         assert stream.batches() == [[1], [3]]
 
 
-def test_without_a_limit_of_rows_a_batch_is_everything_that_is_there(engine, queue):
+def test_a_batch_without_a_limit_takes_everything(engine, queue):
+    """Everything that is there, if no limit of rows is given."""
     queue.insert(3000, size=2000)
     with streaming(engine, queue, maxMessagesPerTrigger="10", maxBytesPerTrigger="4k") as stream:
         end = stream.receiver.latest(dict(INITIAL), None)
@@ -103,7 +107,7 @@ def test_without_a_limit_of_rows_a_batch_is_everything_that_is_there(engine, que
 @pytest.mark.parametrize(
     "rows, slices", [(1, [1]), (19, [19]), (20, [20]), (39, [39]), (40, [20, 20]), (100, [34, 33, 33])]
 )
-def test_a_batch_is_split_only_where_slices_stay_large_enough(engine, queue, rows, slices):
+def test_a_batch_is_split_only_into_large_enough_slices(engine, queue, rows, slices):
     queue.insert(rows, size=100)
     with streaming(engine, queue, minMessagesPerPartition="20", maxConcurrency="3") as stream:
         assert stream.construct()
@@ -121,7 +125,8 @@ def test_slices_are_of_similar_bytes_rather_than_rows(engine, queue):
         assert stream.ids() == row_ids(range(61))
 
 
-def test_record_batches_are_bounded_in_rows_and_bytes_and_all_of_one_schema(engine, queue):
+def test_record_batches_are_bounded_in_rows_and_bytes(engine, queue):
+    """All are of one schema."""
     queue.insert(25_000)
     queue.insert(12, start=25_000, size=3 << 20)
     with streaming(engine, queue, maxConcurrency="1") as stream:
@@ -138,7 +143,8 @@ def test_record_batches_are_bounded_in_rows_and_bytes_and_all_of_one_schema(engi
     assert list(COLUMNS) == SCHEMA.names
 
 
-def test_a_bounded_run_takes_what_was_there_when_it_began(engine, queue):
+def test_a_bounded_run_takes_only_what_was_there(engine, queue):
+    """When it began."""
     queue.insert(25)
     with streaming(engine, queue, maxMessagesPerTrigger="10") as stream:
         stream.receiver.stop_at_present_end()
@@ -157,7 +163,8 @@ def test_a_bounded_run_of_an_empty_queue_takes_nothing(engine, queue):
         assert queue.row_versions() == [1, 2, 3, 4, 5]
 
 
-def test_a_bounded_run_comes_back_for_rows_that_came_up_below(engine, queue):
+def test_a_bounded_run_comes_back_for_freed_rows(engine, queue):
+    """Below those that it has taken."""
     queue.insert(30)
     with streaming(engine, queue, maxMessagesPerTrigger="10") as stream, queue.session() as other:
         other.lock(3)
@@ -170,8 +177,8 @@ def test_a_bounded_run_comes_back_for_rows_that_came_up_below(engine, queue):
         assert (stream.batches()[-1], queue.count()) == ([3], 0)
 
 
-def test_large_messages_among_small_ones_arrive_whole_and_in_their_order(engine, queue):
-    """On SQL Server runs of small ones are read in another way than those between them."""
+def test_large_messages_among_small_ones_arrive_whole(engine, queue):
+    """And in order; on SQL Server runs of small ones are read in another way than those between them."""
     large = (0, 1_201, 2_702)
     for number, small in zip(large, (1_200, 1_500, 0), strict=True):
         queue.insert_row(id=row_id(number), headers=headers(number), body=body(number, 9_000))

@@ -35,7 +35,7 @@ def opened(engine, **more):
         yield connection, OutboxTable(connection, "Sales")
 
 
-def test_an_added_id_is_seen_with_its_time_and_its_writer(engine, rows):
+def test_an_added_id_is_seen_with_time_and_writer(engine, rows):
     rows.insert("theirs")
     with opened(engine) as (connection, outbox):
         with connection.transaction():
@@ -48,7 +48,7 @@ def test_an_added_id_is_seen_with_its_time_and_its_writer(engine, rows):
     assert 0 <= age < 60
 
 
-def test_nothing_is_asked_and_nothing_is_added_for_no_ids(engine, rows):
+def test_nothing_is_asked_or_added_for_no_ids(engine, rows):
     with opened(engine) as (connection, outbox), connection.transaction():
         outbox.add([])
         assert (outbox.seen([]), outbox.add_new([]), rows.ids()) == (set(), set(), set())
@@ -83,7 +83,8 @@ def test_an_id_that_was_rolled_back_is_new_again(engine, rows):
 
 
 @pytest.mark.needs("tells_who_holds_locks")
-def test_a_pessimistic_twin_waits_and_then_finds_the_ids_taken(engine, rows):
+def test_a_waiting_twin_finds_the_ids_taken(engine, rows):
+    """A pessimistic one, once the first has committed."""
     with (
         opened(engine) as (connection, outbox),
         opened(engine) as (other, twin),
@@ -100,7 +101,8 @@ def test_a_pessimistic_twin_waits_and_then_finds_the_ids_taken(engine, rows):
 
 
 @pytest.mark.needs("tells_who_holds_locks")
-def test_a_pessimistic_twin_waits_and_takes_over_when_the_first_rolls_back(engine, rows):
+def test_a_twin_takes_over_when_the_first_rolls_back(engine, rows):
+    """A pessimistic one, which has waited."""
     with (
         opened(engine) as (connection, outbox),
         opened(engine) as (other, twin),
@@ -116,7 +118,7 @@ def test_a_pessimistic_twin_waits_and_takes_over_when_the_first_rolls_back(engin
 
 
 @pytest.mark.needs("tells_who_holds_locks")
-def test_an_optimistic_twin_is_told_that_somebody_was_first(engine, rows):
+def test_an_optimistic_twin_learns_it_was_not_first(engine, rows):
     with (
         opened(engine) as (connection, outbox),
         opened(engine) as (other, twin),
@@ -142,7 +144,8 @@ def test_a_twin_that_waits_for_too_long_is_told_so(engine, rows):
             twin.add_new(["a"])
 
 
-def test_eight_who_add_the_same_ids_at_once_share_them_without_a_deadlock(engine, rows):
+def test_eight_who_add_the_same_ids_share_them(engine, rows):
+    """At once, and without a deadlock."""
     ids = [f"order {number}" for number in range(4_000)]
     ready = threading.Barrier(8, timeout=60)
 
@@ -159,7 +162,7 @@ def test_eight_who_add_the_same_ids_at_once_share_them_without_a_deadlock(engine
 
 
 @pytest.mark.needs("deletes_through_cte")
-def test_cleaning_forgets_what_is_old_and_dispatched_and_nothing_else(engine, rows):
+def test_cleaning_forgets_only_old_dispatched_rows(engine, rows):
     rows.insert("old", age=WEEK + timedelta(minutes=1))
     rows.insert("new", age=WEEK - timedelta(minutes=1))
     rows.insert("orphan", dispatched=False)
@@ -184,7 +187,7 @@ def test_cleaning_steps_over_rows_that_others_hold(engine, rows):
 
 
 @pytest.mark.needs("deletes_through_cte")
-def test_two_who_clean_at_once_do_not_wait_for_each_other(engine, rows):
+def test_two_cleaners_do_not_wait_for_each_other(engine, rows):
     with opened(engine) as (connection, outbox), opened(engine, lockTimeout="200ms") as (other, twin):
         with connection.transaction():
             outbox.add(f"order {number}" for number in range(4_500))
@@ -235,7 +238,8 @@ def test_an_id_that_does_not_fit_is_refused_by_its_value(engine, rows):
 
 
 @pytest.mark.parametrize("name", ["seen", "seen_of", "add_new", "clean", "oldest"])
-def test_ids_are_looked_up_in_an_index_however_many_there_are(postgresql, name):
+def test_ids_are_looked_up_in_an_index(postgresql, name):
+    """However many there are."""
     outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
     postgresql.execute(
         "INSERT INTO \"Sales_OutboxData\" SELECT i, true, now() - interval '8 days', 'x', '[]' FROM generate_series(1, 50000) AS i"

@@ -88,7 +88,8 @@ def test_creating_again_changes_nothing(engine):
     assert rows.ids() == {"a"}
 
 
-def test_eight_who_create_the_same_tables_at_once_all_succeed_and_each_is_made_once(engine):
+def test_eight_who_create_tables_at_once_all_succeed(engine):
+    """They create the same ones, and each is made once."""
     endpoints = [f"Sales.{number}" for number in range(10)]
 
     def create(_):
@@ -100,7 +101,8 @@ def test_eight_who_create_the_same_tables_at_once_all_succeed_and_each_is_made_o
 
 
 @pytest.mark.parametrize("error", [SqlQueueError, Duplicate])
-def test_who_is_overtaken_by_somebody_without_our_lock_is_content(postgresql, monkeypatch, error):
+def test_a_creation_that_is_overtaken_is_no_error(postgresql, monkeypatch, error):
+    """By somebody without our lock."""
     create = OutboxTable.create
 
     def overtaken(self):
@@ -113,7 +115,7 @@ def test_who_is_overtaken_by_somebody_without_our_lock_is_content(postgresql, mo
     assert shape(postgresql) == (COLUMNS["postgresql"], INDEXES["postgresql"][1])
 
 
-def test_a_schema_that_is_not_there_is_named_with_its_remedy(engine):
+def test_a_missing_schema_is_named_with_its_remedy(engine):
     with pytest.raises(ConfigurationError) as caught:
         outbox_tables.create(options(engine, defaultSchema="no]ne"), "Sales")
     name, remedy = {
@@ -125,7 +127,8 @@ def test_a_schema_that_is_not_there_is_named_with_its_remedy(engine):
     )
 
 
-def test_a_view_of_the_same_name_is_no_outbox_and_the_refusal_says_so(postgresql):
+def test_a_view_of_the_same_name_is_no_outbox(postgresql):
+    """The refusal says so."""
     postgresql.execute('CREATE VIEW "Sales_OutboxData" AS SELECT 1 AS one')
     with pytest.raises(QueueError) as caught:
         outbox_tables.create(options(postgresql), "Sales")
@@ -136,14 +139,15 @@ def test_a_view_of_the_same_name_is_no_outbox_and_the_refusal_says_so(postgresql
 
 
 @pytest.mark.needs("describes_indexes")
-def test_the_script_for_administrators_creates_the_same_table_any_number_of_times(engine):
+def test_the_script_creates_the_same_table_each_time(engine):
+    """The one for administrators, which may be run any number of times."""
     for batch in 2 * outbox_tables.script(engine.name, "Sales").split("\nGO\n"):
         if batch.strip():
             engine.execute(batch)
     assert shape(engine) == (COLUMNS[engine.name], INDEXES[engine.name][1])
 
 
-def test_a_cleanup_goes_on_until_nothing_old_is_left_in_batches(engine):
+def test_a_cleanup_forgets_everything_old_in_batches(engine):
     outbox_tables.create(options(engine), "Sales")
     rows = OutboxRows(engine)
     with connect(Target.of(options(engine))) as connection, connection.transaction():
@@ -157,7 +161,8 @@ def test_a_cleanup_goes_on_until_nothing_old_is_left_in_batches(engine):
     assert (batches, rows.ids()) == (expected[engine.name], {"orphan", "new"})
 
 
-def test_a_report_counts_rows_and_orphans_and_tells_the_oldest(engine):
+def test_a_report_counts_rows_and_tells_the_oldest(engine):
+    """It counts orphans, too."""
     outbox_tables.create(options(engine), "Sales")
     rows = OutboxRows(engine)
     assert outbox_tables.report(options(engine), "Sales").found[:3] == (0, 0, None)
@@ -196,7 +201,8 @@ def test_an_outbox_lives_its_whole_life_by_command(engine):
     }
 
 
-def test_what_is_not_dispatched_is_a_finding_and_exit_code_1(engine):
+def test_an_undispatched_row_is_a_finding(engine):
+    """The exit code is 1."""
     run(engine, "create", "Sales")
     OutboxRows(engine).insert("orphan", dispatched=False)
     shown = run(engine, "report", "Sales")
@@ -208,7 +214,8 @@ def test_what_is_not_dispatched_is_a_finding_and_exit_code_1(engine):
 
 @pytest.mark.needs("numbers_missing_tables")
 @pytest.mark.parametrize("command", ["cleanup", "report"])
-def test_a_table_that_is_not_there_is_one_sentence_with_its_remedy(engine, command):
+def test_a_missing_table_is_named_with_its_remedy(engine, command):
+    """In one sentence."""
     result = run(engine, command, "Sales")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: The outbox table {OutboxRows(engine).table} cannot be used (")

@@ -73,7 +73,8 @@ def test_it_leaves_everything_where_nobody_wants_it(engine, rows, never):
     assert rows.ids() == {"old", "young"}
 
 
-def test_it_forgets_more_than_one_statement_does_and_nothing_that_is_not_dispatched(engine, rows):
+def test_it_forgets_more_than_one_statement_does(engine, rows):
+    """It forgets nothing that is not dispatched."""
     given = options(engine)
     with connect(Target.of(given)) as connection, connection.transaction():
         OutboxTable(connection, "Sales").add(f"order {number}" for number in range(9_001))
@@ -84,7 +85,7 @@ def test_it_forgets_more_than_one_statement_does_and_nothing_that_is_not_dispatc
 
 
 @pytest.mark.needs("numbers_missing_tables")
-def test_one_database_that_cannot_be_cleaned_keeps_no_other_from_it(engine, rows, elsewhere, caplog):
+def test_one_failed_database_stops_no_other(engine, rows, elsewhere, caplog):
     given = options(engine)
     there = Target.of(options(elsewhere))
     cleaned(OutboxCleaner(given), there, Target.of(given))
@@ -96,7 +97,7 @@ def test_one_database_that_cannot_be_cleaned_keeps_no_other_from_it(engine, rows
     assert theirs.ids() == {"young"}
 
 
-def test_a_cleanup_that_takes_long_is_not_joined_by_a_second(engine, rows, monkeypatch):
+def test_a_slow_cleanup_is_not_joined_by_a_second(engine, rows, monkeypatch):
     given, go, begun = options(engine, cleanupEvery="1ms"), Event(), []
     clean = OutboxTable.clean
 

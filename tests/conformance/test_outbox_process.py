@@ -134,7 +134,7 @@ def test_every_other_statement_runs_too_on_every_engine(database):
             table.add(["b", "a"])
 
 
-def test_on_mysql_cleaning_steps_over_rows_that_others_hold(mysql):
+def test_cleaning_on_mysql_steps_over_held_rows(mysql):
     mysql.run_script(outbox_tables.script("mysql", "Sales"))
     with mysql.connected() as connection, mysql.connected() as other:
         table = OutboxTable(ForeignConnection(connection), "Sales")
@@ -155,7 +155,7 @@ def test_an_autocommit_connection_is_refused(postgresql):
         OUTBOX.process(connection, ["a"])
 
 
-def test_the_rows_that_a_connection_makes_for_its_owner_do_not_matter(postgresql):
+def test_the_row_factory_of_a_connection_is_harmless(postgresql):
     outboxes_script = outbox_tables.script("postgresql", "Sales")
     postgresql.execute(outboxes_script)
     for factory in (dict_row, scalar_row):
@@ -164,13 +164,14 @@ def test_the_rows_that_a_connection_makes_for_its_owner_do_not_matter(postgresql
             connection.rollback()
 
 
-def test_mysql_says_what_it_cannot_keep_instead_of_storing_something_else(mysql):
+def test_mysql_refuses_an_id_that_it_cannot_keep(mysql):
+    """It does not store something else."""
     mysql.run_script(outbox_tables.script("mysql", "Sales"))
     with mysql.connected() as connection, pytest.raises(Exception, match="Incorrect string value"):
         OUTBOX.process(connection, ["\N{GRINNING FACE}"])
 
 
-def test_mysql_takes_ids_for_the_same_that_differ_only_in_case(mysql):
+def test_mysql_equates_ids_that_differ_only_in_case(mysql):
     mysql.run_script(outbox_tables.script("mysql", "Sales"))
     with mysql.connected() as connection:
         assert OUTBOX.process(connection, ["a", "A"]) == ["a", "A"]

@@ -36,7 +36,7 @@ def test_a_peek_shows_every_row_in_order_and_leaves_it(engine, queue):
     assert queue.count() == 100
 
 
-def test_a_peek_is_cut_into_ranges_that_cover_everything_once(engine, queue):
+def test_the_ranges_of_a_peek_cover_everything_once(engine, queue):
     queue.insert(100)
     tampering.delete(engine, queue, 20, 60)
     tampering.delete(engine, queue, 1, 3)
@@ -57,7 +57,7 @@ def test_a_peek_leaves_expired_rows_out(engine, queue):
     assert peeked(engine, queue) == [1, 2, 5, 6]
 
 
-def test_a_peek_neither_disturbs_a_claim_nor_waits_for_it(engine, queue):
+def test_a_peek_neither_disturbs_nor_awaits_a_claim(engine, queue):
     queue.insert(10)
     with streaming(engine, queue, maxMessagesPerTrigger="4") as stream:
         assert stream.construct()
@@ -76,7 +76,8 @@ def test_rows_that_vanish_during_a_peek_are_no_error(engine, queue):
     assert [row for batch in batches for row in batch.column("RowVersion").to_pylist()] == [10]
 
 
-def test_the_oldest_rows_are_shown_however_many_arrive_while_the_peek_is_planned(engine, queue):
+def test_the_oldest_rows_are_shown_however_many_arrive(engine, queue):
+    """Others send while the peek is planned."""
     queue.insert(100)
     execute, arrived = Queue._execute, list[range]()
 
@@ -93,7 +94,8 @@ def test_the_oldest_rows_are_shown_however_many_arrive_while_the_peek_is_planned
     assert seen[:100] == list(range(1, 101))
 
 
-def test_a_peek_shows_numbers_that_are_further_apart_than_a_bigint_can_say(engine, queue):
+def test_a_peek_shows_numbers_however_far_apart(engine, queue):
+    """Further apart than a bigint can say."""
     furthest = [LOWEST + 1, -1, 0, 1, HIGHEST]
     tampering.insert_at(engine, queue, *furthest)
     assert peeked(engine, queue) == furthest

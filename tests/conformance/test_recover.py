@@ -50,7 +50,8 @@ def test_each_message_arrives_once_whatever_the_crash(engine, queue, step):
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_each_message_of_a_fragmented_claim_arrives_once_whatever_the_crash(engine, queue, step):
+def test_each_row_of_a_fragmented_claim_arrives_once(engine, queue, step):
+    """Whatever the crash."""
     ids = fill(queue)
     third = range(3, 361, 3)
     with (

@@ -20,7 +20,8 @@ def test_a_replay_is_the_same_rows_in_the_same_order(engine, queue):
         assert (stream.ids(), queue.count()) == (row_ids(range(110)), 0)
 
 
-def test_a_replay_after_other_rows_were_claimed_and_given_back_is_the_same_rows(engine, queue):
+def test_rows_given_back_do_not_change_a_replay(engine, queue):
+    """Other rows were claimed in between, and given back."""
     queue.insert(10)
     with streaming(engine, queue) as stream:
         assert stream.construct()
@@ -30,7 +31,8 @@ def test_a_replay_after_other_rows_were_claimed_and_given_back_is_the_same_rows(
         assert (stream.batches(), queue.count()) == ([list(range(1, 11))], 0)
 
 
-def test_rows_that_others_took_since_are_left_out_and_said(engine, queue, caplog):
+def test_rows_that_others_took_since_are_left_out(engine, queue, caplog):
+    """The log says how many."""
     queue.insert(10)
     with streaming(engine, queue) as stream:
         assert stream.construct()
@@ -41,7 +43,7 @@ def test_rows_that_others_took_since_are_left_out_and_said(engine, queue, caplog
     assert "rows=7 taken_by_others=3" in caplog.text
 
 
-def test_a_batch_of_which_others_took_everything_is_empty(engine, queue):
+def test_a_batch_that_others_took_whole_is_empty(engine, queue):
     queue.insert(10)
     with streaming(engine, queue) as stream:
         assert stream.construct()
@@ -54,7 +56,8 @@ def test_a_batch_of_which_others_took_everything_is_empty(engine, queue):
         assert (stream.batches(), queue.count()) == ([[], [11]], 0)
 
 
-def test_a_claim_with_gaps_is_read_without_the_rows_that_came_up_in_them(engine, queue):
+def test_a_claim_is_read_without_rows_in_its_gaps(engine, queue):
+    """Which have come up there since."""
     queue.insert(500)
     gaps = [*range(10, 20), *range(30, 400, 2)]
     with streaming(engine, queue, minMessagesPerPartition="50") as stream, queue.session() as other:
@@ -78,7 +81,8 @@ def test_rows_far_apart_are_read_and_settled(engine, queue):
 
 
 @pytest.mark.parametrize("done", [True, False], ids=["recovered", "replayed"])
-def test_the_checkpoint_of_another_queue_is_refused_and_nothing_is_touched(engine, queue, done):
+def test_the_checkpoint_of_another_queue_is_refused(engine, queue, done):
+    """Nothing is touched."""
     other = engine.create_queue("invoices")
     queue.insert(5)
     other.insert(5)

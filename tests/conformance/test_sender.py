@@ -72,7 +72,8 @@ def sorted_ids(queue):
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_messages_arrive_in_their_order_and_a_repeated_batch_sends_nothing(engine, queue, sent, outbox):
+def test_messages_arrive_in_order_and_only_once(engine, queue, sent, outbox):
+    """A repeated batch sends nothing."""
     given = options(engine, outbox=outbox)
     assert send(given, batch(range(5_000)), batch(range(5_000, 9_001))) == (9_001, 0)
     rows = queue.rows()
@@ -84,7 +85,7 @@ def test_messages_arrive_in_their_order_and_a_repeated_batch_sends_nothing(engin
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_of_a_partly_repeated_batch_only_the_missing_is_sent(engine, queue, sent, outbox, chunks_of_50):
+def test_a_partly_repeated_batch_sends_only_the_rest(engine, queue, sent, outbox, chunks_of_50):
     given = options(engine, outbox=outbox)
     assert send(given, batch(range(0, 300, 3))) == (100, 0)
     assert send(given, batch(range(300))) == (200, 100)
@@ -114,7 +115,8 @@ def test_without_an_outbox_everything_is_sent_each_time(engine, queue):
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_an_id_that_a_net_endpoint_has_handled_is_no_send(engine, queue, sent, outbox):
+def test_an_id_that_a_net_endpoint_handled_is_sent(engine, queue, sent, outbox):
+    """What the endpoint has handled is no send of ours."""
     sent.insert(message_id(1))
     sent.insert(message_id(2), dispatched=False)
     assert send(options(engine, outbox=outbox), batch(range(4))) == (4, 0)
@@ -122,7 +124,7 @@ def test_an_id_that_a_net_endpoint_has_handled_is_no_send(engine, queue, sent, o
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_an_outbox_remembers_no_id_of_a_batch_that_was_refused(engine, queue, sent, outbox):
+def test_a_refused_batch_leaves_no_id_in_the_outbox(engine, queue, sent, outbox):
     """Poison in the second chunk: what went before is sent and remembered, the rest neither."""
     with pytest.raises(ConfigurationError, match="The headers of a row are not a JSON object"):
         send(options(engine, outbox=outbox), batch(range(4), Headers=[None, None, None, "poison"]))
@@ -147,7 +149,8 @@ def test_each_row_goes_to_its_own_destination(engine, queue, sent, outbox):
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
 @pytest.mark.parametrize("length", [183, 184, 200])
-def test_an_id_as_long_as_an_outbox_takes_goes_to_every_queue_once(engine, queue, sent, outbox, length):
+def test_the_longest_id_goes_to_every_queue_once(engine, queue, sent, outbox, length):
+    """As long as an outbox takes, or a little shorter."""
     billing = engine.create_queue("billing")
     long = batch([1, 1], MessageId="m" * length, Headers=None, Destination=["orders", "billing"])
     given = options(engine, outbox=outbox)
@@ -167,7 +170,7 @@ def test_one_id_to_two_queues_arrives_at_both_once(engine, queue, sent, outbox, 
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_copies_of_one_message_arrive_wherever_they_stand(engine, queue, sent, outbox, chunks_of_50):
+def test_every_copy_for_another_queue_arrives(engine, queue, sent, outbox, chunks_of_50):
     """Another task, another chunk, another batch: the first copy on its way is no reason to drop the second."""
     billing = engine.create_queue("billing")
     given = options(engine, outbox=outbox)
@@ -186,10 +189,8 @@ def test_one_id_to_one_queue_by_two_names_arrives_once(engine, queue, sent):
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_another_database_has_its_own_outbox_and_a_prefix_its_callbacks(
-    engine, queue, sent, elsewhere, outbox
-):
-    """One chunk to two databases: each gets its part in a transaction of its own."""
+def test_another_database_has_its_own_outbox(engine, queue, sent, elsewhere, outbox):
+    """One chunk to two databases, each in a transaction of its own; a prefix covers the callbacks."""
     there = [elsewhere.create_queue(name) for name in ("billing", "billing.callback", "billingfoot")]
     theirs = create_outbox(elsewhere)
     given = options(
@@ -222,7 +223,7 @@ def test_one_id_to_two_databases_arrives_at_both(engine, queue, sent, elsewhere)
 
 
 @pytest.mark.needs("numbers_missing_tables")
-def test_after_one_database_failed_the_other_is_not_sent_to_again(engine, queue, sent, elsewhere):
+def test_a_failed_database_doubles_nothing_in_another(engine, queue, sent, elsewhere):
     billing = elsewhere.create_queue("billing")
     given = options(engine, **{"endpoint.billing.url": elsewhere.url})
     to = ["orders", "billing"] * 10
@@ -244,7 +245,7 @@ def test_after_one_database_failed_the_other_is_not_sent_to_again(engine, queue,
     ],
     ids=["the queue's", "its endpoint's", "the default", "the address's"],
 )
-def test_the_schema_of_a_destination_is_resolved_as_the_source_s(engine, named, address):
+def test_destinations_resolve_schemas_as_sources_do(engine, named, address):
     special = engine.create_queue(schema="special")
     given = options(engine, queue=address, outbox="none", **named)
     assert send(given, batch(range(3))) == (3, 0)
@@ -262,7 +263,8 @@ def test_the_outbox_lies_in_the_default_schema(engine):
 # -- before anything is sent ----------------------------------------------------------------------
 
 
-def test_a_missing_destination_is_named_and_nothing_is_sent(engine, queue, sent):
+def test_a_batch_to_a_missing_destination_is_refused(engine, queue, sent):
+    """The destination is named, and nothing is sent."""
     given = options(engine)
     with pytest.raises(QueueError) as caught:
         prepare(given, Destinations(given), ["orders", "nowhere"])
@@ -293,7 +295,8 @@ def test_a_missing_outbox_table_is_named_with_its_remedy(engine, queue, outbox):
     assert queue.count() == 0
 
 
-def test_an_outbox_table_that_is_missing_in_the_other_database_is_named_too(engine, queue, sent, elsewhere):
+def test_a_missing_outbox_elsewhere_is_named_too(engine, queue, sent, elsewhere):
+    """In the database of another endpoint."""
     elsewhere.create_queue("billing")
     given = options(engine, **{"endpoint.billing.url": elsewhere.url})
     with pytest.raises(QueueError, match=r"^There is no outbox table .*Sales_OutboxData"):
@@ -335,7 +338,8 @@ def test_a_sender_needs_no_right_to_read_a_destination(postgresql, guarded_url, 
 
 
 @pytest.mark.parametrize("outbox", [*OUTBOXES, "none"])
-def test_a_sender_without_a_right_to_insert_says_so_and_sends_nothing(postgresql, guarded_url, outbox):
+def test_a_sender_that_may_not_insert_says_so(postgresql, guarded_url, outbox):
+    """It sends nothing."""
     queue = postgresql.create_queue()
     sent = create_outbox(postgresql)
     postgresql.execute(f'GRANT SELECT, INSERT ON "Sales_OutboxData" TO {GUARDED_ROLE}')
@@ -349,7 +353,7 @@ def test_a_sender_without_a_right_to_insert_says_so_and_sends_nothing(postgresql
 # -- the database's clock, isolation -------------------------------------------------------------
 
 
-def test_times_to_be_received_end_by_the_database_s_clock(postgresql):
+def test_messages_expire_by_the_databases_clock(postgresql):
     """Its clock jumps ten years ahead: rows end by it, and the times in headers stay the sender's."""
     queue = postgresql.create_queue()
     name = postgresql.url.rpartition("/")[2]
@@ -389,7 +393,7 @@ SHOW_LEVEL = {
 @pytest.mark.needs("alters_databases", "isolates_more_strictly")
 @pytest.mark.parametrize("outbox", OUTBOXES)
 @pytest.mark.parametrize("level", LEVELS["postgresql"])
-def test_the_isolation_level_is_that_of_the_sending_transactions(engine, queue, sent, level, outbox):
+def test_transactions_use_the_asked_isolation_level(engine, queue, sent, level, outbox):
     if engine.name == "sqlserver":
         engine.execute("ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON")
     found = []
@@ -411,9 +415,7 @@ def test_the_isolation_level_is_that_of_the_sending_transactions(engine, queue, 
 
 @pytest.mark.parametrize("step", [fail_points.IDS_CHECKED, fail_points.ROWS_INSERTED])
 @pytest.mark.parametrize("isolation", ["ReadCommitted", "RepeatableRead", "Serializable"])
-def test_an_optimistic_sender_that_its_twin_overtook_sends_only_what_the_twin_has_not(
-    engine, queue, sent, step, isolation
-):
+def test_an_overtaken_optimistic_sender_sends_the_rest(engine, queue, sent, step, isolation):
     """The twin sends a part of the same messages between our look and our ids: a unique violation in mid-chunk."""
     given = options(engine, isolationLevel=isolation)
     if engine.name == "sqlserver" and isolation != "ReadCommitted":
@@ -427,7 +429,8 @@ def test_an_optimistic_sender_that_its_twin_overtook_sends_only_what_the_twin_ha
 
 @pytest.mark.needs("tells_who_holds_locks")
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_a_twin_of_a_sender_whose_ids_are_in_waits_and_sends_the_rest(engine, queue, sent, outbox):
+def test_a_twin_waits_and_then_sends_the_rest(engine, queue, sent, outbox):
+    """The sender has inserted its ids, and not committed."""
     given = options(engine, outbox=outbox)
     with ThreadPoolExecutor(1) as pool, steps():
         twins = []
@@ -469,9 +472,7 @@ def test_a_twin_of_a_sender_that_dies_sends_everything(engine, queue, sent, outb
 
 @pytest.mark.parametrize("isolation", ["ReadCommitted", *STRICTER])
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_four_senders_of_the_same_messages_at_once_send_each_once(
-    engine, queue, sent, outbox, isolation, chunks_of_50
-):
+def test_four_senders_at_once_send_each_message_once(engine, queue, sent, outbox, isolation, chunks_of_50):
     """Each in an order of its own, so that their chunks cross."""
     given = options(engine, outbox=outbox, isolationLevel=isolation)
     ready = threading.Barrier(4, timeout=60)
@@ -516,9 +517,8 @@ def test_a_row_whose_own_id_is_taken_is_refused_at_once(postgresql, outbox):
 
 
 @pytest.mark.parametrize("outbox, step", EVERY_STEP)
-def test_a_connection_that_is_cut_at_any_step_sends_each_message_once(
-    engine, queue, sent, outbox, step, chunks_of_50
-):
+def test_cut_connections_lose_and_double_nothing(engine, queue, sent, outbox, step, chunks_of_50):
+    """At any step."""
     given = options(engine, outbox=outbox)
     with steps(), at_step(step, engine.cut_connections, on={1, 3}) as cuts:
         gone, repeated = send(given, batch(range(230)))
@@ -528,9 +528,8 @@ def test_a_connection_that_is_cut_at_any_step_sends_each_message_once(
 
 
 @pytest.mark.parametrize("outbox, step", EVERY_STEP)
-def test_a_task_that_dies_at_any_step_and_is_tried_again_sends_each_message_once(
-    engine, queue, sent, outbox, step, chunks_of_50
-):
+def test_a_task_that_dies_and_is_retried_sends_once(engine, queue, sent, outbox, step, chunks_of_50):
+    """It dies at any step; each message is sent once."""
     given = options(engine, outbox=outbox)
 
     class Killed(BaseException):
@@ -551,7 +550,8 @@ def test_a_task_that_dies_at_any_step_and_is_tried_again_sends_each_message_once
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
 @pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "commit lost"])
-def test_a_commit_whose_fate_is_unknown_is_looked_up_in_the_outbox(postgresql, outbox, deliver):
+def test_the_outbox_tells_whether_a_commit_arrived(postgresql, outbox, deliver):
+    """Where the connection broke while committing."""
     queue = postgresql.create_queue()
     sent = create_outbox(postgresql)
     with proxied(postgresql.url) as proxy, steps():
@@ -565,7 +565,7 @@ def test_a_commit_whose_fate_is_unknown_is_looked_up_in_the_outbox(postgresql, o
 
 
 @pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "commit lost"])
-def test_without_an_outbox_a_commit_whose_fate_is_unknown_is_not_tried_again_here(postgresql, deliver):
+def test_an_unclear_commit_without_an_outbox_is_reported(postgresql, deliver):
     """The caller is told, and decides: a retry could double, none could lose."""
     queue = postgresql.create_queue()
     with (
@@ -582,7 +582,8 @@ def test_without_an_outbox_a_commit_whose_fate_is_unknown_is_not_tried_again_her
     assert ids_in(queue)[-1] == message_id(20)
 
 
-def test_without_an_outbox_a_connection_that_breaks_before_the_commit_is_tried_again(postgresql):
+def test_a_break_before_the_commit_is_tried_again(postgresql):
+    """Also without an outbox."""
     queue = postgresql.create_queue()
     with (
         proxied(postgresql.url) as proxy,
@@ -645,9 +646,8 @@ def deadlocks(engine):
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_a_database_that_is_down_for_a_while_fails_the_task_and_nothing_is_doubled(
-    server, postgresql, outbox, chunks_of_50
-):
+def test_a_database_that_is_down_fails_the_task(server, postgresql, outbox, chunks_of_50):
+    """Nothing is doubled when the task runs again."""
     queue = postgresql.create_queue()
     create_outbox(postgresql)
     given = options(postgresql, outbox=outbox)
@@ -681,9 +681,7 @@ def test_a_database_that_comes_back_soon_is_waited_for(server, postgresql, chunk
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_cleaning_under_full_load_blocks_nobody_and_doubles_nothing(
-    engine, queue, sent, outbox, chunks_of_50
-):
+def test_cleaning_blocks_nobody_and_doubles_nothing(engine, queue, sent, outbox, chunks_of_50):
     """Four senders with a short patience, one half of their messages shared, and a cleanup that never rests."""
     old = [f"old {number}" for number in range(20_000)]
     given = options(engine, outbox=outbox, lockTimeout="5s")

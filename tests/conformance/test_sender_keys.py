@@ -50,7 +50,7 @@ def earlier_copy(message_id, queue, engine):
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_the_same_messages_to_another_option_queue_arrive_there_too(engine, queue, sent, outbox):
+def test_another_option_queue_gets_the_messages_too(engine, queue, sent, outbox):
     billing = engine.create_queue("billing")
     for to, done in (("orders", (9, 0)), ("billing", (9, 0)), ("orders", (0, 9)), ("billing", (0, 9))):
         assert send(options(engine, outbox=outbox, queue=to), batch(range(9))) == done
@@ -58,9 +58,7 @@ def test_the_same_messages_to_another_option_queue_arrive_there_too(engine, queu
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_a_batch_that_is_tried_again_under_another_option_queue_neither_loses_nor_doubles(
-    engine, queue, sent, outbox
-):
+def test_a_retry_under_another_option_queue_sends_once(engine, queue, sent, outbox):
     """Half of the batch goes to each queue by name; the first try ends after three messages of six."""
     shipping = engine.create_queue("shipping")
     rows = batch(range(6), Destination=["orders", "shipping"] * 3)
@@ -71,7 +69,7 @@ def test_a_batch_that_is_tried_again_under_another_option_queue_neither_loses_no
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_a_database_that_is_renamed_gets_no_message_again(server, postgresql, outbox):
+def test_a_renamed_database_gets_no_message_again(server, postgresql, outbox):
     queue = postgresql.create_queue()
     billing = postgresql.create_queue("billing")
     create_outbox(postgresql)
@@ -95,7 +93,8 @@ def test_a_database_that_is_renamed_gets_no_message_again(server, postgresql, ou
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_a_queue_of_the_same_name_in_another_schema_is_another_address(engine, queue, sent, outbox):
+def test_another_schema_makes_another_address(engine, queue, sent, outbox):
+    """For a queue of the same name."""
     far = engine.create_queue(schema="far")
     to = [queue.address, far.address, "orders"]
     assert send(options(engine, outbox=outbox), batch([1, 1, 1], Destination=to)) == (2, 1)
@@ -125,7 +124,7 @@ def test_a_message_is_sent_once_whatever_its_id(engine, queue, sent, outbox, giv
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_ids_that_the_column_s_collation_takes_for_the_same_are_two_messages(postgresql, outbox):
+def test_ids_equal_by_collation_are_two_messages(postgresql, outbox):
     queue = postgresql.create_queue()
     sent = create_outbox(postgresql)
     # As a collation would have it, of which there is none in the server from the wheel.
@@ -156,7 +155,7 @@ def test_what_version_0_1_has_sent_is_not_sent_again(engine, queue, sent, outbox
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_what_version_0_1_has_sent_elsewhere_is_no_send_to_this_queue(engine, queue, sent, outbox):
+def test_what_version_0_1_sent_elsewhere_is_sent_here(engine, queue, sent, outbox):
     billing = engine.create_queue("billing")
     sent.insert(message_id(1), version=EARLIER)  # to the option queue
     sent.insert(earlier_copy(message_id(2), billing, engine), version=EARLIER)
@@ -186,7 +185,8 @@ def sending_connection(engine):
 
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
-def test_where_version_0_1_left_nothing_its_keys_are_not_looked_for(engine, queue, sent, outbox, monkeypatch):
+def test_keys_of_version_0_1_are_not_sought_in_vain(engine, queue, sent, outbox, monkeypatch):
+    """Where that version left nothing."""
     asked = []
 
     def seen_of(_, ids, version):
@@ -204,7 +204,7 @@ def test_where_version_0_1_left_nothing_its_keys_are_not_looked_for(engine, queu
     assert asked == [(EARLIER,), old]
 
 
-def test_one_short_look_tells_whether_version_0_1_left_rows(postgresql):
+def test_one_look_tells_whether_version_0_1_left_rows(postgresql):
     sent = create_outbox(postgresql)
 
     def fill(count, version, age):

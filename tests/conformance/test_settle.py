@@ -7,7 +7,8 @@ from tests.support.driver import streaming
 from tests.support.messages import row_ids
 
 
-def test_a_batch_stays_in_the_table_until_spark_asks_for_more(engine, queue):
+def test_a_batch_stays_until_spark_asks_for_more(engine, queue):
+    """In the table."""
     queue.insert(5)
     with streaming(engine, queue) as stream:
         assert stream.construct()
@@ -20,7 +21,8 @@ def test_a_batch_stays_in_the_table_until_spark_asks_for_more(engine, queue):
 
 
 @pytest.mark.parametrize("commit", [True, False], ids=["late", "never"])
-def test_everything_is_settled_however_spark_calls_commit(engine, queue, commit):
+def test_batches_are_settled_with_or_without_commit(engine, queue, commit):
+    """Spark calls it late or never."""
     queue.insert(50)
     with streaming(engine, queue, commit=commit, maxMessagesPerTrigger="20") as stream:
         stream.drain()
@@ -57,7 +59,7 @@ def test_a_commit_of_another_batch_settles_nothing(engine, queue):
         assert queue.row_versions() == [1, 2, 3, 4, 5]
 
 
-def test_a_commit_to_a_receiver_that_holds_nothing_is_harmless(engine, queue):
+def test_a_commit_without_a_held_batch_is_harmless(engine, queue):
     queue.insert(5)
     with streaming(engine, queue) as stream:
         assert stream.construct()
@@ -66,7 +68,8 @@ def test_a_commit_to_a_receiver_that_holds_nothing_is_harmless(engine, queue):
         assert queue.row_versions() == [1, 2, 3, 4, 5]
 
 
-def test_asked_again_before_the_batch_ran_the_held_offset_comes_again(engine, queue):
+def test_a_held_offset_asked_for_again_is_the_same(engine, queue):
+    """As long as the batch has not run."""
     queue.insert(5)
     with streaming(engine, queue) as stream:
         first = stream.receiver.latest(dict(INITIAL), 3)
@@ -96,7 +99,7 @@ def test_nothing_new_is_the_start_itself(engine, queue):
         assert stream.receiver.plan(stream.end(1), stream.end(1)) == []
 
 
-def test_the_present_end_is_looked_up_without_giving_the_held_batch_back(engine, queue):
+def test_looking_up_the_present_end_keeps_the_batch(engine, queue):
     queue.insert(5)
     with streaming(engine, queue) as stream:
         assert stream.construct()
@@ -106,7 +109,8 @@ def test_the_present_end_is_looked_up_without_giving_the_held_batch_back(engine,
         assert (stream.ids(), queue.count()) == (row_ids(range(5)), 0)
 
 
-def test_a_receiver_that_is_closed_gives_its_rows_back_and_may_begin_again(engine, queue):
+def test_a_closed_receiver_gives_its_rows_back(engine, queue):
+    """It may begin again."""
     queue.insert(5)
     with streaming(engine, queue) as stream:
         assert stream.construct()

@@ -98,7 +98,7 @@ def test_two_sinks_of_one_batch_seal_what_is_theirs(engine, billing):
     assert ids_in(shipping) == message_ids(range(3))
 
 
-def test_the_stage_of_another_claim_is_not_moved_and_stays(engine, billing):
+def test_the_stage_of_another_claim_stays(engine, billing):
     with opened(engine) as (connection, found), connection.transaction():
         name, rows = numbered(engine, range(3))
         run = found.open("theirs")
@@ -111,7 +111,8 @@ def test_the_stage_of_another_claim_is_not_moved_and_stays(engine, billing):
     assert ids_in(billing) == message_ids(range(3))
 
 
-def test_opening_empties_the_stage_and_late_rows_of_before_never_count(engine, billing):
+def test_opening_empties_the_stage(engine, billing):
+    """Late rows of before never count."""
     with opened(engine) as (connection, found), connection.transaction():
         name, rows = numbered(engine, range(3))
         run = found.open("first")
@@ -125,7 +126,7 @@ def test_opening_empties_the_stage_and_late_rows_of_before_never_count(engine, b
     assert ids_in(billing) == message_ids([7])
 
 
-def test_a_run_whose_batch_was_begun_again_by_another_stages_in_vain(engine, billing):
+def test_a_run_whose_batch_began_again_stages_in_vain(engine, billing):
     """A driver that lost its database but not its tasks: its batch runs again elsewhere, under the same claim."""
     with opened(engine) as (connection, found), connection.transaction():
         name, rows = numbered(engine, range(3))
@@ -141,7 +142,7 @@ def test_a_run_whose_batch_was_begun_again_by_another_stages_in_vain(engine, bil
     assert ids_in(billing) == message_ids(range(3))
 
 
-def test_a_sink_that_outlived_its_driver_seals_in_vain_when_its_batch_has_gone_out(engine, billing):
+def test_a_sink_that_outlived_its_driver_seals_in_vain(engine, billing):
     """A batch without rows of the queue, which the driver that came after has staged and sent."""
     with opened(engine) as (connection, found), connection.transaction():
         found.begin()
@@ -157,7 +158,7 @@ def test_a_sink_that_outlived_its_driver_seals_in_vain_when_its_batch_has_gone_o
     assert ids_in(billing) == message_ids(range(3))
 
 
-def test_what_was_moved_and_rolled_back_is_on_the_stage_again(engine, billing):
+def test_a_rolled_back_move_leaves_rows_on_the_stage(engine, billing):
     with opened(engine) as (connection, found):
         name, rows = numbered(engine, range(3))
         with connection.transaction():
@@ -172,7 +173,8 @@ def test_what_was_moved_and_rolled_back_is_on_the_stage_again(engine, billing):
     assert billing.count() == 3
 
 
-def test_more_rows_than_a_statement_takes_go_out_once_in_their_order(engine, billing):
+def test_many_rows_go_out_once_in_their_order(engine, billing):
+    """More than a statement takes."""
     with opened(engine) as (connection, found), connection.transaction():
         name, rows = numbered(engine, range(9_001))
         run = found.open("claim")
@@ -183,7 +185,7 @@ def test_more_rows_than_a_statement_takes_go_out_once_in_their_order(engine, bil
     assert ids_in(billing) == message_ids(range(9_001))
 
 
-def test_a_destination_that_is_not_there_any_more_keeps_its_messages_on_the_stage(engine, billing):
+def test_messages_to_a_dropped_queue_stay_staged(engine, billing):
     with opened(engine) as (connection, found):
         name, rows = numbered(engine, range(3))
         with connection.transaction():
@@ -242,8 +244,8 @@ def test_a_message_on_the_stage_keeps_all_that_it_has(engine, queue, billing):
     assert timedelta(minutes=59) < lasts < timedelta(minutes=61)
 
 
-def test_messages_for_two_addresses_of_one_table_keep_their_order_and_what_is_null(engine, queue, billing):
-    """Some have a body and an end, some have none; another queue's messages stand between them."""
+def test_messages_to_two_addresses_keep_their_order(engine, queue, billing):
+    """Of one table. Some have a body and an end, some have none; another queue's stand between them."""
     end = datetime(2031, 5, 6, 7, 8, 9, 250_000, tzinfo=UTC)
     to = ["billing", f"billing@[{engine.default_schema}]", "orders"]
     rows = batch(
@@ -308,7 +310,8 @@ def test_a_destination_in_another_database_is_refused(engine, queue, elsewhere):
 
 
 @pytest.mark.parametrize("name", ["x" * 41, "é" * 21])
-def test_a_stream_whose_stage_would_have_too_long_a_name_is_refused(name):
+def test_a_stream_with_too_long_a_name_is_refused(name):
+    """Too long for that of its stage."""
     given = {"url": "postgresql://h/d", "queue": "orders", "transactionMode": ATOMIC, "stream": name}
     with pytest.raises(ConfigurationError) as caught:
         Receiver(SourceOptions.parse(given))
@@ -327,7 +330,7 @@ def test_the_longest_and_oddest_name_of_a_stream_works(engine, queue, billing):
 
 
 @pytest.mark.parametrize("name", ["my@pipe", "{", '{"table": "x", "schema": "public"}'])
-def test_a_stream_may_have_any_name_that_a_table_can_have(engine, queue, billing, name):
+def test_a_stream_may_have_any_name_of_a_table(engine, queue, billing, name):
     queue.insert(10)
     with forwarding(engine, queue, stream=name, maxMessagesPerTrigger="5") as stream:
         assert stream.trigger()
@@ -337,8 +340,8 @@ def test_a_stream_may_have_any_name_that_a_table_can_have(engine, queue, billing
 
 
 @pytest.mark.parametrize("name", ["bill@ing", 'bill"@ing', "it's@here"])
-def test_a_queue_with_an_at_sign_sends_and_is_sent_to_by_its_quoted_name(postgresql, name):
-    """The transport's own form, which is the only one that such a name has."""
+def test_a_quoted_name_with_an_at_sign_works(postgresql, name):
+    """To and from it; the transport's own form, which is the only one that such a name has."""
     address = '"public"."{}"'.format(name.replace('"', '""'))
     source, destination = postgresql.create_queue(f"{name} from"), postgresql.create_queue(name)
     source.insert(10)
@@ -349,7 +352,7 @@ def test_a_queue_with_an_at_sign_sends_and_is_sent_to_by_its_quoted_name(postgre
     assert (ids_in(destination), source.count(), staged(postgresql)) == (message_ids(range(10)), 0, 0)
 
 
-def test_a_missing_table_is_named_so_that_a_shell_and_the_program_take_it(postgresql):
+def test_a_missing_table_is_named_as_a_shell_takes_it(postgresql):
     """What is pasted after the sentence says it creates the table that was meant."""
     queue, billing = postgresql.create_queue(), postgresql.create_queue("it's@here")
     queue.insert(10)
@@ -370,7 +373,7 @@ def test_a_missing_table_is_named_so_that_a_shell_and_the_program_take_it(postgr
 # -- with its claim -------------------------------------------------------------------------------
 
 
-def test_a_batch_arrives_with_its_claim_s_end_and_not_before(engine, queue, billing):
+def test_a_batch_arrives_only_when_its_claim_ends(engine, queue, billing):
     queue.insert(10)
     with forwarding(engine, queue) as stream:
         assert stream.trigger()
@@ -379,7 +382,8 @@ def test_a_batch_arrives_with_its_claim_s_end_and_not_before(engine, queue, bill
         assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10)), 0, 0)
 
 
-def test_batches_arrive_in_order_at_several_destinations_once_each(engine, queue, billing):
+def test_each_destination_gets_its_batches_in_order(engine, queue, billing):
+    """Each message arrives once."""
     shipping = engine.create_queue("shipping", schema="far")
     queue.insert(300)
     with forwarding(engine, queue, "billing", shipping.address, **SMALL) as stream:
@@ -426,7 +430,8 @@ def test_each_message_arrives_once_whatever_the_crash(engine, queue, billing, st
 
 
 @pytest.mark.parametrize("step", EVERY_STEP)
-def test_connections_that_are_cut_at_any_step_lose_and_double_nothing(engine, queue, billing, step):
+def test_cut_connections_lose_and_double_nothing(engine, queue, billing, step):
+    """At any step."""
     queue.insert(100)
     with forwarding(engine, queue, maxMessagesPerTrigger="30", minMessagesPerPartition="10") as stream:
         with at_step(step, engine.cut_connections, on={1, 3}) as cuts:
@@ -435,10 +440,8 @@ def test_connections_that_are_cut_at_any_step_lose_and_double_nothing(engine, qu
     assert (sorted(ids_in(billing)), queue.count(), staged(engine)) == (message_ids(range(100)), 0, 0)
 
 
-def test_what_a_dead_process_had_sealed_and_logged_goes_out_in_one_transaction_with_its_claim(
-    postgresql, monkeypatch
-):
-    """Until the new process has committed, everybody else sees the messages at their source."""
+def test_a_logged_batch_goes_out_with_its_claim(postgresql, monkeypatch):
+    """Of a dead process, in one transaction: until it is committed, all see the messages at their source."""
     queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
     queue.insert(10)
     seen, move = [], Stage.move
@@ -458,7 +461,8 @@ def test_what_a_dead_process_had_sealed_and_logged_goes_out_in_one_transaction_w
     assert (queue.count(), ids_in(billing), staged(postgresql)) == (0, message_ids(range(10)), 0)
 
 
-def test_what_a_dead_process_had_sealed_and_not_logged_is_cleared_and_staged_anew(engine, queue, billing):
+def test_a_batch_that_was_not_logged_is_staged_anew(engine, queue, billing):
+    """A dead process had sealed it; what that has staged is cleared."""
     queue.insert(10)
     with forwarding(engine, queue) as stream:
         with at_step(fail_points.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
@@ -473,7 +477,7 @@ def test_what_a_dead_process_had_sealed_and_not_logged_is_cleared_and_staged_ane
 
 @pytest.mark.parametrize("mode", ["receiveOnly", "none"])
 @pytest.mark.parametrize("logged", [True, False], ids=["logged", "not logged"])
-def test_a_batch_that_was_staged_is_sent_by_a_restart_in_another_mode(engine, queue, billing, mode, logged):
+def test_another_mode_sends_a_batch_that_was_staged(engine, queue, billing, mode, logged):
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     queue.insert(10)
     with forwarding(engine, queue) as stream:
@@ -490,7 +494,7 @@ def test_a_batch_that_was_staged_is_sent_by_a_restart_in_another_mode(engine, qu
     assert staged(engine) == 0
 
 
-def test_a_batch_of_another_mode_is_finished_by_an_atomic_restart(engine, queue, billing):
+def test_an_atomic_start_finishes_another_modes_batch(engine, queue, billing):
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     queue.insert(10)
     with forwarding(engine, queue, transactionMode="receiveOnly") as stream:
@@ -503,7 +507,8 @@ def test_a_batch_of_another_mode_is_finished_by_an_atomic_restart(engine, queue,
 
 
 @pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "commit lost"])
-def test_a_connection_that_breaks_at_the_settling_commit_sends_the_batch_once(postgresql, deliver):
+def test_a_broken_settling_commit_sends_the_batch_once(postgresql, deliver):
+    """The connection breaks at the commit."""
     queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
     queue.insert(50)
     with (
@@ -517,10 +522,8 @@ def test_a_connection_that_breaks_at_the_settling_commit_sends_the_batch_once(po
 
 
 @pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "commit lost"])
-def test_a_chunk_of_which_nobody_knows_whether_it_is_staged_fails_its_task_and_counts_once(
-    postgresql, deliver
-):
-    """Staged again under the same name it could go out twice."""
+def test_a_chunk_in_doubt_fails_its_task_and_counts_once(postgresql, deliver):
+    """Nobody knows whether it is staged; staged again under the same name it could go out twice."""
     queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
     queue.insert(50)
     with (
@@ -538,9 +541,8 @@ def test_a_chunk_of_which_nobody_knows_whether_it_is_staged_fails_its_task_and_c
 
 @pytest.mark.parametrize("word", [b"COPY", b"FROM STDIN", b"SET mark"], ids=["reading", "staging", "sealing"])
 @pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "statement lost"])
-def test_a_connection_that_breaks_while_reading_staging_or_sealing_before_the_commit_is_made_again(
-    postgresql, word, deliver
-):
+def test_a_broken_connection_is_made_again(postgresql, word, deliver):
+    """It breaks while reading, staging or sealing, before the commit."""
     queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
     queue.insert(50)
     with (
@@ -554,7 +556,7 @@ def test_a_connection_that_breaks_while_reading_staging_or_sealing_before_the_co
     assert (ids_in(billing), queue.count(), staged(postgresql)) == (message_ids(range(50)), 0, 0)
 
 
-def test_seen_from_outside_a_message_is_never_in_both_queues_nor_in_neither(postgresql):
+def test_a_message_is_always_seen_in_just_one_queue(postgresql):
     """One statement looks at both, again and again, while atomic batches run."""
     queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
     queue.insert(300)
@@ -590,7 +592,8 @@ def emptied(engine):
     )
 
 
-def test_two_sources_of_one_stream_are_refused_before_the_second_one_stages_or_logs(engine, queue, billing):
+def test_a_second_source_of_a_stream_is_refused(engine, queue, billing):
+    """Before it stages or logs."""
     invoices = engine.create_queue("invoices")
     queue.insert(10)
     invoices.insert(10, start=10)
@@ -611,8 +614,8 @@ def test_two_sources_of_one_stream_are_refused_before_the_second_one_stages_or_l
     assert (ids_in(billing), queue.count(), invoices.count()) == (message_ids(range(20)), 0, 0)
 
 
-def test_a_source_before_spark_4_2_logs_no_batch_on_a_stage_that_another_source_holds(engine, queue, billing):
-    """It does not know yet which batch was the last one, and looks at nothing that is on the stage."""
+def test_a_source_before_spark_4_2_respects_a_held_stage(engine, queue, billing):
+    """It logs no batch: it does not know yet which was the last one, and looks at nothing on the stage."""
     invoices = engine.create_queue("invoices")
     invoices.insert(10)
     with forwarding(engine, queue) as first, forwarding(engine, invoices, lockTimeout="300ms") as second:
@@ -625,10 +628,8 @@ def test_a_source_before_spark_4_2_logs_no_batch_on_a_stage_that_another_source_
     assert (billing.count(), invoices.count()) == (0, 10)
 
 
-def test_a_batch_whose_stage_another_source_holds_goes_on_in_another_mode_only_where_it_has_no_rows(
-    engine, queue, billing
-):
-    """Two sources of one stream that a cut has let hold the stage in turn."""
+def test_a_held_stage_stops_only_a_batch_with_rows(engine, queue, billing):
+    """Two sources hold it in turn after a cut; one without rows goes on in another mode."""
     invoices = engine.create_queue("invoices")
     with (
         forwarding(engine, queue) as first,
@@ -654,7 +655,7 @@ def test_a_batch_whose_stage_another_source_holds_goes_on_in_another_mode_only_w
             full.plan()
 
 
-def test_a_stage_that_lost_what_a_batch_has_sent_keeps_the_batch_in_its_queue(engine, queue, billing):
+def test_an_emptied_stage_leaves_the_batch_in_its_queue(engine, queue, billing):
     queue.insert(10)
     with forwarding(engine, queue) as stream:
         assert stream.trigger()
@@ -676,7 +677,7 @@ def test_a_stage_that_lost_what_a_batch_has_sent_keeps_the_batch_in_its_queue(en
     assert (sorted(ids_in(billing)), queue.count(), staged(engine)) == (message_ids(range(10)), 0, 0)
 
 
-def test_what_was_staged_on_a_table_that_is_gone_is_not_deleted_at_its_source(engine, queue, billing):
+def test_a_dropped_stage_leaves_the_batch_in_its_queue(engine, queue, billing):
     queue.insert(10)
     with forwarding(engine, queue) as stream:
         assert stream.trigger()

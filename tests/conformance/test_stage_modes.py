@@ -40,7 +40,8 @@ def until_nothing_is_new(stream):
         pass
 
 
-def test_a_batch_begun_under_another_stream_is_refused_before_it_is_logged(engine, queue, billing):
+def test_a_batch_begun_under_another_stream_is_refused(engine, queue, billing):
+    """Before it is logged."""
     queue.insert(20)
     with forwarding(engine, queue) as stream:
         die_at(stream, fail_points.STAGE_SEALED)
@@ -64,9 +65,8 @@ def test_a_batch_begun_under_another_stream_is_refused_before_it_is_logged(engin
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(25)), 0, 0)
 
 
-def test_a_batch_begun_in_another_mode_is_refused_by_an_atomic_source_before_it_is_logged(
-    engine, queue, billing
-):
+def test_a_batch_begun_in_another_mode_is_refused(engine, queue, billing):
+    """By an atomic source, before it is logged."""
     queue.insert(20)
     with forwarding(engine, queue, transactionMode=RECEIVE_ONLY) as stream:
         die_at(stream, BATCH_WRITTEN)
@@ -88,7 +88,8 @@ def test_a_batch_begun_in_another_mode_is_refused_by_an_atomic_source_before_it_
     assert (sorted(ids_in(billing)), queue.count(), staged(engine)) == (message_ids(range(25)), 0, 0)
 
 
-def test_a_batch_that_a_sink_has_begun_to_send_by_itself_is_not_staged_again(engine, queue, billing):
+def test_a_batch_sent_in_part_is_not_staged_again(engine, queue, billing):
+    """Its sink has begun to send it by itself."""
     queue.insert(20)
     with forwarding(engine, queue) as stream:
         die_at(stream, fail_points.STAGE_SEALED)
@@ -122,10 +123,8 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("step,told", CHANGES)
-def test_each_message_arrives_once_whichever_way_mode_and_stream_change_between_crashes(
-    postgresql, step, told
-):
-    """A process that is refused is started as the one before; the deaths are before and after a batch is logged."""
+def test_each_message_arrives_once_whatever_changes(postgresql, step, told):
+    """Mode and stream, at crashes before and after a batch is logged; who is refused starts as before."""
     engine = postgresql
     queue, billing = engine.create_queue(), engine.create_queue("billing")
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
@@ -159,10 +158,8 @@ def _database(engine):
     return engine.fetch(ask)[0][0]
 
 
-def test_a_batch_that_workers_were_taking_ends_also_where_the_stream_goes_on_as_an_atomic_one(
-    engine, queue, billing
-):
-    """Nothing of it is taken again; the sink is given no rows, and finds its stage."""
+def test_a_batch_of_mode_none_ends_in_an_atomic_stream(engine, queue, billing):
+    """Workers were taking it. Nothing is taken again; the sink is given no rows, and finds its stage."""
     queue.insert(20)
     with forwarding(engine, queue, transactionMode=NO_TRANSACTION) as stream:
         die_at(stream, fail_points.OFFSET_LOGGED)
@@ -172,9 +169,7 @@ def test_a_batch_that_workers_were_taking_ends_also_where_the_stream_goes_on_as_
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(20)), 0, 0)
 
 
-def test_a_batch_without_rows_that_was_begun_in_another_mode_is_refused_with_the_remedy(
-    engine, queue, billing
-):
+def test_a_batch_without_rows_of_another_mode_is_refused(engine, queue, billing):
     """Spark runs it again before it asks the source for anything."""
     with forwarding(engine, queue, transactionMode=RECEIVE_ONLY) as stream:
         stream.construct_without_rows([])

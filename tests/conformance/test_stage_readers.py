@@ -29,7 +29,7 @@ def rows_on_the_stage(postgresql):
     return postgresql.fetch(f"""SELECT count(*) FROM "{STAGE}" WHERE task <> ''""")[0][0]
 
 
-def test_batches_are_staged_settled_and_sent_while_somebody_reads_the_stage(postgresql, queue, billing):
+def test_a_reader_of_the_stage_holds_up_no_batch(postgresql, queue, billing):
     """A lock timeout that would be over long before the reader is."""
     queue.insert(100)
     with forwarding(postgresql, queue, maxMessagesPerTrigger="20", lockTimeout="200ms") as stream:
@@ -45,7 +45,7 @@ def test_batches_are_staged_settled_and_sent_while_somebody_reads_the_stage(post
     assert (ids_in(billing), queue.count(), staged(postgresql)) == (message_ids(range(120)), 0, 0)
 
 
-def test_what_settling_has_sent_is_cleared_away_before_the_next_batch(postgresql, queue, billing):
+def test_what_was_sent_is_cleared_before_the_next_batch(postgresql, queue, billing):
     queue.insert(40)
     with forwarding(postgresql, queue, maxMessagesPerTrigger="20") as stream:
         assert stream.trigger()

@@ -38,9 +38,8 @@ def demand_a_column(engine, queue):
     queue.execute(COLUMN[engine.name].replace("{null}", "NOT NULL"))
 
 
-def test_what_a_destination_refuses_of_every_message_is_found_before_the_batch_is_logged(
-    engine, queue, billing
-):
+def test_a_refusal_is_found_before_the_batch_is_logged(engine, queue, billing):
+    """The destination refuses every message."""
     queue.insert(10)
     with forwarding(engine, queue) as stream:
         demand_a_column(engine, billing)
@@ -58,7 +57,8 @@ def test_what_a_destination_refuses_of_every_message_is_found_before_the_batch_i
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10)), 0, 0)
 
 
-def test_what_a_destination_refuses_when_settling_is_named_and_can_be_mended(engine, queue, billing):
+def test_a_refusal_when_settling_can_be_mended(engine, queue, billing):
+    """What the destination refuses is named."""
     queue.insert(10)
     with forwarding(engine, queue, commandTimeout="100ms") as stream:
         assert stream.trigger()
@@ -79,9 +79,8 @@ def test_what_a_destination_refuses_when_settling_is_named_and_can_be_mended(eng
 STAGE_NAME = r"Forward\.Outgoing"
 
 
-def test_a_destination_that_is_dropped_while_it_is_staged_for_is_found_before_the_batch_is_logged(
-    engine, queue, billing
-):
+def test_a_dropped_destination_is_found_in_time(engine, queue, billing):
+    """Dropped while messages are staged for it; it is found before the batch is logged."""
     queue.insert(10)
     with forwarding(engine, queue) as stream:
         with (
@@ -97,8 +96,8 @@ def test_a_destination_that_is_dropped_while_it_is_staged_for_is_found_before_th
 
 
 @pytest.mark.needs("enforces_keys")
-def test_an_id_that_a_destination_has_already_is_found_before_the_batch_is_logged(engine, queue, billing):
-    """Any of the batch's rows may have it, not only the first one."""
+def test_a_taken_id_is_found_before_the_batch_is_logged(engine, queue, billing):
+    """The destination has it already; any of the batch's rows may have it, not only the first one."""
     tampering.keep_ids_unique(engine, billing)
     billing.insert_row(id=UUID(ID), headers="{}", body=b"")
     atomic = options(engine, queue="billing", transactionMode=ATOMIC, stream=NAME)
@@ -123,7 +122,7 @@ def test_an_id_that_a_destination_has_already_is_found_before_the_batch_is_logge
     assert billing.count() == 1
 
 
-def test_a_destination_that_somebody_has_locked_refuses_nothing(postgresql):
+def test_a_locked_destination_refuses_nothing(postgresql):
     """Which messages it takes shows when it is free; a batch does not wait for that."""
     queue, billing = postgresql.create_queue(), postgresql.create_queue("billing")
     queue.insert(10)

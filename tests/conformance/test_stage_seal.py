@@ -60,7 +60,8 @@ def refused_and_run_again(stream, queue, billing, said):
     assert (ids_in(billing), queue.count(), staged(stream.engine)) == (message_ids(range(50)), 0, 0)
 
 
-def test_a_batch_whose_seal_the_server_lost_is_not_settled_as_nothing_to_send(engine, queue, billing):
+def test_a_batch_whose_seal_is_lost_is_not_settled(engine, queue, billing):
+    """It is not taken for one that has nothing to send."""
     queue.insert(50)
     opened = []
     with forwarding(engine, queue) as stream:
@@ -72,7 +73,8 @@ def test_a_batch_whose_seal_the_server_lost_is_not_settled_as_nothing_to_send(en
         )
 
 
-def test_a_batch_of_which_the_server_lost_rows_is_not_settled_without_them(engine, queue, billing):
+def test_a_batch_that_lost_staged_rows_is_not_settled(engine, queue, billing):
+    """The server has lost them."""
     queue.insert(50)
     with forwarding(engine, queue) as stream:
         assert stream.trigger()
@@ -86,7 +88,8 @@ def test_a_batch_of_which_the_server_lost_rows_is_not_settled_without_them(engin
         )
 
 
-def test_a_mark_of_the_version_that_did_not_count_is_settled(engine, queue, billing):
+def test_a_mark_without_counts_is_settled(engine, queue, billing):
+    """An earlier version did not count."""
     queue.insert(50)
     with forwarding(engine, queue) as stream:
         assert stream.trigger()
@@ -103,7 +106,8 @@ def test_a_mark_of_the_version_that_did_not_count_is_settled(engine, queue, bill
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(50)), 0, 0)
 
 
-def test_a_batch_whose_rows_others_took_before_its_replay_is_sealed_and_settled_empty(engine, queue, billing):
+def test_a_batch_that_others_took_is_settled_empty(engine, queue, billing):
+    """Taken before its replay, which seals it empty, too."""
     queue.insert(5)
     with forwarding(engine, queue) as stream:
         with at_step(fail_points.STAGE_SEALED, crash), pytest.raises(BaseException, match=r"^$"):
@@ -118,7 +122,7 @@ def test_a_batch_whose_rows_others_took_before_its_replay_is_sealed_and_settled_
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(5, 10)), 0, 0)
 
 
-def test_a_lost_seal_of_a_batch_that_has_no_row_left_stops_nobody(engine, queue, billing, caplog):
+def test_a_lost_seal_without_rows_left_stops_nobody(engine, queue, billing, caplog):
     """Whoever took its rows has processed them."""
     queue.insert(5)
     opened = []
@@ -137,7 +141,7 @@ def test_a_lost_seal_of_a_batch_that_has_no_row_left_stops_nobody(engine, queue,
     )
 
 
-def test_what_was_sent_is_logged_when_it_is_committed_and_not_before(engine, queue, billing, caplog):
+def test_sending_is_logged_only_once_committed(engine, queue, billing, caplog):
     caplog.set_level("INFO", logger="sqlqueue_spark")
     queue.insert(5)
     logged = []
@@ -162,7 +166,7 @@ def others(*numbers):
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["sealed before", "sealed after"])
-def test_the_sink_of_another_query_does_not_seal_a_batch_that_is_not_its_own(engine, queue, billing, first):
+def test_a_sink_does_not_seal_another_querys_batch(engine, queue, billing, first):
     """What it had staged would go out with that batch, or with none when that batch runs again."""
     queue.insert(5)
     with forwarding(engine, queue) as stream:
@@ -179,9 +183,8 @@ def test_the_sink_of_another_query_does_not_seal_a_batch_that_is_not_its_own(eng
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(5)), 0, 0)
 
 
-def test_a_batch_without_rows_of_which_the_server_lost_messages_is_refused_with_the_remedy(
-    engine, queue, billing
-):
+def test_lost_messages_stop_a_batch_without_rows(engine, queue, billing):
+    """The server has lost them; the refusal names the remedy."""
     with forwarding(engine, queue) as stream:
         stream.construct_without_rows(others(100, 101))
         stream.run()

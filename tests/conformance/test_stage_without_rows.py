@@ -39,7 +39,8 @@ def run_without_rows(stream, *numbers):
     stream.run()
 
 
-def test_a_batch_without_rows_and_without_messages_does_nothing(engine, queue, billing):
+def test_an_empty_batch_does_nothing(engine, queue, billing):
+    """Without rows and without messages."""
     with forwarding(engine, queue) as stream:
         run_without_rows(stream)  # before there was anything at all
         queue.insert(5)
@@ -52,7 +53,7 @@ def test_a_batch_without_rows_and_without_messages_does_nothing(engine, queue, b
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(10)), 0, 0)
 
 
-def test_what_batches_without_rows_send_goes_out_when_the_source_is_next_asked(engine, queue, billing):
+def test_messages_go_out_when_the_source_is_next_asked(engine, queue, billing):
     with forwarding(engine, queue) as stream:
         run_without_rows(stream, 100, 101)
         assert (billing.count(), staged(engine)) == (0, 3)
@@ -66,7 +67,7 @@ def test_what_batches_without_rows_send_goes_out_when_the_source_is_next_asked(e
     assert staged(engine) == 0
 
 
-def test_what_a_batch_without_rows_has_sealed_waits_for_the_next_start(engine, queue, billing):
+def test_sealed_messages_wait_for_the_next_start(engine, queue, billing):
     """A program that stops its query asks the source for nothing more."""
     with forwarding(engine, queue) as stream:
         run_without_rows(stream, 100, 101)
@@ -78,7 +79,8 @@ def test_what_a_batch_without_rows_has_sealed_waits_for_the_next_start(engine, q
 
 @pytest.mark.parametrize("step", [fail_points.ROWS_STAGED, fail_points.STAGE_SEALED, BATCH_WRITTEN])
 @pytest.mark.parametrize("begun", [True, False], ids=["after a batch with rows", "as the first batch"])
-def test_a_batch_without_rows_that_died_is_staged_anew_and_sent_once(engine, queue, billing, step, begun):
+def test_a_batch_that_died_is_sent_once(engine, queue, billing, step, begun):
+    """It is staged anew."""
     with forwarding(engine, queue) as stream:
         if begun:
             queue.insert(5)
@@ -100,10 +102,8 @@ def test_a_batch_without_rows_that_died_is_staged_anew_and_sent_once(engine, que
     assert (queue.count(), staged(engine)) == (0, 0)
 
 
-def test_a_batch_without_rows_that_died_runs_again_where_spark_does_not_tell_the_query(
-    engine, queue, billing
-):
-    """As Spark Connect."""
+def test_a_batch_of_an_unknown_query_runs_again(engine, queue, billing):
+    """After it died; as with Spark Connect, which does not tell the query."""
     with forwarding(engine, queue) as stream:
         stream.query = ""
         run_without_rows(stream, 50)
@@ -117,8 +117,8 @@ def test_a_batch_without_rows_that_died_runs_again_where_spark_does_not_tell_the
 
 
 @pytest.mark.parametrize("used", [True, False], ids=["another query's stage", "a new stage"])
-def test_a_first_batch_without_rows_that_died_before_the_sink_saw_it_runs_again(engine, queue, billing, used):
-    """Nobody asks the source before Spark runs it again."""
+def test_a_first_batch_that_no_sink_saw_runs_again(engine, queue, billing, used):
+    """It died before; nobody asks the source before Spark runs it again."""
     if used:
         with forwarding(engine, queue) as before:
             run_without_rows(before, 50)
@@ -132,9 +132,8 @@ def test_a_first_batch_without_rows_that_died_before_the_sink_saw_it_runs_again(
     assert staged(engine) == 0
 
 
-def test_a_source_that_is_not_atomic_any_more_holds_nothing_back_that_was_staged_when_that_was_not_known(
-    engine, queue, billing
-):
+def test_a_source_no_longer_atomic_holds_nothing_back(engine, queue, billing):
+    """Of what was staged when that was not known."""
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     with forwarding(engine, queue) as stream:
         run_without_rows(stream, 50)
@@ -160,9 +159,7 @@ def test_two_sinks_of_a_batch_without_rows_both_count(engine, queue, billing):
     assert ids_in(billing) == message_ids([100, 101])
 
 
-def test_a_stream_that_goes_on_in_another_mode_sends_what_a_batch_without_rows_has_left(
-    engine, queue, billing
-):
+def test_another_mode_sends_what_a_batch_has_left(engine, queue, billing):
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     with forwarding(engine, queue) as stream:
         run_without_rows(stream, 100, 101)
@@ -178,9 +175,7 @@ def test_a_stream_that_goes_on_in_another_mode_sends_what_a_batch_without_rows_h
 
 
 @pytest.mark.parametrize("before", [None, RECEIVE_ONLY, ATOMIC], ids=["never run", "receiveOnly", "atomic"])
-def test_a_stream_that_goes_on_under_another_name_sends_what_a_batch_without_rows_has_left(
-    engine, queue, billing, before
-):
+def test_a_renamed_stream_sends_what_a_batch_has_left(engine, queue, billing, before):
     """The queue gives the batch no offset of its own; the stage is remembered all the same."""
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Before")
     with forwarding(engine, queue) as stream:
@@ -198,7 +193,7 @@ def test_a_stream_that_goes_on_under_another_name_sends_what_a_batch_without_row
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids([*early, 100, 101]), 0, 0)
 
 
-def test_an_idle_atomic_stream_makes_one_batch_without_rows_and_no_more(engine, queue, billing):
+def test_an_idle_atomic_stream_makes_only_one_batch(engine, queue, billing):
     """In which its offset learns of the stage."""
     with forwarding(engine, queue) as stream:
         assert [stream.trigger() for _ in range(3)] == [True, False, False]
@@ -210,7 +205,7 @@ def test_an_idle_atomic_stream_makes_one_batch_without_rows_and_no_more(engine, 
     assert (billing.count(), staged(engine)) == (0, 0)
 
 
-def test_a_batch_without_rows_that_another_mode_runs_again_is_sent_once(engine, queue, billing):
+def test_a_batch_repeated_in_another_mode_is_sent_once(engine, queue, billing):
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
     with forwarding(engine, queue) as stream:
         stream.construct_without_rows(others(100, 101))
@@ -232,7 +227,8 @@ def test_a_batch_without_rows_that_another_mode_runs_again_is_sent_once(engine, 
     )
 
 
-def test_a_batch_without_rows_that_runs_again_under_another_stream_is_sent_once(engine, queue, billing):
+def test_a_renamed_stream_sends_a_batch_once(engine, queue, billing):
+    """A batch that died is refused under the new name; it runs again under the old one first."""
     queue.insert(5)
     with forwarding(engine, queue) as stream:
         stream.drain()
@@ -255,9 +251,7 @@ def test_a_batch_without_rows_that_runs_again_under_another_stream_is_sent_once(
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids([*range(5), 100, 101]), 0, 0)
 
 
-def test_an_atomic_sink_behind_a_source_that_is_not_is_refused_whatever_an_earlier_run_has_left(
-    engine, queue, billing
-):
+def test_an_atomic_sink_needs_an_atomic_source(engine, queue, billing):
     """The mark of a batch that never ended is on the stage; nobody would send what is put under it."""
     queue.insert(5)
     with forwarding(engine, queue) as abandoned:

@@ -57,7 +57,8 @@ def without_the_first(queue, count):
         other.commit()
 
 
-def test_a_batch_that_was_done_is_deleted_and_the_stream_goes_on(engine, queue):
+def test_a_batch_that_was_done_is_deleted(engine, queue):
+    """The stream goes on."""
     queue.insert(10)
     with streaming(engine, queue) as stream:
         stream.offsets, stream.done = offsets(engine, queue, RECEIVE_ONLY)[:1], 1
@@ -66,7 +67,7 @@ def test_a_batch_that_was_done_is_deleted_and_the_stream_goes_on(engine, queue):
         assert json.loads(stream.offsets[1])["serial"] == 2
 
 
-def test_a_batch_that_was_logged_runs_again_with_the_same_rows(engine, queue):
+def test_a_logged_batch_runs_again_with_its_rows(engine, queue):
     queue.insert(10)
     without_the_first(queue, 4)
     with streaming(engine, queue) as stream:
@@ -75,7 +76,7 @@ def test_a_batch_that_was_logged_runs_again_with_the_same_rows(engine, queue):
         assert (stream.batches(), queue.count()) == ([[5, 6, 7, 8], [9, 10]], 0)
 
 
-def test_a_batch_of_mode_none_that_was_logged_is_not_taken_up_again(engine, queue):
+def test_a_logged_batch_of_mode_none_is_not_taken_again(engine, queue):
     queue.insert(10)
     without_the_first(queue, 4)
     with streaming(engine, queue, transactionMode=NO_TRANSACTION) as stream:
