@@ -125,7 +125,7 @@ def test_an_id_that_a_net_endpoint_handled_is_sent(engine, queue, sent, outbox):
 
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_a_refused_batch_leaves_no_id_in_the_outbox(engine, queue, sent, outbox):
-    """Poison in the second chunk: what went before is sent and remembered, the rest neither."""
+    """One row of four is poison: none of them is sent or remembered."""
     with pytest.raises(ConfigurationError, match="The headers of a row are not a JSON object"):
         send(options(engine, outbox=outbox), batch(range(4), Headers=[None, None, None, "poison"]))
     assert (ids_in(queue), sent.ids()) == ([], set())
