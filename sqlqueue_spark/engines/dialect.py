@@ -74,6 +74,8 @@ class Dialect(Database):
     #: Whether the engine keeps a table without a clustered index as a heap, which does not give back the room of deleted
     #: rows.
     knows_heaps: ClassVar[bool] = False
+    #: Whether a table is not there for a login that has no right to it.
+    hides_tables: ClassVar[bool] = False
     #: Whether one connection reaches other databases of its server.
     reaches_other_databases: ClassVar[bool] = False
     #: The scope that a Microsoft Entra token must have to be a login here.

@@ -120,6 +120,7 @@ class SqlServer(Dialect):
     expires_with_index: ClassVar[str | None] = "Expires"
     longest_queue: ClassVar[tuple[int, str]] = (128, "characters")
     knows_heaps: ClassVar[bool] = True
+    hides_tables: ClassVar[bool] = True
     reaches_other_databases: ClassVar[bool] = True
     written: ClassVar[int] = 2_400
     longest_outbox: ClassVar[int] = 128

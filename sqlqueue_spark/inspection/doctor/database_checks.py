@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
-from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.hosts import Host, hosts
 from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.inspection import findings
@@ -97,8 +96,8 @@ class _Way:
             self.found = queues.get(self.connection, self.address, self.options.naming(dialect))
         except QueueError as error:
             hidden = (
-                " SQL Server hides a table from a login without any right to it."
-                if dialect is SQLSERVER
+                f" {dialect.title} hides a table from a login without any right to it."
+                if dialect.hides_tables
                 else ""
             )
             raise Wrong(f"{error}{hidden}") from error
