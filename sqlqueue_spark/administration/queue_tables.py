@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from sqlqueue_spark.administration import trial_messages
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.inspection.findings import Finding, findings
-from sqlqueue_spark.inspection.server_facts import ServerFact, settings
+from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import MESSAGE_ID, time_sent
 from sqlqueue_spark.messages.outgoing import Outgoing, fill_in, outgoing, outgoing_rows
@@ -120,7 +120,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
             columns=admin.columns(),
             indexes=admin.indexes(),
             rights=held,
-            settings=settings(admin, held),
+            settings=facts(admin, held),
             findings=findings(admin.connection, admin.table, role),
         )
 

@@ -76,7 +76,7 @@ _REMEDIES = {
 }
 
 
-def settings(admin: QueueAdmin, rights: Rights) -> list[ServerFact]:
+def facts(admin: QueueAdmin, rights: Rights) -> list[ServerFact]:
     """How the table is set up, and what this login may do. This only looks, inside the open transaction."""
     return [*_rights(rights), *_variant(admin), *_numbers(admin), *_told(admin)]
 

@@ -8,7 +8,7 @@ import pytest
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.inspection import findings
 from sqlqueue_spark.inspection.findings import Finding
-from sqlqueue_spark.inspection.server_facts import settings
+from sqlqueue_spark.inspection.server_facts import facts
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
@@ -49,7 +49,7 @@ def _begins_as(name, statement):
 
 def told(indexes, *pairs):
     given = admin(indexes=indexes, numbers=NUMBERS, settings=list(pairs))
-    made = settings(given, ALL)
+    made = facts(given, ALL)
     assert given.connection.asked["settings"] == ("Shop]s", 42)
     return {each.name: (each.value, each.remedy_sql) for each in made}, made
 
