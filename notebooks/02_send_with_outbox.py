@@ -101,7 +101,7 @@ print(f"{sent} messages in {billing}")
 
 send_lines()
 print(
-    f"{length(billing)} messages in {billing}, {outboxes.report(options, ENDPOINT).found.rows} ids in the outbox"
+    f"{length(billing)} messages in {billing}, {outbox_tables.report(options, ENDPOINT).found.rows} ids in the outbox"
 )
 assert length(billing) == sent
 

@@ -61,8 +61,8 @@ def test_runs_are_equal_when_their_rows_are():
 
 
 def test_runs_are_shown_in_full_while_they_are_few():
-    assert repr(RowSet([(1, 3), (5, 5)])) == "Runs([(1, 3), (5, 5)])"
-    assert repr(RowSet((row, row) for row in range(0, 40, 2))) == "Runs(20 runs, 20 rows)"
+    assert repr(RowSet([(1, 3), (5, 5)])) == "RowSet([(1, 3), (5, 5)])"
+    assert repr(RowSet((row, row) for row in range(0, 40, 2))) == "RowSet(20 runs, 20 rows)"
 
 
 @pytest.mark.parametrize("runs", SETS, ids=lambda runs: str(runs)[:40])
