@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld
@@ -60,13 +60,11 @@ class StageLifecycle:
         """
         if self._opened == end:
             return
-        # What waits there has no claim. So it is not from an earlier run of this batch, which had this claim.
-        for table in self._named(start):
-            self._send_left(table)
         if offset.taken:
             self.take()
         elif self._own is not None:
             self._check_begun_so(offset, self._own)
+            self._look_back_once(start, end)
             with self._at_home() as stage, self._transaction():
                 sent = stage.move_waiting()
                 stage.open(_digest(end))
@@ -144,7 +142,8 @@ class StageLifecycle:
             return
         with self._at_home() as stage:
             with self._transaction():
-                sent = stage.move_waiting()
+                sent = self._resent(stage, start)
+                sent = stage.move_waiting() if sent is None else sent
                 given_up = stage.give_up() if sent is None else None
                 if self._just_taken:
                     stage.begin()
@@ -261,9 +260,9 @@ class StageLifecycle:
             create_stage(queue.connection, table)
             stage = Stage(queue.connection, table)
             with queue.connection.transaction():
-                whom = stage.holders()
-                if whom and not offset.claimed:
-                    return  # another source of this query holds its own stage
+                whom, mark = stage.holders(), stage.mark()
+                if whom and not offset.claimed and (mark is None or mark.claim != _digest(end)):
+                    return  # another source of this query holds its own stage, and nothing of this batch counts there
                 if whom:
                     raise ConfigurationError(
                         f"The last batch of {queue.table.name} was begun with the stage {table} and has not ended, and another "
@@ -283,30 +282,73 @@ class StageLifecycle:
             with contextlib.suppress(ConfigurationError):  # no stage can have such a name
                 found.add(table_of(self._options))
         for table in found:
-            self._send_left(table, self._last_batch)
+            self._send_left(table)
         self._looked_back = True
+
+    def _look_back_once(self, start: Json, end: Json) -> None:
+        """Send what waits on the stage of the batch before, if this batch is opened for the first time.
+
+        Spark before 4.2 tells of that batch only now. An earlier run of this batch has looked there before it opened the own
+        stage; the sink may have put something there since.
+        """
+        named = self._named(start)
+        if named:
+            with self._at_home() as stage, self._transaction():
+                mark = stage.mark()
+            if mark is None or mark.claim != _digest(end):
+                for table in named:
+                    self._send_left(table)
+
+    def _resent(self, stage: Stage, start: Json) -> int | None:
+        """Send once more what a batch that claimed no rows has staged, if a fail-over took its settling back.
+
+        No row of the queue comes back with it, so that nobody else would notice.
+
+        :returns: how many messages; None when the stage is not that batch's.
+        """
+        if (
+            start.get("rows") or start.get("expired") or not start.get("stage")
+        ):  # a large offset takes time to read
+            return None
+        mark = stage.mark()
+        if mark is None or not mark.sealed or mark.claim != _digest(start):
+            return None
+        try:
+            return stage.move(mark.claim)
+        except Incomplete as error:
+            raise stage.refusal(error) from error
 
     def _named(self, start: Json) -> set[Table]:
         """The stage that an offset names, unless it is the source's own."""
-        offset = Offset.from_json(start)
-        named = set[Table]() if offset is None or not offset.stage else {Table.from_text(offset.stage)}
-        return named - {self._own}
+        named = start.get("stage")
+        return ({Table.from_text(named)} if named else set[Table]()) - {self._own}
 
-    def _send_left(self, table: Table, before: Callable[[Queue], Batch | None] = lambda _: None) -> None:
-        """Send what a batch without rows of this queue has left on another stage, unless a live source holds that stage."""
+    def _send_left(self, table: Table) -> None:
+        """Send what a batch without rows of this queue has left on another stage, unless a live source holds that stage.
+
+        :raises ConfigurationError: messages wait there and a session holds the stage, perhaps one that a dead process has
+            left. An atomic source would forget the stage with its next offset.
+        """
         with self._pool.transaction() as queue:
             stage, sent = Stage(queue.connection, table), None
-            if stage.exists() and not stage.holders():
-                sent = stage.move_waiting(before=before(queue))
+            if stage.exists():
+                whom = stage.holders()
+                if not whom:
+                    sent = stage.move_waiting(before=self._last_batch(queue))
+                elif self._own is not None and (mark := stage.mark()) is not None and mark.waits:
+                    raise _in_use(table, ", ".join(whom))
         self._say_sent(table, sent)
 
     def _last_batch(self, queue: Queue) -> Batch | None:
-        """The last batch in the mark of the source's own stage. What the same batch has staged on another stage is void."""
+        """The last batch in the mark of the source's own stage. What the same batch has staged on another stage is void.
+
+        None also where Spark does not tell which query it is: a batch of another query may have the same number.
+        """
         if self._own is None:
             return None
         own = Stage(queue.connection, self._own)
         mark = own.mark() if own.exists() else None
-        return None if mark is None else mark.batch
+        return mark.batch if mark is not None and mark.batch.query else None
 
     def _say_sent(self, table: Table, sent: int | None) -> None:
         if sent is not None:

@@ -12,10 +12,12 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
+from sqlqueue_spark.receive.offset import INITIAL
 from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
-from tests.support.forwarding import NAME, forwarding, mark_of, staged
+from tests.support.forwarding import NAME, STAGE, forwarding, mark_of, staged
 from tests.support.messages import message_id, message_ids
 from tests.support.sending import ids_in
+from tests.support.stages import opened
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
 
@@ -269,3 +271,107 @@ def test_an_atomic_sink_needs_an_atomic_source(engine, queue, billing):
             "new checkpoint folder."
         )
     assert (queue.count(), billing.count()) == (5, 0)
+
+
+@pytest.fixture
+def outbox(engine):
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
+
+
+def changed(stream, /, **options):
+    """The query is stopped, to go on with other options."""
+    stream.stop()
+    stream.options = dataclasses.replace(stream.options, **options)
+
+
+def died_when_it_was_written(stream, *, noticed=True):
+    with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+        stream.run()
+    stream.crash(noticed=noticed)
+
+
+@pytest.mark.parametrize("sink", [ATOMIC, RECEIVE_ONLY], ids=["the sink stays atomic", "the sink is mended"])
+def test_a_batch_whose_sink_alone_was_atomic_is_sent_once(engine, queue, billing, outbox, sink):
+    """The source's start still names the stage on which the sink has put the batch's first run."""
+    queue.insert(5)
+    with forwarding(engine, queue) as stream:
+        stream.drain()
+        changed(stream, transaction_mode=RECEIVE_ONLY)
+        stream.sink_says = {"transactionMode": ATOMIC}
+        queue.insert(5, start=5)
+        assert stream.construct()
+        died_when_it_was_written(stream)
+        stream.sink_says = {"transactionMode": sink}
+        stream.run()
+        stream.sink_says = {}
+        stream.drain()
+    assert (ids_in(billing), queue.count()) == (message_ids(range(10)), 0)
+
+
+def test_a_batch_that_was_staged_on_two_stages_is_sent_once(engine, queue, billing):
+    """Before Spark 4.2: the stream goes from B to A, a batch without rows dies there, and B runs it again."""
+    with forwarding(engine, queue, stream="B") as stream:
+        assert stream.trigger()
+        changed(stream, stream=NAME)
+        assert stream.trigger()
+        stream.construct_without_rows(others(100))
+        died_when_it_was_written(stream)
+        changed(stream, stream="B")
+        stream.run()
+        queue.insert(5)
+        end = stream.receiver.latest(INITIAL, 10, sure=False)
+        stream.offsets.append(json.dumps(end))
+        stream.receiver.finish(stream.end(stream.done), rows=True)
+        stream.run()
+        stream.drain()
+    assert (ids_in(billing), queue.count()) == (message_ids([100, *range(5)]), 0)
+
+
+def test_a_dead_session_on_a_stage_of_before_is_told_of(engine, queue, billing):
+    """The stream would forget with its next offset that messages wait there."""
+    with forwarding(engine, queue) as stream:
+        assert stream.trigger()
+        run_without_rows(stream, 100)
+        with opened(engine) as (connection, stage):
+            changed(stream, stream="Renamed")
+            with connection.transaction():
+                stage.hold()
+            with pytest.raises(ConfigurationError, match=r"^Two sources use the stage Forward\.Outgoing@"):
+                stream.trigger()
+            stream.crash()
+        stream.drain()
+    assert ids_in(billing) == message_ids([100])
+
+
+def test_a_batch_without_rows_whose_stage_a_dead_session_holds_is_refused(engine, queue, billing, outbox):
+    """What it has staged counts there, and its sink would send it too."""
+    with forwarding(engine, queue) as stream:
+        stream.construct_without_rows(others(100))
+        died_when_it_was_written(stream)
+        with opened(engine) as (connection, stage):
+            with connection.transaction():
+                stage.hold()
+            changed(stream, transaction_mode=RECEIVE_ONLY)
+            with pytest.raises(ConfigurationError, match=r"and another source holds that stage: "):
+                stream.run()
+            stream.crash()
+        stream.run()
+        queue.insert(5)
+        stream.drain()
+    assert ids_in(billing) == message_ids([100, *range(5)])
+
+
+def test_a_batch_without_rows_whose_settling_is_forgotten_is_sent_again(postgresql):
+    """A fail-over brings the sealed stage back and takes the message away; the process lives on."""
+    queue, billing = postgresql.create_queue("orders"), postgresql.create_queue("billing")
+    with forwarding(postgresql, queue) as stream:
+        run_without_rows(stream, 100)
+        postgresql.execute(f'CREATE TABLE replica AS SELECT * FROM "{STAGE}"')
+        assert not stream.trigger()
+        assert ids_in(billing) == message_ids([100])
+        postgresql.execute(
+            f'DELETE FROM billing; DELETE FROM "{STAGE}"; INSERT INTO "{STAGE}" OVERRIDING SYSTEM VALUE SELECT * FROM replica'
+        )
+        queue.insert(1)
+        stream.drain()
+    assert sorted(ids_in(billing)) == message_ids([0, 100])
