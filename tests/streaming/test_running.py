@@ -99,6 +99,7 @@ def test_a_batch_is_settled_before_the_next_trigger(spark, postgresql, tmp_path,
         stopping_it.start()
         run_until_stopped(spark, query, stop_file, lines.append, done_file=done_file)
         stopping_it.join()
-    assert (queue.count(), free(queue)) == (20, 20)
+    assert queue.count() == 20
+    eventually(lambda: free(queue) == 20)  # a server takes its time to end a session
     assert len(lines) == 1
     assert done_file.exists() is False
