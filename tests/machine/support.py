@@ -5,7 +5,7 @@ import pytest
 from tests.machine.search import search
 from tests.machine.world import World
 
-#: So many scenarios of each family are played, which takes a minute and a half of a processor in all. Without a fix 50
+#: So many scenarios of each family are played, which takes two minutes of a processor in all. Without a fix 50
 #: scenarios have found most broken promises.
 EXAMPLES = {"storing": 400, "atomic": 300, "sending": 400, "taking": 400}
 
