@@ -22,7 +22,7 @@ from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed, table_of
-from sqlqueue_spark.tables.stage_mark import Batch
+from sqlqueue_spark.tables.stage_mark import Batch, Mark
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class StageLifecycle:
                     f"has lost what was committed, or the sink does not stage there. {_RUN_AGAIN}"
                 ) from error
             if not offset.claimed and not isinstance(error, Unsealed):
-                raise stage.refusal(error) from error
+                raise stage.lost(error) from error
             log.warning(
                 "nothing_to_send queue=%s: %s, and no row of the batch is left", queue.table.name, error
             )
@@ -260,8 +260,8 @@ class StageLifecycle:
             create_stage(queue.connection, table)
             stage = Stage(queue.connection, table)
             with queue.connection.transaction():
-                whom, mark = stage.holders(), stage.mark()
-                if whom and not offset.claimed and (mark is None or mark.claim != _digest(end)):
+                whom = stage.holders()
+                if whom and not offset.claimed and not _opened_for(end, stage.mark()):
                     return  # another source of this query holds its own stage, and nothing of this batch counts there
                 if whom:
                     raise ConfigurationError(
@@ -294,8 +294,8 @@ class StageLifecycle:
         named = self._named(start)
         if named:
             with self._at_home() as stage, self._transaction():
-                mark = stage.mark()
-            if mark is None or mark.claim != _digest(end):
+                before = _opened_for(end, stage.mark())
+            if not before:
                 for table in named:
                     self._send_left(table)
 
@@ -311,12 +311,12 @@ class StageLifecycle:
         ):  # a large offset takes time to read
             return None
         mark = stage.mark()
-        if mark is None or not mark.sealed or mark.claim != _digest(start):
+        if mark is None or not mark.sealed or not _opened_for(start, mark):
             return None
         try:
             return stage.move(mark.claim)
         except Incomplete as error:
-            raise stage.refusal(error) from error
+            raise stage.lost(error) from error
 
     def _named(self, start: Json) -> set[Table]:
         """The stage that an offset names, unless it is the source's own."""
@@ -371,6 +371,11 @@ def _in_use(table: Table, by_whom: str) -> ConfigurationError:
         f"Two sources use the stage {table}: it is held by {by_whom}. Give each a stream of its own, and see that the stream "
         "runs only once; if that is what a dead machine has left, end that session, or start again in a few minutes."
     )
+
+
+def _opened_for(end: Json, mark: Mark | None) -> bool:
+    """Whether the stage was opened for the claim of the batch that ends with ``end``."""
+    return mark is not None and mark.claim == _digest(end)
 
 
 def _digest(end: Json) -> str:

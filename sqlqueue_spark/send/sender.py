@@ -79,7 +79,6 @@ class Sender:
     def _delivery(self, chunk: Composed, placed: Sequence[Placed]) -> Delivery:
         if not self._options.uses_outbox:
             return Unremembered(chunk, placed)
-
         return remembered_by(self._options)(self._options, chunk, placed, partial(self._earlier_keys, chunk))
 
     def _earlier_keys(

@@ -272,9 +272,9 @@ class Stage:
         try:
             return self._send(mark)
         except Incomplete as error:
-            raise self.refusal(error) from error
+            raise self.lost(error) from error
 
-    def refusal(self, error: Incomplete) -> Incomplete:
+    def lost(self, error: Incomplete) -> Incomplete:
         """The error for an incomplete batch that cannot run again, because no row of it is left in the queue."""
         return Incomplete(
             f"{error}, so it is not sent: the database has lost what was committed. To go on without these messages, drop "
