@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn, Self
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.dialects import Dialect, Kind, dialect_of
+from sqlqueue_spark.engines.dialects import Dialect, Kind, Load, dialect_of
+from sqlqueue_spark.engines.statements import NOTHING, Statement
 from sqlqueue_spark.engines.tokens import token_of
 from sqlqueue_spark.errors import (
     ConfigurationError,
@@ -94,12 +95,24 @@ class Connection(ABC):
         self.dialect = target.dialect
 
     @abstractmethod
-    def execute(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> list[Row]:
-        """Run a statement and return all its rows; every result set is drained."""
+    def execute(
+        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
+    ) -> list[Row]:
+        """Run a statement and return all its rows; every result set is drained.
+
+        :param statement: a plain text runs as it stands, without parameters.
+        :param parameters: by their names; those that the statement does not have are left out.
+        """
 
     @abstractmethod
-    def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
+    def modify(
+        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
+    ) -> int:
         """Run a statement and return how many rows it changed."""
+
+    @abstractmethod
+    def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
+        """Run a statement that takes many rows as the dialect binds them, and return how many rows it wrote."""
 
     @abstractmethod
     def commit(self) -> None: ...
@@ -188,7 +201,7 @@ class Connection(ABC):
             raise _RehearsedError
 
     def _set_lock_timeout(self, milliseconds: int) -> None:
-        statement = self.dialect.with_numbers(self.dialect.statement("lock_timeout"), [milliseconds])
+        statement = self.dialect.statement("lock_timeout").with_numbers({"lock_timeout": milliseconds})
         self.execute(statement, doing="setting how long locks are waited for")
 
     def __enter__(self) -> Self:
@@ -207,17 +220,19 @@ class Reader(ABC):
 
     @abstractmethod
     def batches(
-        self, statement: str, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
     ) -> Generator[pa.RecordBatch, None, None]:
         """The rows between two RowVersions, both included, in RowVersion order, in batches bounded in rows and bytes.
 
-        :param statement: reads such a range, and takes its ends as parameters.
+        :param statement: reads such a range; its parameters are ``first`` and ``last``.
         :param small: every row of the range was small (:attr:`Dialect.small_row`) when somebody last looked at it. The
             reader may read these rows faster then. It still reads a row that has become larger.
         """
 
     @abstractmethod
-    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+    def take(
+        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
+    ) -> list[pa.RecordBatch]:
         """The rows that a statement deletes and returns; when this method returns, the delete is committed."""
 
     @abstractmethod

@@ -23,8 +23,6 @@ class Database(ABC):
     sql: ClassVar[Traversable]
     #: None where a name needs no schema.
     default_schema: ClassVar[str | None] = None
-    #: What stands around a quoted identifier.
-    quotation_mark: ClassVar[str] = '"'
     outbox_suffix: ClassVar[str] = "OutboxData"
     #: How long the prefix of an outbox table's name may be, how long the name, and whether its bytes count.
     longest_prefix: ClassVar[int | None] = None
@@ -88,43 +86,18 @@ class Database(ABC):
             "dispatched_at": self.quote(f"{table}_DispatchedAt"),
         }
 
-    def statement(self, name: str) -> str:
-        """The text of a statement without its comments."""
-        return self.statements()[name].text
+    def statement(self, name: str) -> Statement:
+        """A statement whose identifiers are not filled in."""
+        return self.statements()[name]
 
     @classmethod
     def statements(cls) -> Mapping[str, Statement]:
         """All statements of the engine, by name."""
         return _statements(cls)
 
-    def render(self, name: str, **identifiers: str) -> str:
+    def render(self, name: str, **identifiers: str) -> Statement:
         """A statement with its identifiers filled in; each must be quoted already."""
-        return self.statement(name).format(**identifiers)
-
-    def placed(self, statement: str, paramstyle: str) -> str:
-        """A statement with a driver's own placeholders in the place of its ``?``.
-
-        :param paramstyle: the driver's, as in PEP 249.
-        """
-        if paramstyle == "qmark":
-            return statement
-        parts = statement.split(self.quotation_mark)  # a ``?`` between quotation marks belongs to a name
-        number = 0
-        for index, part in enumerate(parts):
-            doubled = part.replace("%", "%%") if paramstyle in {"format", "pyformat"} else part
-            first, *rest = doubled.split("?") if index % 2 == 0 else [doubled]
-            parts[index] = first
-            for each in rest:
-                number += 1
-                parts[index] += ("%s" if paramstyle in {"format", "pyformat"} else f":{number}") + each
-        return self.quotation_mark.join(parts)
-
-    def written_out(self, name: str, values: Sequence[str] = (), **identifiers: str) -> str:
-        """A statement for people to run: its identifiers filled in, and its values as literals."""
-        literals = [self.literal(value).replace("{", "{{").replace("}", "}}") for value in values]
-        parts = self.statement(name).split("?")
-        woven = [each for pair in zip(parts, [*literals, ""], strict=True) for each in pair]
-        return "".join(woven).format(**identifiers)
+        return self.statement(name).render(**identifiers)
 
 
 @functools.cache

@@ -15,6 +15,8 @@ from sqlqueue_spark.row_set import RowSet
 #: What a claim locked, as three columns, because there may be millions of rows: RowVersion, whether the row has expired, and
 #: the bytes of its headers and body.
 ClaimedColumns = tuple[Sequence[int], Sequence[bool], Sequence[int]]
+#: Many rows as a connection of the engine loads them: the parameters of the statement, or the stream of bytes that it reads.
+Load = Mapping[str, object] | Sequence[bytes | memoryview]
 
 
 class Kind(Enum):
@@ -92,7 +94,7 @@ class Dialect(Database):
         """The name of the index that finds a queue's rows, in a new table of this name."""
 
     @abstractmethod
-    def bind(self, runs: RowSet) -> tuple[object, ...]:
+    def bind(self, runs: RowSet) -> Mapping[str, object]:
         """A set of RowVersions as the parameters of ``lock``, ``delete`` and ``ids``."""
 
     def claimed(self, rows: Sequence[tuple[Any, ...]]) -> ClaimedColumns | None:
@@ -100,25 +102,16 @@ class Dialect(Database):
         return tuple(zip(*rows, strict=True)) if rows else None  # type: ignore[return-value] # three columns
 
     @abstractmethod
-    def bind_messages(self, messages: pa.RecordBatch) -> tuple[object, ...]:
-        """Messages (:data:`OUTGOING`) as the parameters of ``insert``.
+    def bind_messages(self, messages: pa.RecordBatch) -> Load:
+        """Messages (:data:`OUTGOING`) as ``insert`` loads them.
 
         The caller has turned their times to be received into times of expiry already (:func:`expiring`).
         """
 
     @abstractmethod
-    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[object, ...]:
-        """Messages as the parameters of ``stage_insert``, by their destinations' names."""
+    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> Load:
+        """Messages as ``stage_insert`` loads them; they are given by their destinations' names."""
 
     @abstractmethod
     def kind(self, error: DriverError) -> Kind:
         """What an error means."""
-
-    def with_numbers(self, statement: str, numbers: Sequence[int]) -> str:
-        """A statement with whole numbers in the place of its ``?``, where the engine lets nothing be bound in it."""
-        left = iter(numbers)
-        parts = statement.split('"')  # a ``?`` between double quotes belongs to a name
-        for index in range(0, len(parts), 2):
-            while "?" in parts[index]:
-                parts[index] = parts[index].replace("?", str(int(next(left))), 1)
-        return '"'.join(parts)

@@ -1,7 +1,7 @@
 """The engines that there are, and which one a url belongs to."""
 
 from sqlqueue_spark.engines.database import Database
-from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind
+from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind, Load
 from sqlqueue_spark.engines.outbox_only.mysql import MySql
 from sqlqueue_spark.engines.outbox_only.oracle import Oracle
 from sqlqueue_spark.engines.postgresql.dialect import PostgreSQL
@@ -24,6 +24,7 @@ __all__ = [
     "Dialect",
     "DriverError",
     "Kind",
+    "Load",
     "dialect_of",
 ]
 

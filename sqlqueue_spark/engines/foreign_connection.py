@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
+from sqlqueue_spark.engines.statements import NOTHING, Statement
 from sqlqueue_spark.errors import ConfigurationError
 
 #: The engine that a driver's package leads to.
@@ -54,8 +55,8 @@ class ForeignConnection:
 
     def execute(
         self,
-        statement: str,
-        parameters: Sequence[object] = (),
+        statement: Statement,
+        parameters: Mapping[str, object] = NOTHING,
         *,
         doing: str = "",  # noqa: ARG002 -- the driver's own errors pass through
     ) -> list[tuple[Any, ...]]:
@@ -73,8 +74,8 @@ class ForeignConnection:
 
     def modify(
         self,
-        statement: str,
-        parameters: Sequence[object] = (),
+        statement: Statement,
+        parameters: Mapping[str, object] = NOTHING,
         *,
         doing: str = "",  # noqa: ARG002 -- likewise
     ) -> int:
@@ -83,14 +84,16 @@ class ForeignConnection:
             return int(cursor.rowcount)
 
     @contextlib.contextmanager
-    def _run(self, statement: str, parameters: Sequence[object]) -> Iterator[Any]:
+    def _run(self, statement: Statement, parameters: Mapping[str, object]) -> Iterator[Any]:
+        text, values = statement.bound(self._paramstyle, parameters)
         with contextlib.closing(self._cursor()) as cursor:
-            if self.dialect.name == "oracle" and hasattr(cursor, "setinputsizes"):
-                # A parameter that is bound as plain text ends at 4,000 bytes.
-                cursor.setinputsizes(*(self._clob(each) for each in parameters))
-            elif any(sizes := [self._nvarchar(each) for each in parameters]):
+            if isinstance(values, Mapping):
+                # Oracle: a parameter that is bound as plain text ends at 4,000 bytes.
+                if clobs := {name: clob for name, each in values.items() if (clob := self._clob(each))}:
+                    cursor.setinputsizes(**clobs)
+            elif any(sizes := [self._nvarchar(each) for each in values]):
                 cursor.setinputsizes(sizes)
-            cursor.execute(self.dialect.placed(statement, self._paramstyle), tuple(parameters))
+            cursor.execute(text, values)
             yield cursor
 
     def _cursor(self) -> Any:

@@ -1,26 +1,96 @@
 """An engine's statements by their names, read from its SQL files.
 
-A file has the statements of one task, in the same order on each engine. ``-- name: claim`` begins a statement (the format of
-aiosql, https://nackjicholson.github.io/aiosql/defining-sql-queries/). The comments below it say what the statement does,
-what goes in and comes out, and why each hint is there. ``{name}`` is always a quoted identifier (or NULL for a column that a
-table does not have), and ``?`` is always a bound value.
+A file has the statements of one task, in the same order on each engine. ``-- name: claim`` begins a statement, and ``:after``
+is a value that is bound to it (the format of aiosql, https://nackjicholson.github.io/aiosql/defining-sql-queries/). The
+comments below the name say what the statement does, what goes in and comes out, and why each hint is there. ``{name}`` is
+always a quoted identifier (or NULL for a column that a table does not have).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib.resources.abc import Traversable
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, Self
 
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+#: A parameter; ``::`` is a cast.
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
+#: No parameters.
+NOTHING: Mapping[str, object] = MappingProxyType({})
+#: How a driver writes a parameter, by its ``paramstyle`` (https://peps.python.org/pep-0249/#paramstyle).
+_PLACEHOLDERS: Mapping[str, Callable[[str, int], str]] = {
+    "qmark": lambda _name, _number: "?",
+    "format": lambda _name, _number: "%s",
+    "numeric": lambda _name, number: f":{number}",
+    "pyformat": lambda name, _number: f"%({name})s",
+    "named": lambda name, _number: f":{name}",
+}
 
 
-class Statement(NamedTuple):
-    """A statement and its comment. Where the text is empty, there is nothing to do on this engine."""
+@dataclass(frozen=True)
+class Statement:
+    """A statement and its comment. Without a text it is false: there is nothing to do on this engine.
 
-    text: str
-    comment: str
+    ``parts`` are pieces of text and the names of parameters in turn. So nobody looks for a parameter in a text in which
+    identifiers stand already: they may hold any character.
+    """
+
+    parts: tuple[str, ...]
+    comment: str = ""
+
+    @classmethod
+    def parse(cls, text: str, comment: str = "") -> Self:
+        """Read a text with ``:name`` for parameters and ``{name}`` for identifiers."""
+        return cls(tuple(_PARAMETER.split(text)), comment)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters in their order; one may stand there more than once."""
+        return self.parts[1::2]
+
+    def __bool__(self) -> bool:
+        return self.parts != ("",)
+
+    def __str__(self) -> str:
+        return self._woven(f":{name}" for name in self.parameters)
+
+    def render(self, **identifiers: str) -> Self:
+        """The statement with its identifiers filled in; each must be quoted already."""
+        texts = tuple(
+            part if number % 2 else part.format(**identifiers) for number, part in enumerate(self.parts)
+        )
+        return replace(self, parts=texts)
+
+    def bound(
+        self, paramstyle: str, values: Mapping[str, object]
+    ) -> tuple[str, Mapping[str, Any] | tuple[Any, ...]]:
+        """Text and parameters as a driver takes them.
+
+        :param paramstyle: the driver's, as in PEP 249.
+        """
+        names, write = self.parameters, _PLACEHOLDERS[paramstyle]
+        written = (write(name, number) for number, name in enumerate(names, 1))
+        text = self._woven(written, doubled="%" if paramstyle in ("format", "pyformat") else "")
+        if paramstyle in ("pyformat", "named"):
+            return text, {name: values[name] for name in names}
+        return text, tuple(values[name] for name in names)
+
+    def written_out(self, literals: Mapping[str, str]) -> str:
+        """The text with literals in the place of its parameters: for people, or where the engine lets nothing be bound."""
+        return self._woven(literals[name] for name in self.parameters)
+
+    def with_numbers(self, numbers: Mapping[str, int]) -> str:
+        """The text with whole numbers in the place of its parameters."""
+        return self.written_out({name: str(int(number)) for name, number in numbers.items()})
+
+    def _woven(self, written: Iterator[str], doubled: str = "") -> str:
+        """The text with its parameters so written; the character ``doubled`` stands twice in the rest of it."""
+        texts = (text.replace(doubled, 2 * doubled) if doubled else text for text in self.parts[::2])
+        first = next(texts)
+        return first + "".join(each for pair in zip(written, texts, strict=True) for each in pair)
 
 
 def read(folder: Traversable) -> dict[str, Statement]:
@@ -44,4 +114,5 @@ def _parsed(text: str) -> Iterator[tuple[str, Statement]]:
         lines = body.strip().splitlines()
         said = [line for line in lines if line.lstrip().startswith("--")]
         sql = [line for line in lines if not line.lstrip().startswith("--")]
-        yield name, Statement("\n".join(sql).strip(), "\n".join(line.strip("- ") for line in said))
+        comment = "\n".join(line.strip("- ") for line in said)
+        yield name, Statement.parse("\n".join(sql).strip(), comment)

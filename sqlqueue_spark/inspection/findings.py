@@ -182,4 +182,5 @@ def _remedy(admin: QueueAdmin, name: str, **names: str) -> str:
     dialect = admin.connection.dialect
     quoted = {key: dialect.quote(value) if key == "index" else value for key, value in names.items()}
     catalog = dialect.quote(admin.table.database)
-    return dialect.render(f"remedy_{name}", queue=dialect.table(admin.table.table), catalog=catalog, **quoted)
+    queue = dialect.table(admin.table.table)
+    return str(dialect.render(f"remedy_{name}", queue=queue, catalog=catalog, **quoted))

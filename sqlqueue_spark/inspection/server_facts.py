@@ -120,5 +120,5 @@ def _told(admin: QueueAdmin) -> Iterator[ServerFact]:
         if name == "Headers" and not meaning:
             meaning, remedy = _LOSSY, "headers"
         names = {"queue": dialect.table(admin.table.table), "catalog": dialect.quote(admin.table.database)}
-        statement = dialect.render(f"remedy_{remedy}", **names) if remedy else ""
+        statement = str(dialect.render(f"remedy_{remedy}", **names)) if remedy else ""
         yield ServerFact(name=name, value=value, meaning=meaning, remedy_sql=statement)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
 from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, TryAgain
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.row_set import RowSet, balanced, bounded
@@ -49,7 +50,7 @@ _IDLE_SECONDS = 30.0
 class Slice:
     """Rows that one task reads, and the statement that reads them."""
 
-    statement: str
+    statement: Statement
     queue: str
     rows: RowSet
     #: Those of the rows that are known to be small.
@@ -80,7 +81,7 @@ class DestructiveSlice(Slice):
 
 
 def plan(
-    statement: str,
+    statement: Statement,
     queue: str,
     claimed: Claimed,
     pieces: int,
@@ -105,7 +106,7 @@ def plan(
     return slices
 
 
-def plan_taking(statement: str, queue: str, rows: Claimed, pieces: int, most_rows: int) -> list[Slice]:
+def plan_taking(statement: Statement, queue: str, rows: Claimed, pieces: int, most_rows: int) -> list[Slice]:
     """As :func:`plan`, for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
     slices: list[Slice] = []
     begin = 0
@@ -160,7 +161,8 @@ class SliceReader:
             nonlocal reader
             with _let_in():
                 reader = reader or open_reader(self._target)
-                return reader.take(part.statement, (rows.first, rows.last, len(rows)), _TAKEN)
+                bound = {"first": rows.first, "last": rows.last, "count": len(rows)}
+                return reader.take(part.statement, bound, _TAKEN)
 
         def give_up(_: TryAgain) -> None:
             nonlocal reader

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.engines.dialects import Database, Dialect
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import queue_admin, queues
@@ -128,14 +129,13 @@ def script(dialect: Dialect, wanted: Sequence[Table], stage: Table | None = None
     return "".join(parts)
 
 
-def script_of(database: Database, name: str, statements: Sequence[str]) -> str:
+def script_of(database: Database, name: str, statements: Sequence[Statement]) -> str:
     """These statements as a script that may be run any number of times.
 
     :param name: the quoted name of what they create. Where it is there already, some engines must be told to skip the rest.
     """
-    begin = database.statement("script_begin")
-    begin = database.written_out("script_begin", [name] if "?" in begin else [])
-    parts = (begin, ";\n".join(statements), database.written_out("script_end"))
+    begin = database.statement("script_begin").written_out({"name": database.literal(name)})
+    parts = (begin, ";\n".join(map(str, statements)), str(database.statement("script_end")))
     return "\n".join(part for part in parts if part) + "\n"
 
 

@@ -47,7 +47,7 @@ class Inserter:
         messages = fitted(self._connection, self._columns, messages)
         dialect = self._connection.dialect
         return sum(
-            self._connection.modify(
+            self._connection.load(
                 self._statement,
                 dialect.bind_messages(messages.slice(start, dialect.written)),
                 doing=self._doing,
@@ -78,5 +78,5 @@ def columns_of(connection: Connection, table: QueueTable) -> list[Column]:
     """The columns of a table, in their order."""
     dialect = connection.dialect
     statement = dialect.render("columns", catalog=dialect.quote(table.database))
-    names = (table.table.schema, table.table.table)
+    names = {"schema": table.table.schema, "name": table.table.table}
     return [Column(*row) for row in connection.execute(statement, names, doing=f"looking at {table.name}")]

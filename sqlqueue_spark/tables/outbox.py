@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
+from sqlqueue_spark.engines.statements import NOTHING, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.version import __version__
 
@@ -48,10 +49,12 @@ class InTransaction(Protocol):
     def dialect(self) -> Database: ...
 
     def execute(
-        self, statement: str, parameters: Sequence[object] = (), *, doing: str = ""
+        self, statement: Statement, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
     ) -> list[tuple[Any, ...]]: ...
 
-    def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int: ...
+    def modify(
+        self, statement: Statement, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
+    ) -> int: ...
 
 
 class OutboxTable:
@@ -73,7 +76,7 @@ class OutboxTable:
 
     def exists(self) -> bool:
         """Whether the table is there."""
-        return bool(self._execute("exists", (self.schema, self.table), "looking for"))
+        return bool(self._execute("exists", {"schema": self.schema, "name": self.table}, "looking for"))
 
     def create(self) -> None:
         """Create the table and its indexes. The caller has made others wait and has looked that it is not there."""
@@ -84,14 +87,14 @@ class OutboxTable:
         """Which of these ids are there already."""
         found: set[str] = set()
         for chunk in self._chunks(ids):
-            found |= self._answer("seen", (self._bound(chunk),), chunk)
+            found |= self._answer("seen", self._bound(chunk), chunk)
         return found
 
     def seen_of(self, ids: Iterable[str], version: str) -> set[str]:
         """Which of these ids this version of the package has remembered."""
         found: set[str] = set()
         for chunk in self._chunks(ids):
-            found |= self._answer("seen_of", (self._bound(chunk), version), chunk)
+            found |= self._answer("seen_of", self._bound(chunk, version), chunk)
         return found
 
     def may_hold(self, version: str) -> bool:
@@ -100,7 +103,7 @@ class OutboxTable:
         It reads only the oldest rows. Versions follow each other in time, so if one of these rows is ours, they tell. Only
         where all of them are a .NET endpoint's may rows of that version stand behind them.
         """
-        written: dict[str | None, int] = dict(self._execute("oldest", (), "looking at"))
+        written: dict[str | None, int] = dict(self._execute("oldest", NOTHING, "looking at"))
         ours = {name for name in written if name is not None and name.startswith(_OURS)}
         return version in ours or (not ours and sum(written.values()) >= _OLDEST)
 
@@ -110,7 +113,7 @@ class OutboxTable:
         :raises Duplicate: one of them is there already, or another transaction, for which this one has waited, has added it.
         """
         for chunk in self._chunks(ids):
-            self._modify("add", (_version(), self._bound(chunk)), "adding ids to")
+            self._modify("add", self._bound(chunk, _version()), "adding ids to")
 
     def add_new(self, ids: Iterable[str]) -> set[str]:
         """Remember those of these ids that are not there, and return them.
@@ -129,7 +132,7 @@ class OutboxTable:
 
         :returns: how many ids it has forgotten.
         """
-        return self._modify("clean", (-(-keep // timedelta(seconds=1)),), "cleaning")
+        return self._modify("clean", {"seconds": -(-keep // timedelta(seconds=1))}, "cleaning")
 
     @property
     def most_forgotten(self) -> int:
@@ -138,7 +141,7 @@ class OutboxTable:
 
     def report(self) -> OutboxReport:
         """What the table holds; waits for nobody."""
-        rows, undispatched, oldest, now = self._execute("report", (), "looking at")[0]
+        rows, undispatched, oldest, now = self._execute("report", NOTHING, "looking at")[0]
         return OutboxReport(
             rows,
             undispatched,
@@ -147,12 +150,12 @@ class OutboxTable:
         )
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
-        bound = self._bound(chunk)
         if not self._connection.dialect.statement("outbox_added"):
-            return self._answer("add_new", (_version(), bound), chunk)
+            return self._answer("add_new", self._bound(chunk, _version()), chunk)
         mark = f"{_OURS}{secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
-        self._modify("add_new", (mark, bound), "adding ids to")
-        return self._answer("added", (bound, mark), chunk)
+        bound = self._bound(chunk, mark)
+        self._modify("add_new", bound, "adding ids to")
+        return self._answer("added", bound, chunk)
 
     def _chunks(self, ids: Iterable[str]) -> Iterator[Sequence[str]]:
         """The ids, sorted, in portions for one statement."""
@@ -160,10 +163,10 @@ class OutboxTable:
         for start in range(0, len(everything), rows):
             yield everything[start : start + rows]
 
-    def _bound(self, chunk: Sequence[str]) -> object:
-        return self._connection.dialect.bind_texts(chunk)
+    def _bound(self, chunk: Sequence[str], version: str = "") -> Mapping[str, object]:
+        return {"ids": self._connection.dialect.bind_texts(chunk), "version": version}
 
-    def _answer(self, statement: str, parameters: Sequence[object], asked: Sequence[str]) -> set[str]:
+    def _answer(self, statement: str, parameters: Mapping[str, object], asked: Sequence[str]) -> set[str]:
         """The ids that a statement returns, all of them asked for. A mangled id would count as another one, and be lost."""
         doing = "adding ids to" if statement == "add_new" else "looking up ids in"
         found = {each for (each,) in self._execute(statement, parameters, doing)}
@@ -175,15 +178,15 @@ class OutboxTable:
             )
         return found
 
-    def _execute(self, statement: str, parameters: Sequence[object], doing: str) -> list[tuple[Any, ...]]:
+    def _execute(self, statement: str, parameters: Mapping[str, object], doing: str) -> list[tuple[Any, ...]]:
         with self._explained():
             return self._connection.execute(self._render(statement), parameters, doing=f"{doing} {self.name}")
 
-    def _modify(self, statement: str, parameters: Sequence[object], doing: str) -> int:
+    def _modify(self, statement: str, parameters: Mapping[str, object], doing: str) -> int:
         with self._explained():
             return self._connection.modify(self._render(statement), parameters, doing=f"{doing} {self.name}")
 
-    def _render(self, statement: str) -> str:
+    def _render(self, statement: str) -> Statement:
         return self._connection.dialect.render(f"outbox_{statement}", **self._names)
 
     @contextlib.contextmanager
@@ -274,7 +277,7 @@ class Outbox:
         return [each for each in wanted if each in new]
 
 
-def create_statements(database: Database, names: Mapping[str, str]) -> list[str]:
+def create_statements(database: Database, names: Mapping[str, str]) -> list[Statement]:
     """The statements that create an outbox table and its indexes, with the names that ``Database.outbox_names`` makes."""
     return [statement for each in _CREATE if (statement := database.render(each, **names))]
 

@@ -6,13 +6,14 @@ and never commits. This module is the only caller of these statements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.statements import NOTHING
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
 from sqlqueue_spark.tables.queues import QueueTable, read_statement
@@ -100,7 +101,7 @@ class QueueAdmin:
 
     def indexes(self) -> list[Index]:
         """The indexes that queries may use."""
-        rows = self._execute("indexes", (self.table.object_id,))
+        rows = self._execute("indexes", self._identified)
         return [
             Index(
                 name=name,
@@ -115,18 +116,18 @@ class QueueAdmin:
 
     def new_index_name(self, wanted: str) -> str:
         """A name for a new index that nothing else has: ``wanted``, or that with a number."""
-        taken = {name.lower() for (name,) in self._execute("index_names", (self.table.object_id,))}
+        taken = {name.lower() for (name,) in self._execute("index_names", self._identified)}
         numbered = (wanted, *(f"{wanted}_{number}" for number in range(2, len(taken) + 3)))
         return next(name for name in numbered if name.lower() not in taken)
 
     def space(self) -> Space | None:
         """How full the table is; None where the engine gives back the room of deleted rows by itself."""
-        rows = self._execute("space", (self.table.object_id,))
+        rows = self._execute("space", self._identified)
         return Space(*rows[0]) if rows else None
 
     def numbers(self) -> Numbers | None:
         """What gives the rows their numbers; None when nothing does."""
-        rows = self._execute("numbers", (self.table.object_id, self.table.object_id))
+        rows = self._execute("numbers", self._identified)
         if not rows:
             return None
         schema, name, last, highest = rows[0]
@@ -134,7 +135,7 @@ class QueueAdmin:
 
     def settings(self) -> list[tuple[str, str]]:
         """How the table is set up, as far as it matters to a queue: names and values."""
-        rows = self._execute("settings", (self.table.database, self.table.object_id))
+        rows = self._execute("settings", self._identified)
         return [(name, value) for name, value in rows]
 
     def length(self) -> Length:
@@ -145,7 +146,7 @@ class QueueAdmin:
     def peek(self, count: int) -> list[Message]:
         """The first rows, without locking any."""
         statement = read_statement(self.connection.dialect, self.table, "peek")
-        rows = self.connection.execute(statement, (count,), doing=f"looking at {self.table.name}")
+        rows = self.connection.execute(statement, {"count": count}, doing=f"looking at {self.table.name}")
         return [_message(row) for row in rows]
 
     def inserter(self) -> Inserter:
@@ -157,12 +158,17 @@ class QueueAdmin:
 
         :returns: the RowVersions of at most :attr:`Database.written` rows; fewer when there are no more.
         """
-        limits = (after, up_to, self.connection.dialect.written)
+        limits = {"after": after, "up_to": up_to, "count": self.connection.dialect.written}
         found = self._execute("purge_expired" if expired else "purge", limits, "deleting from")
         return sorted(row_version for (row_version,) in found)
 
+    @property
+    def _identified(self) -> Mapping[str, object]:
+        """The parameters by which a statement finds the table."""
+        return {"database": self.table.database, "object_id": self.table.object_id}
+
     def _execute(
-        self, name: str, parameters: Sequence[object] = (), doing: str = "looking at"
+        self, name: str, parameters: Mapping[str, object] = NOTHING, doing: str = "looking at"
     ) -> list[tuple]:  # type: ignore[type-arg] # rows differ
         dialect = self.connection.dialect
         names = {"queue": dialect.table(self.table.table), "catalog": dialect.quote(self.table.database)}
@@ -175,7 +181,9 @@ def schema_exists(connection: Connection, table: Table, database: str) -> bool:
     """Whether the schema of this table is there."""
     dialect = connection.dialect
     statement = dialect.render("schema", catalog=dialect.quote(table.catalog or database))
-    return bool(connection.execute(statement, (table.schema,), doing=f"looking for the schema of {table}"))
+    return bool(
+        connection.execute(statement, {"schema": table.schema}, doing=f"looking for the schema of {table}")
+    )
 
 
 def database(connection: Connection) -> str:
@@ -203,9 +211,8 @@ def create(connection: Connection, table: Table) -> None:
 def lock_creation(connection: Connection, table: Table) -> None:
     """Wait until nobody else is creating this table, and keep others waiting until the transaction ends."""
     dialect = connection.dialect
-    connection.execute(
-        dialect.statement("create_lock"), (dialect.table(table),), doing=f"waiting to create {table}"
-    )
+    name = {"name": dialect.table(table)}
+    connection.execute(dialect.statement("create_lock"), name, doing=f"waiting to create {table}")
 
 
 def _message(row: Sequence[object]) -> Message:

@@ -5,13 +5,14 @@ Every method runs inside the connection's open transaction and never commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.engines.dialects import ClaimedColumns, Dialect
+from sqlqueue_spark.engines.statements import NOTHING, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table, for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
@@ -78,7 +79,7 @@ def find(connection: Connection, table: Table) -> QueueTable | None:
             f"{dialect.title} reaches one database a connection, so put the queue's database into the url."
         )
     catalog = table.catalog or database
-    names = (table.schema, table.table)
+    names = {"schema": table.schema, "name": table.table}
     in_catalog = {"catalog": dialect.quote(catalog)}
     try:
         found = connection.execute(dialect.render("identity", **in_catalog), names, doing=doing)
@@ -108,7 +109,8 @@ def _foreign(connection: Connection, catalog: str, own: str) -> str | None:
     """The name of another database as the server spells it; None where it is the connection's own database."""
     if catalog == own:
         return None
-    spelled = connection.execute(connection.dialect.statement("catalog"), (catalog,))[0][0] or catalog
+    spelled = connection.execute(connection.dialect.statement("catalog"), {"database": catalog})[0][0]
+    spelled = spelled or catalog
     return None if spelled == own else spelled
 
 
@@ -133,7 +135,7 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
     return Queue(connection, found)
 
 
-def read_statement(dialect: Dialect, table: QueueTable, name: str = "read") -> str:
+def read_statement(dialect: Dialect, table: QueueTable, name: str = "read") -> Statement:
     """The statement that reads (or takes) a range of rows in all columns of the stream."""
     present = {column.lower() for column in table.columns}
     optional = {name: dialect.quote(name) if name.lower() in present else "NULL" for name in OPTIONAL_COLUMNS}
@@ -150,11 +152,13 @@ class Queue:
 
     def claim(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Lock the next rows above ``after``, stepping over rows that others hold; None when there are none."""
-        return self.connection.dialect.claimed(self._execute("claim", (after, up_to, limit), "claiming from"))
+        between = {"after": after, "up_to": up_to, "count": limit}
+        return self.connection.dialect.claimed(self._execute("claim", between, "claiming from"))
 
     def look(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Find the next rows above ``after`` without locking them; expired rows are not told apart."""
-        return self.connection.dialect.claimed(self._execute("look", (after, up_to, limit), "looking at"))
+        between = {"after": after, "up_to": up_to, "count": limit}
+        return self.connection.dialect.claimed(self._execute("look", between, "looking at"))
 
     def lock(self, runs: RowSet) -> Iterator[tuple[int, int]]:
         """Lock what is left of these rows, and wait for those that others hold.
@@ -173,7 +177,7 @@ class Queue:
         for chunk in runs.chunks(self.connection.dialect.chunk):
             one_run = len(chunk) == chunk.last - chunk.first + 1
             statement = self._render("delete_range" if one_run else "delete")
-            bound = (chunk.first, chunk.last) if one_run else self._bound(chunk)
+            bound = {"first": chunk.first, "last": chunk.last} if one_run else self._bound(chunk)
             deleted += self.connection.modify(statement, bound, doing=doing)
         return deleted
 
@@ -195,22 +199,22 @@ class Queue:
     def identity(self) -> str | None:
         """The identity of the table that has the name now: somebody may drop it and create it again while a stream runs."""
         table = self.table.table
-        found = self._execute("identity", (table.schema, table.table), "identifying")
+        found = self._execute("identity", {"schema": table.schema, "name": table.table}, "identifying")
         return _identity(found[0]) if found else None
 
     def highest(self) -> int | None:
         """The highest RowVersion that is there."""
-        highest: int | None = self._execute("highest", (), "looking at")[0][0]
+        highest: int | None = self._execute("highest", NOTHING, "looking at")[0][0]
         return highest
 
     def ends(self) -> tuple[int, int] | None:
         """The lowest and the highest RowVersion that are there at one moment; None when nothing is."""
-        lowest, highest = self._execute("ends", (), "looking at")[0]
+        lowest, highest = self._execute("ends", NOTHING, "looking at")[0]
         return None if lowest is None or highest is None else (min(lowest, highest), max(lowest, highest))
 
     def waiting(self, after: int) -> Waiting | None:
         """What waits above ``after``; None when nothing does."""
-        rows = self._execute("waiting", (after,), "looking at")
+        rows = self._execute("waiting", {"after": after}, "looking at")
         if not rows:
             return None
         first, highest, headers, now = rows[0]
@@ -220,18 +224,19 @@ class Queue:
 
     def holders(self, runs: RowSet) -> list[Holder]:
         """Who holds locks on rows between the ends of these runs; SQL Server can tell it only of the whole table."""
-        where = (self.table.object_id, runs.first, runs.last, self.table.database)
+        table = {"database": self.table.database, "object_id": self.table.object_id}
+        where = {**table, "first": runs.first, "last": runs.last}
         rows = self._execute("holders", where, "looking who holds rows of")
         return [Holder(*row) for row in rows]
 
-    def _execute(self, statement: str, parameters: Sequence[object], doing: str) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _execute(self, statement: str, parameters: Mapping[str, object], doing: str) -> list[tuple]:  # type: ignore[type-arg] # rows differ
         return self.connection.execute(
             self._render(statement), parameters, doing=f"{doing} {self.table.name}"
         )
 
-    def _render(self, statement: str) -> str:
+    def _render(self, statement: str) -> Statement:
         dialect = self.connection.dialect
         return dialect.render(statement, queue=self._quoted, catalog=dialect.quote(self.table.database))
 
-    def _bound(self, runs: RowSet) -> tuple[object, ...]:
+    def _bound(self, runs: RowSet) -> Mapping[str, object]:
         return self.connection.dialect.bind(runs)

@@ -37,9 +37,8 @@ def held(connection: Connection, table: QueueTable) -> Rights:
     """
     dialect = connection.dialect
     statement = dialect.render("rights", catalog=dialect.quote(table.database))
-    rows = connection.execute(
-        statement, (table.database, table.object_id), doing=f"asking for the rights to {table.name}"
-    )
+    where = {"database": table.database, "object_id": table.object_id}
+    rows = connection.execute(statement, where, doing=f"asking for the rights to {table.name}")
     lacking = [(role, name) for _, role, name, has in rows if has is not None and not has]
     return Rights(
         user=rows[0][0],
@@ -99,11 +98,11 @@ def _grants(
         "user": dialect.quote(user),
     }
     # The text is split into lines before names are filled in: a name may hold a line's end.
-    for line in dialect.statement(f"grants_{role}").splitlines():
+    for line in str(dialect.statement(f"grants_{role}")).splitlines():
         yield line.format(**names)
 
 
 def _entered(dialect: Dialect, database: str | None) -> Iterator[str]:
     """The statement that leads to a database other than the connection's own."""
     if database is not None and dialect.statement("grants_database"):
-        yield dialect.render("grants_database", catalog=dialect.quote(database))
+        yield str(dialect.render("grants_database", catalog=dialect.quote(database)))

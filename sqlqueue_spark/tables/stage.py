@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.engines.dialects import Dialect, dialect_of
+from sqlqueue_spark.engines.statements import NOTHING, Statement
 from sqlqueue_spark.errors import (
     ClaimLost,
     ConfigurationError,
@@ -83,7 +84,7 @@ def table_named(stream: str, schema: str) -> Table:
     return Table(table=stream + _SUFFIX, schema=schema)
 
 
-def create_statements(dialect: Dialect, table: Table) -> list[str]:
+def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
     """The statements that create a stage."""
     names = {"stage": dialect.table(table), "mark": dialect.quote(f"{table.table}_task_idx")}
     return [dialect.render(each, **names) for each in ("stage_create", "stage_storage", "stage_index")]
@@ -112,11 +113,11 @@ class Stage:
 
         :raises RowsHeld: somebody else has held it for longer than the lock timeout.
         """
-        self._execute("stage_hold", (self._name_of_lock(),))
+        self._execute("stage_hold", {"name": self._name_of_lock()})
 
     def holders(self) -> list[str]:
         """Which other sessions hold the stage: those of live sources."""
-        rows = self._execute("stage_held", (self._name_of_lock(),))
+        rows = self._execute("stage_held", {"name": self._name_of_lock()})
         return [
             f"session {session}" if session is not None else "another session of the database"
             for (session,) in rows
@@ -167,7 +168,7 @@ class Stage:
         """Empty the stage but for its mark. It needs the table for itself: call it where no statement waits for locks."""
         mark = self.mark()
         self._execute("stage_clear")
-        self._execute("stage_open", ((mark or Mark()).to_json(),))
+        self._execute("stage_open", {"mark": (mark or Mark()).to_json()})
 
     def _last(self) -> int:
         """The number of the last row that is there."""
@@ -175,7 +176,7 @@ class Stage:
         return LOWEST if last is None else last
 
     def _write(self, mark: Mark) -> None:
-        text = (mark.to_json(),)
+        text = {"mark": mark.to_json()}
         if not self._connection.modify(self._render("stage_seal"), text, doing=self._doing):
             self._execute("stage_open", text)
 
@@ -184,7 +185,7 @@ class Stage:
     def add(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> None:
         """Stage at most :attr:`Database.written` messages (:data:`OUTGOING`), given by destination, a table as text."""
         bound = self._connection.dialect.bind_staged(task, messages)
-        self._connection.modify(self._render("stage_insert"), bound, doing=self._doing)
+        self._connection.load(self._render("stage_insert"), bound, doing=self._doing)
 
     def enter(self, batch: Batch, last: Run | None) -> Run:
         """Find out what a batch is staged for, and refuse to stage what nobody would send.
@@ -299,7 +300,7 @@ class Stage:
         if whole:
             self._move(destination, staged, LOWEST, settling=False)
         else:
-            bound = (destination, self._connection.dialect.bind_texts(staged))
+            bound = self._which(destination, staged)
 
             def insert(queue: str, columns: str) -> int:
                 statement = self._render("stage_try", queue=queue, columns=columns)
@@ -323,7 +324,7 @@ class Stage:
         wanted = {task: count for task, count in mark.tasks.items() if count}
         if not wanted:
             return
-        bound = (self._connection.dialect.bind_texts(list(wanted)), mark.after)
+        bound = {"tasks": self._connection.dialect.bind_texts(list(wanted)), "after": mark.after}
         found = {task: int(count) for task, count in self._execute("stage_count", bound)}
         if found != wanted:
             raise Incomplete(
@@ -332,13 +333,13 @@ class Stage:
             )
 
     def _move(self, destination: str, tasks: Sequence[str], after: int, *, settling: bool) -> int:
-        which = (destination, self._connection.dialect.bind_texts(tasks))
+        which = self._which(destination, tasks)
 
         def move(queue: str, columns: str) -> int:
             statement = self._render("stage_move", queue=queue, columns=columns)
             rows, done_to = 0, after
             while (up_to := self._end_of_chunk(which, done_to)) is not None:
-                bound = (*which, done_to, up_to)
+                bound = {**which, "after": done_to, "up_to": up_to}
                 rows += self._connection.modify(statement, bound, doing=f"sending to {destination}")
                 done_to = up_to
                 if up_to == HIGHEST:
@@ -366,22 +367,25 @@ class Stage:
                 raise
             raise _refusal(destination, self._table, error, settling=settling) from error
 
-    def _end_of_chunk(self, which: tuple[str, object], after: int) -> int | None:
+    def _end_of_chunk(self, which: Mapping[str, object], after: int) -> int | None:
         """The last row that one statement may move, None when none is left.
 
         Where many row locks never become a table lock, one statement may move all rows.
         """
         if not self._connection.dialect.escalates:
             return HIGHEST
-        last: int | None = self._execute("stage_next", (*which, after, self._connection.dialect.written))[0][
-            0
-        ]
+        bound = {**which, "after": after, "count": self._connection.dialect.written}
+        last: int | None = self._execute("stage_next", bound)[0][0]
         return last
 
-    def _execute(self, name: str, bound: Sequence[object] = ()) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _which(self, destination: str, tasks: Sequence[str]) -> Mapping[str, object]:
+        """The parameters that say which rows of the stage are meant."""
+        return {"destination": destination, "tasks": self._connection.dialect.bind_texts(tasks)}
+
+    def _execute(self, name: str, bound: Mapping[str, object] = NOTHING) -> list[tuple]:  # type: ignore[type-arg] # rows differ
         return self._connection.execute(self._render(name), bound, doing=self._doing)
 
-    def _render(self, name: str, **identifiers: str) -> str:
+    def _render(self, name: str, **identifiers: str) -> Statement:
         return self._connection.dialect.render(
             name, stage=self._connection.dialect.table(self._table), **identifiers
         )

@@ -9,6 +9,7 @@ import pytest
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, RowsHeld, TryAgain
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables.outbox import OutboxTable
@@ -246,10 +247,8 @@ def test_ids_are_looked_up_in_an_index(postgresql, name):
     )
     with opened(postgresql) as (connection, outbox), connection.transaction():
         ids = connection.dialect.bind_texts([str(number) for number in range(4_000)])
-        parameters = {
-            "seen": (ids,), "seen_of": (ids, "x"), "add_new": ("x", ids), "clean": (WEEK.total_seconds(),), "oldest": (),
-        }[name]  # fmt: skip
-        plan = connection.execute(f"EXPLAIN {outbox._render(name)}", parameters)
+        parameters = {"ids": ids, "version": "x", "seconds": WEEK.total_seconds()}
+        plan = connection.execute(Statement.parse(f"EXPLAIN {outbox._render(name)}"), parameters)
     said = "\n".join(row[0] for row in plan)
     index = {
         "seen": "Index Cond", "seen_of": "Index Cond", "add_new": "Arbiter Indexes", "clean": "OutboxData_DispatchedAt",

@@ -10,6 +10,7 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.engines.connections import Target, connect, open_reader
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.receive.slices import SCHEMA
 from tests.support.driver import streaming
@@ -104,9 +105,11 @@ def test_a_session_commits_as_durably_as_the_default(postgresql, given, kept):
 
 def settings_of(target):
     """What a connection of the driver's side has, and one of a worker."""
-    statement = "SELECT current_setting('synchronous_commit') AS \"Id\" WHERE ? <= ?"
+    statement = Statement.parse(
+        "SELECT current_setting('synchronous_commit') AS \"Id\" WHERE :first <= :last"
+    )
     with connect(target) as connection:
-        ((by_driver,),) = connection.execute(statement, (1, 2))
+        ((by_driver,),) = connection.execute(statement, {"first": 1, "last": 2})
     reader = open_reader(target)
     ((by_worker, *_),) = [tuple(row.values()) for each in reader.batches(statement, (1, 2), SCHEMA) for row in each.to_pylist()]  # fmt: skip
     reader.close()

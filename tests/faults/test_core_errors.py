@@ -10,6 +10,7 @@ import pytest
 
 from sqlqueue_spark.engines import retry
 from sqlqueue_spark.engines.connections import Target, connect, open_reader
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, Slice, SliceReader
@@ -96,7 +97,7 @@ def test_a_missing_password_is_said(guarded_url):
 def test_a_workers_wrong_password_is_said_without_it(guarded_url, caplog, monkeypatch):
     monkeypatch.setattr(retry, "RETRY_SECONDS", 0.1)
     given = options(guarded_url.replace("open%20sesame", ENCODED))
-    part = Slice(statement="SELECT 1", queue="orders", rows=RowSet([(1, 2)]))
+    part = Slice(statement=Statement.parse("SELECT 1"), queue="orders", rows=RowSet([(1, 2)]))
     # The driver has logged in before any worker does: to them it is a database that fails over, and is waited for.
     with pytest.raises(ConnectionLost) as caught:
         list(SliceReader(Target.of(given)).read(part))

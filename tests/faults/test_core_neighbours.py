@@ -9,6 +9,7 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.dialects import POSTGRESQL
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support.driver import at_step, crash, streaming
 from tests.support.messages import row_ids
@@ -82,23 +83,23 @@ def test_no_statement_reads_more_than_its_rows(postgresql, statistics):
         queue.execute("ANALYZE {table}")
     scattered = POSTGRESQL.bind(RowSet((row, row) for row in range(1, 2000, 2)))
     asked = {
-        "claim": (LOWEST, HIGHEST, 4000),
+        "claim": {"after": LOWEST, "up_to": HIGHEST, "count": 4000},
         "lock": scattered,
         "delete": scattered,
         "ids": scattered,
-        "read": (100, 200),
-        "highest": (),
-        "ends": (),
-        "waiting": (100,),
-        "look": (LOWEST, HIGHEST, 4000),
-        "take": (100, 200, 50),
+        "read": {"first": 100, "last": 200},
+        "highest": {},
+        "ends": {},
+        "waiting": {"after": 100},
+        "look": {"after": LOWEST, "up_to": HIGHEST, "count": 4000},
+        "take": {"first": 100, "last": 200, "count": 50},
     }
     plans = {}
     with connect(Target(url=postgresql.url)) as connection:
         for name, parameters in asked.items():
             nulls = dict.fromkeys(("CorrelationId", "ReplyToAddress", "Recoverable"), "NULL")
             statement = POSTGRESQL.render(name, queue='"public"."orders"', catalog="", **nulls)
-            rows = connection.execute(f"EXPLAIN {statement}", parameters)
+            rows = connection.execute(Statement.parse(f"EXPLAIN {statement}"), parameters)
             plans[name] = "\n".join(str(row[0]) for row in rows)
     assert [name for name, plan in plans.items() if "orders_seq_key" not in plan] == []
     assert [name for name, plan in plans.items() if "Seq Scan" in plan] == []
@@ -131,7 +132,7 @@ def note_looks_from_start(connection, looks):
     def timed(statement, parameters=(), *, doing=""):
         began = time.monotonic()
         rows = execute(statement, parameters, doing=doing)
-        if doing.startswith("claiming") and parameters[0] == LOWEST:
+        if doing.startswith("claiming") and parameters["after"] == LOWEST:
             looks.append((began, time.monotonic()))
         return rows
 

@@ -9,6 +9,7 @@ from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.postgresql import connection as driver
 from sqlqueue_spark.engines.postgresql import poolers
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SourceOptions
 from sqlqueue_spark.receive import DestructiveReceiver, Receiver
@@ -119,7 +120,7 @@ def test_a_session_lent_to_others_later_is_noticed(postgresql, monkeypatch):
         with psycopg.connect(url, autocommit=True) as other:
             other.execute("DISCARD ALL")
         for act in (lambda: connection.execute("INSERT INTO orders (id, headers) VALUES (gen_random_uuid(), '{}')"),
-                    lambda: connection.modify("COPY orders (id, headers) FROM STDIN", [])):  # fmt: skip
+                    lambda: connection.load(Statement.parse("COPY orders (id, headers) FROM STDIN"), [])):  # fmt: skip
             with pytest.raises(ConfigurationError) as caught:
                 act()
             assert str(caught.value) == refusal(url)

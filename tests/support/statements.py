@@ -122,7 +122,11 @@ def take(first: int, last: int, rows: int) -> Action:
     def action(connection: Connection) -> object:
         reader = open_reader(connection.target)
         statement = queues.read_statement(SQLSERVER, QUEUE, "take")
-        batches = reader.take(statement, (first, last, rows), SCHEMA.append(pa.field("expired", pa.bool_())))
+        batches = reader.take(
+            statement,
+            {"first": first, "last": last, "count": rows},
+            SCHEMA.append(pa.field("expired", pa.bool_())),
+        )
         reader.close()
         return [row for batch in batches for row in batch.to_pylist()]
 

@@ -14,6 +14,7 @@ import pytest
 from sqlqueue_spark.engines.connections import Target, open_reader
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.tds import session
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
@@ -21,6 +22,8 @@ from tests.support import recording
 from tests.support.recording import Answer, Recorder, Refused
 
 STATEMENT = "SELECT all of it WHERE RowVersion BETWEEN ? AND ?"
+_RANGE = "RowVersion BETWEEN :first AND :last"
+READ = Statement.parse(f"SELECT all of it WHERE {_RANGE}")
 TYPES = "wwwbtwxi"
 ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 BLOCK = 100
@@ -69,7 +72,7 @@ def messages(first, last):
     return [message(row_version) for row_version in range(first, last + 1)]
 
 
-def read(reader, first, last, *, small=True, statement=STATEMENT):
+def read(reader, first, last, *, small=True, statement=READ):
     """The rows of a range, as tuples."""
     batches = list(reader.batches(statement, (first, last), SCHEMA, small=small))
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
@@ -137,7 +140,7 @@ def test_a_block_is_no_larger_than_its_range(opened):
 
 def test_blocks_become_batches_of_the_usual_size(opened):
     reader, _ = opened(messages(1, 10_300))
-    batches = list(reader.batches(STATEMENT, (1, 10_300), SCHEMA, small=True))
+    batches = list(reader.batches(READ, (1, 10_300), SCHEMA, small=True))
     assert [(batch.num_rows, batch.schema) for batch in batches] == [(10_000, SCHEMA), (300, SCHEMA)]
 
 
@@ -188,9 +191,12 @@ def test_the_next_range_is_read_in_blocks_again(opened):
 def test_a_non_ascii_table_is_read_one_by_one(opened):
     """As what it is called would not arrive as it is."""
     reader, recorder = opened(messages(1, 3))
-    statement = "SELECT all of it FROM [Aufträge_주문] WHERE RowVersion BETWEEN ? AND ?"
+    statement = Statement.parse(f"SELECT all of it FROM [Aufträge_주문] WHERE {_RANGE}")
     assert [row[-1] for row in read(reader, 1, 3, statement=statement)] == [1, 2, 3]
-    assert [each.text for each in recorder.executions()] == [session(Target(url=recorder.url)), statement]
+    assert [each.text for each in recorder.executions()] == [
+        session(Target(url=recorder.url)),
+        "SELECT all of it FROM [Aufträge_주문] WHERE RowVersion BETWEEN ? AND ?",
+    ]
     assert recorder.blocks() == []
 
 
@@ -229,7 +235,7 @@ def test_a_connection_is_made_when_it_is_needed(opened):
 def test_taken_rows_are_read_one_by_one(opened):
     """And that they were taken is committed."""
     reader, recorder = opened(messages(1, 3))
-    taken = reader.take(STATEMENT, (1, 3), SCHEMA)
+    taken = reader.take(READ, {"first": 1, "last": 3}, SCHEMA)
     assert pa.Table.from_batches(taken)["RowVersion"].to_pylist() == [1, 2, 3]
     assert (statements(recorder), recorder.blocks()) == ([one_by_one(1, 3)], [])
     assert recorder.endings()[-1] == "commit"

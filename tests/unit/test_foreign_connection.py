@@ -9,8 +9,12 @@ import pytest
 
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.tables.outbox import Outbox
+
+#: https://peps.python.org/pep-0249/#paramstyle
+STYLES = ("qmark", "numeric", "named", "format", "pyformat")
 
 
 class Cursor:
@@ -55,22 +59,22 @@ def of_driver(monkeypatch, module, paramstyle=None, base=Connection, **attribute
 
 
 @pytest.mark.parametrize(
-    "module,paramstyle,dialect,placeholders",
+    "module,paramstyle,dialect,placeholder,bound",
     [
-        ("pyodbc", "qmark", "sqlserver", "?"),
-        ("pymysql", "pyformat", "mysql", "%s"),
-        ("MySQLdb", "format", "mysql", "%s"),
-        ("mariadb", "qmark", "mysql", "?"),
-        ("mysql.connector", "pyformat", "mysql", "%s"),
-        ("oracledb", "named", "oracle", ":1"),
+        ("pyodbc", "qmark", "sqlserver", "?", ("a",)),
+        ("pymysql", "pyformat", "mysql", "%(id)s", {"id": "a"}),
+        ("MySQLdb", "format", "mysql", "%s", ("a",)),
+        ("mariadb", "qmark", "mysql", "?", ("a",)),
+        ("mysql.connector", "pyformat", "mysql", "%(id)s", {"id": "a"}),
+        ("oracledb", "named", "oracle", ":id", {"id": "a"}),
     ],
 )
-def test_a_driver_tells_engine_and_placeholders(monkeypatch, module, paramstyle, dialect, placeholders):
+def test_a_driver_tells_engine_and_placeholders(monkeypatch, module, paramstyle, dialect, placeholder, bound):
     connection = of_driver(monkeypatch, module, paramstyle)()
     adopted = ForeignConnection(connection)
     assert adopted.dialect is OUTBOX_DATABASES[dialect]
-    adopted.execute("SELECT ?", ("a",))
-    assert (connection.told, connection.closed) == ([(f"SELECT {placeholders}", ("a",), None)], 1)
+    adopted.execute(Statement.parse("SELECT :id"), {"id": "a"})
+    assert (connection.told, connection.closed) == ([(f"SELECT {placeholder}", bound, None)], 1)
 
 
 def test_psycopg_is_recognised(database_url):
@@ -80,14 +84,19 @@ def test_psycopg_is_recognised(database_url):
 
 def test_a_sign_within_a_name_is_no_placeholder():
     """Neither a question mark nor a percent sign."""
-    database = OUTBOX_DATABASES["mysql"]
-    statement = "SELECT ? FROM `wh?at %s` WHERE a = ?"
-    assert database.placed(statement, "qmark") == statement
-    assert database.placed(statement, "pyformat") == "SELECT %s FROM `wh?at %%s` WHERE a = %s"
-    assert (
-        OUTBOX_DATABASES["oracle"].placed('SELECT ? FROM "wh?at" WHERE a = ?', "named")
-        == 'SELECT :1 FROM "wh?at" WHERE a = :2'
-    )
+    statement = Statement.parse("SELECT :b::text FROM {queue} WHERE a = :a OR b = :b")
+    named = statement.render(queue='"wh?at %s :a"')
+    values = {"a": 1, "b": 2, "c": 3}
+    assert {style: named.bound(style, values) for style in STYLES} == {
+        "qmark": ('SELECT ?::text FROM "wh?at %s :a" WHERE a = ? OR b = ?', (2, 1, 2)),
+        "numeric": ('SELECT :1::text FROM "wh?at %s :a" WHERE a = :2 OR b = :3', (2, 1, 2)),
+        "format": ('SELECT %s::text FROM "wh?at %%s :a" WHERE a = %s OR b = %s', (2, 1, 2)),
+        "pyformat": (
+            'SELECT %(b)s::text FROM "wh?at %%s :a" WHERE a = %(a)s OR b = %(b)s',
+            {"a": 1, "b": 2},
+        ),
+        "named": ('SELECT :b::text FROM "wh?at %s :a" WHERE a = :a OR b = :b', {"a": 1, "b": 2}),
+    }
 
 
 def test_an_unknown_driver_needs_a_named_engine(monkeypatch):
@@ -100,7 +109,7 @@ def test_an_unknown_driver_needs_a_named_engine(monkeypatch):
     )
     connection.rows = [("a",)]
     assert Outbox("Sales", engine="postgresql").process(connection, ["a"]) == ["a"]
-    assert "%s" in connection.told[0][0]
+    assert "%(ids)s" in connection.told[0][0]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +134,7 @@ def test_rows_may_come_as_dictionaries(monkeypatch):
 
 
 class OracleCursor(Cursor):
-    def setinputsizes(self, *sizes):
+    def setinputsizes(self, **sizes):
         self.sizes = sizes
 
 
@@ -139,9 +148,10 @@ def test_on_oracle_long_parameters_are_clobs(monkeypatch):
     vars(sys.modules["oracledb"])["DB_TYPE_CLOB"] = "clob"
     connection = made()
     Outbox("Sales").process(connection, [f"order {number}" for number in range(200)])
-    (added, parameters, sizes), (_, _, other_sizes) = connection.told
+    (added, parameters, sizes), (_, others, other_sizes) = connection.told
     assert added.startswith('INSERT /*+ IGNORE_ROW_ON_DUPKEY_INDEX(o (MessageId)) */ INTO "SALES_OD" o')
-    assert (len(parameters[0]), sizes, other_sizes) == (23, (None, "clob"), ("clob", None))
+    assert (len(parameters["version"]), others == parameters) == (23, True)
+    assert (sizes, other_sizes) == ({"ids": "clob"}, {"ids": "clob"})
 
 
 def test_mangled_ids_are_not_taken_for_others(monkeypatch):
@@ -171,7 +181,7 @@ def test_a_statement_has_4000_sorted_ids_at_most(monkeypatch):
     connection = of_driver(monkeypatch, "psycopg2", "pyformat")()
     ids = [f"{number:05}" for number in range(9_000)]
     assert Outbox("Sales").process(connection, reversed(ids)) == []
-    said = [parameters[1].strip("{}").replace('"', "").split(",") for _, parameters, _ in connection.told]
+    said = [parameters["ids"].strip("{}").replace('"', "").split(",") for _, parameters, _ in connection.told]
     assert said == [ids[:4_000], ids[4_000:8_000], ids[8_000:]]
 
 

@@ -179,7 +179,8 @@ def test_postgresql_gets_the_binary_stream_of_copy():
 
 
 def test_sql_server_gets_json():
-    (text,) = SQLSERVER.bind_messages(outgoing_rows(ROWS))
+    bound: Any = SQLSERVER.bind_messages(outgoing_rows(ROWS))
+    text = bound["messages"]
     assert json.loads(str(text)) == [
         [
             0,
@@ -200,9 +201,10 @@ def test_a_script_holds_values_as_literals():
     assert POSTGRESQL.literal("o'c?") == "'o''c?'"
     assert POSTGRESQL.literal("o'c\\") == "E'o''c\\\\'"
     table = SQLSERVER.table(Table(table="a?{b}", schema="dbo"))
-    assert "N'[dbo].[a?{b}]'" in SQLSERVER.written_out("script_begin", [table])
-    with pytest.raises(ValueError, match="argument 2"):
-        SQLSERVER.written_out("script_begin", [])
+    script_begin = SQLSERVER.statement("script_begin")
+    assert "N'[dbo].[a?{b}]'" in script_begin.written_out({"name": SQLSERVER.literal(table)})
+    with pytest.raises(KeyError, match="name"):
+        script_begin.written_out({})
 
 
 def test_messages_of_a_load_have_the_asked_size():

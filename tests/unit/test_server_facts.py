@@ -50,7 +50,7 @@ def _begins_as(name, statement):
 def told(indexes, *pairs):
     given = admin(indexes=indexes, numbers=NUMBERS, settings=list(pairs))
     made = facts(given, ALL)
-    assert given.connection.asked["settings"] == ("Shop]s", 42)
+    assert given.connection.asked["settings"] == {"database": "Shop]s", "object_id": 42}
     return {each.name: (each.value, each.remedy_sql) for each in made}, made
 
 
@@ -113,7 +113,7 @@ def test_a_right_that_is_not_told_counts_as_held():
     assert rights.held(given.connection, TABLE) == Rights(
         user="shop", receiver_lacks=(), sender_lacks=("INSERT",)
     )
-    assert given.connection.asked == {"rights": ("Shop]s", 42)}
+    assert given.connection.asked == {"rights": {"database": "Shop]s", "object_id": 42}}
 
 
 def test_a_lacking_right_comes_with_its_grant():

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from sqlqueue_spark.engines.connections import Reader, Target
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost
 from sqlqueue_spark.receive import slices
 from sqlqueue_spark.receive.claim import Claimed
@@ -15,6 +16,7 @@ from sqlqueue_spark.receive.slices import DestructiveSlice, Slice, SliceReader, 
 from sqlqueue_spark.row_set import RowSet
 
 MEGABYTE = 1 << 20
+READ, TAKE = Statement.parse("READ"), Statement.parse("TAKE")
 
 
 def claimed(*runs, size=100):
@@ -23,15 +25,15 @@ def claimed(*runs, size=100):
 
 
 def test_a_claim_is_cut_into_contiguous_slices():
-    assert plan("READ", "orders", claimed((1, 3), (7, 9)), 2) == [
-        Slice(statement="READ", queue="orders", rows=RowSet([(1, 3)])),
-        Slice(statement="READ", queue="orders", rows=RowSet([(7, 9)])),
+    assert plan(READ, "orders", claimed((1, 3), (7, 9)), 2) == [
+        Slice(statement=READ, queue="orders", rows=RowSet([(1, 3)])),
+        Slice(statement=READ, queue="orders", rows=RowSet([(7, 9)])),
     ]
 
 
 def test_each_slice_gets_its_own_witnesses():
     witnesses = {1: "one", 3: "three", 5: "of a row that another consumer took", 9: "nine"}
-    parts = plan("READ", "orders", claimed((1, 3), (7, 12)), 3, witnesses=witnesses)
+    parts = plan(READ, "orders", claimed((1, 3), (7, 12)), 3, witnesses=witnesses)
     assert [(part.rows, part.witnesses) for part in parts] == [
         (RowSet([(1, 3)]), {1: "one", 3: "three"}),
         (RowSet([(7, 9)]), {9: "nine"}),
@@ -41,23 +43,23 @@ def test_each_slice_gets_its_own_witnesses():
 
 def test_slices_to_take_are_cut_into_statements():
     """They are the same slices as those to read."""
-    assert plan_taking("TAKE", "orders", claimed((1, 6), (10, 15)), 2, 4) == [
-        DestructiveSlice(statement="TAKE", queue="orders", rows=RowSet([(1, 6)]), counts=(4, 2)),
-        DestructiveSlice(statement="TAKE", queue="orders", rows=RowSet([(10, 15)]), counts=(4, 2)),
+    assert plan_taking(TAKE, "orders", claimed((1, 6), (10, 15)), 2, 4) == [
+        DestructiveSlice(statement=TAKE, queue="orders", rows=RowSet([(1, 6)]), counts=(4, 2)),
+        DestructiveSlice(statement=TAKE, queue="orders", rows=RowSet([(10, 15)]), counts=(4, 2)),
     ]
 
 
 @pytest.mark.parametrize("size, counts", [(MEGABYTE, (8, 2)), (5 * MEGABYTE, (1,) * 10), (100 * MEGABYTE, (1,) * 10)])  # fmt: skip
 def test_a_statement_takes_at_most_8_megabytes(size, counts):
     """Or one row."""
-    (part,) = plan_taking("TAKE", "orders", claimed((1, 10), size=size), 1, 4000)
+    (part,) = plan_taking(TAKE, "orders", claimed((1, 10), size=size), 1, 4000)
     assert isinstance(part, DestructiveSlice)
     assert part.counts == counts
 
 
 def test_sizes_belong_to_the_rows_of_their_slice():
     rows = Claimed(live=RowSet([(1, 20)]), sizes=array("q", [*[7 * MEGABYTE] * 4, *[MEGABYTE] * 16]))
-    counts = [part.counts for part in plan_taking("TAKE", "orders", rows, 2, 4000) if isinstance(part, DestructiveSlice)]  # fmt: skip
+    counts = [part.counts for part in plan_taking(TAKE, "orders", rows, 2, 4000) if isinstance(part, DestructiveSlice)]  # fmt: skip
     assert counts == [(1, 1, 1, 1), (8, 8)]
 
 
@@ -66,7 +68,7 @@ def test_sizes_belong_to_the_rows_of_their_slice():
 
 def planned(sizes, pieces=1, small_row=4_000):
     rows = Claimed(live=RowSet([(1, len(sizes))]), sizes=array("q", sizes))
-    return [(part.rows, part.small) for part in plan("READ", "orders", rows, pieces, small_row)]
+    return [(part.rows, part.small) for part in plan(READ, "orders", rows, pieces, small_row)]
 
 
 def test_the_dialect_says_which_rows_are_small():
@@ -99,12 +101,12 @@ def test_a_slice_is_small_or_not_by_its_own_rows():
 
 
 def test_a_slice_of_small_rows_is_no_larger_to_send():
-    (part,) = plan("READ", "orders", claimed(*((row, row) for row in range(1, 200_000, 2))), 1, 4_000)
+    (part,) = plan(READ, "orders", claimed(*((row, row) for row in range(1, 200_000, 2))), 1, 4_000)
     assert len(pickle.dumps(part)) < 1.01 * len(pickle.dumps(replace(part, small=RowSet())))
 
 
 def test_what_is_taken_is_not_asked_for_its_size():
-    (part,) = plan_taking("TAKE", "orders", claimed((1, 6)), 1, 4_000)
+    (part,) = plan_taking(TAKE, "orders", claimed((1, 6)), 1, 4_000)
     assert part.small == RowSet()
 
 
@@ -140,7 +142,7 @@ def test_what_is_taken_is_not_asked_for_its_size():
     ids=["nothing is known", "a few, all small", "a large one in the middle", "large ones at both ends", "a short run goes with the large one", "short runs only", "far apart", "a gap between short runs", "a gap between long runs", "gaps between both"],
 )  # fmt: skip
 def test_long_runs_of_small_rows_are_read_apart(rows, small, expected):
-    part = Slice(statement="READ", queue="orders", rows=RowSet(rows), small=RowSet(small))
+    part = Slice(statement=READ, queue="orders", rows=RowSet(rows), small=RowSet(small))
     assert [(list(piece), is_small) for piece, is_small in part.ranges()] == expected
 
 
@@ -180,7 +182,7 @@ def read(monkeypatch):
 
 def test_all_rows_come_in_order_and_no_one_elses(read):
     rows, small = RowSet([(1, 5_000), (5_003, 7_000)]), RowSet([(2, 2_999), (3_001, 5_000), (5_003, 6_999)])
-    part = Slice(statement="READ", queue="orders", rows=rows, small=small)
+    part = Slice(statement=READ, queue="orders", rows=rows, small=small)
     assert read(Table(range(-10, 8_000)), part) == (
         [*range(1, 5_001), *range(5_003, 7_001)],
         [
@@ -197,6 +199,6 @@ def test_all_rows_come_in_order_and_no_one_elses(read):
 @pytest.mark.parametrize("lost", [1, 1_500, 2_500])
 def test_a_row_that_is_gone_is_missed(lost, read):
     """Whichever way it was to be read."""
-    part = Slice(statement="READ", queue="orders", rows=RowSet([(1, 2_500)]), small=RowSet([(2, 2_499)]))
+    part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 2_500)]), small=RowSet([(2, 2_499)]))
     with pytest.raises(ClaimLost, match=r"^A slice of orders has 2499 of the 2500 rows that were claimed: "):
         read(Table([row for row in range(1, 2_501) if row != lost]), part)

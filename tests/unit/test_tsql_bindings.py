@@ -18,7 +18,8 @@ import pytest
 from sqlqueue_spark.engines.connections import Target, connect, open_reader
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, SqlQueueError
+from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.messages.outgoing import outgoing_rows
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
@@ -41,6 +42,8 @@ from tests.support.statements import (
     queue,
 )
 
+ANYTHING = Statement.parse("SELECT :value")
+LONG_TEXT = Statement.parse("SELECT CAST(:text AS nvarchar(max))")
 APPROVED = Path(__file__).parent.parent / "approved" / "sqlserver_bindings"
 
 
@@ -65,9 +68,11 @@ def recorded(library, tmp_path):
 
 def said(name):
     """The texts that a statement may be rendered to."""
-    text = SQLSERVER.statement(name)
+    statement = SQLSERVER.statement(name)
     if name in ("session", "lock_timeout"):
-        text = SQLSERVER.with_numbers(text, [30_000])
+        text = statement.with_numbers({"lock_timeout": 30_000})
+    else:
+        text, _ = statement.bound("qmark", dict.fromkeys(statement.parameters))
     return re.compile(".+?".join(map(re.escape, re.split(r"\{\w+\}", text))), re.DOTALL)
 
 
@@ -131,7 +136,7 @@ def test_parameters_are_of_types_that_never_vary(name, recorded):
 )
 def test_a_text_of_any_length_arrives_whole(text, expected, recorded):
     """It is of one of two types."""
-    _, (_, execution) = recorded(lambda c: c.execute("SELECT CAST(? AS nvarchar(max))", (text,)))
+    _, (_, execution) = recorded(lambda c: c.execute(LONG_TEXT, {"text": text}))
     (bound,) = execution.bound
     assert (bound.value == text, str(bound).partition(" = ")[0]) == (True, expected)
 
@@ -141,14 +146,15 @@ def test_freetds_gets_a_long_text_as_ntext(library, tmp_path):
     free = shutil.copy(library, tmp_path / "libtdsodbc.so")
     recorder = Recorder(free, tmp_path)
     with connect(Target(url=recorder.url)) as connection:
-        connection.execute("SELECT CAST(? AS nvarchar(max))", ("주" * 2_001,))
+        connection.execute(LONG_TEXT, {"text": "주" * 2_001})
     assert [each.sql_type for each in recorder.executions()[-1].bound] == ["ntext"]
 
 
 def test_a_foreign_connection_sends_no_ntext(library, tmp_path):
     recorder = Recorder(library, tmp_path)
     raw = pyodbc.connect(recorder.url, autocommit=False)
-    ForeignConnection(raw).execute("SELECT CAST(? AS nvarchar(max)), CAST(? AS bigint)", ("주" * 2_001, 7))
+    statement = Statement.parse("SELECT CAST(:text AS nvarchar(max)), CAST(:number AS bigint)")
+    ForeignConnection(raw).execute(statement, {"text": "주" * 2_001, "number": 7})
     raw.close()
     (execution,) = recorder.executions()
     assert [(each.sql_type, each.value) for each in execution.bound] == [
@@ -159,7 +165,7 @@ def test_a_foreign_connection_sends_no_ntext(library, tmp_path):
 
 @pytest.mark.parametrize("number", [LOWEST, -1, 0, 1 << 31, HIGHEST])
 def test_a_number_is_a_bigint_whatever_its_size(number, recorded):
-    _, (_, execution) = recorded(lambda c: c.modify("SELECT ?", (number,)))
+    _, (_, execution) = recorded(lambda c: c.modify(Statement.parse("SELECT :number"), {"number": number}))
     assert [(each.sql_type, each.value) for each in execution.bound] == [("bigint", number)]
 
 
@@ -168,8 +174,8 @@ def test_a_statement_ends_no_transaction(library, tmp_path):
     recorder = Recorder(library, tmp_path, ())
     with connect(Target(url=recorder.url)) as connection:
         opening = recorder.endings()
-        connection.execute("SELECT ?", (1,))
-        connection.modify("SELECT ?", ("a",))
+        connection.execute(ANYTHING, {"value": 1})
+        connection.modify(ANYTHING, {"value": "a"})
         assert recorder.endings() == opening
         connection.commit()
         assert recorder.endings() == [*opening, "commit"]
@@ -180,9 +186,13 @@ def test_only_what_was_taken_is_committed(library, tmp_path):
     recorder = Recorder(library, tmp_path, [Answer("SELECT", "wwwbtwxi", [])])
     reader = open_reader(Target(url=recorder.url))
     opening = recorder.endings()
-    wanted = ("SELECT ?, ?", (1, 2), SCHEMA)
+    statement = Statement.parse("SELECT :first, :last")
+    wanted = (statement, (1, 2), SCHEMA)
     assert (list(reader.batches(*wanted)), recorder.endings()) == ([], opening)
-    assert (reader.take(*wanted), recorder.endings()) == ([], [*opening, "commit"])
+    assert (reader.take(statement, {"first": 1, "last": 2}, SCHEMA), recorder.endings()) == (
+        [],
+        [*opening, "commit"],
+    )
     assert (list(reader.batches(*wanted)), recorder.endings()) == ([], [*opening, "commit"])
     reader.close()
 
@@ -213,9 +223,8 @@ def test_nothing_is_received_from_a_read_only_copy(library, tmp_path):
 
 
 def test_a_lost_parameter_is_noticed(recorded):
-    with pytest.raises(SqlQueueError) as caught:
-        recorded(lambda c: c.execute("SELECT ?, ?", (1,)))
-    assert "contains 2 parameter markers, but 1 parameters were supplied" in str(caught.value.__cause__)
+    with pytest.raises(KeyError, match="last"):
+        recorded(lambda c: c.execute(Statement.parse("SELECT :first, :last"), {"first": 1}))
 
 
 def rows_of(execution):
@@ -248,25 +257,19 @@ def test_no_statement_has_rows_enough_to_escalate(recorded):
         [2_401, 4_800],
         [4_801, 5_000],
     ]
-    assert "TOP (2400)" in SQLSERVER.statement("outbox_clean")
+    assert "TOP (2400)" in str(SQLSERVER.statement("outbox_clean"))
     assert max(SQLSERVER.chunk, SQLSERVER.written) * LOCKS_OF_A_ROW < 5_000
 
 
 def declared(name):
     """The names that a statement declares, in its JSON or as variables, with their types."""
-    return dict(re.findall(r"(@?\b\w+) (\w+(?:\(\w+\))?)(?: '\$| = \?)", SQLSERVER.statement(name)))
+    return dict(re.findall(r"(@?\b\w+) (\w+(?:\(\w+\))?)(?: '\$| = :)", str(SQLSERVER.statement(name))))
 
 
 @pytest.mark.parametrize(
     "names,column,expected",
     [
         (["delete", "lock", "ids"], "RowVersion bigint", {"first": "bigint", "last": "bigint"}),
-        (
-            ["purge", "purge_expired"],
-            "RowVersion bigint",
-            dict.fromkeys(["@after", "@up_to", "@rows"], "bigint"),
-        ),
-        (["take"], "RowVersion bigint", dict.fromkeys(["@first", "@last", "@rows"], "bigint")),
         (["outbox_seen", "outbox_add"], "MessageId nvarchar(200)", {"MessageId": "nvarchar(200)"}),
         (
             ["outbox_add_new"],
@@ -277,5 +280,5 @@ def declared(name):
 )
 def test_a_sought_value_has_the_column_s_own_type(names, column, expected):
     """The server would convert the column else, and might scan it."""
-    assert column in SQLSERVER.statement("create") + SQLSERVER.statement("outbox_create")
+    assert column in f"{SQLSERVER.statement('create')}{SQLSERVER.statement('outbox_create')}"
     assert [declared(name) for name in names] == [expected] * len(names)

@@ -80,9 +80,9 @@ def complaint(text):
 
 def rendered(name, table=HOSTILE):
     if name in ("session", "lock_timeout"):
-        return SQLSERVER.with_numbers(SQLSERVER.statement(name), [30_000])
+        return SQLSERVER.statement(name).with_numbers({"lock_timeout": 30_000})
     quote = SQLSERVER.quote
-    return SQLSERVER.render(
+    statement = SQLSERVER.render(
         name,
         queue=SQLSERVER.table(table),
         stage=SQLSERVER.table(Table(table="bill]ing.Outgoing", schema="my schema")),
@@ -93,13 +93,19 @@ def rendered(name, table=HOSTILE):
         columns=", ".join(map(quote, ("Id", "Recoverable", "Expires", "Headers", "Body"))),
         **SQLSERVER.outbox_names("my schema", SQLSERVER.outbox_table("Sales.]Orders")),
     )
+    return as_sent(statement)
+
+
+def as_sent(statement):
+    """A statement as pyodbc sends it."""
+    return statement.bound("qmark", dict.fromkeys(statement.parameters))[0]
 
 
 def reading(name, columns, table=HOSTILE):
     found = QueueTable(
         table=table, name="orders", object_id=1, identity="1", columns=columns, database="sh[op"
     )
-    return queues.read_statement(SQLSERVER, found, name)
+    return as_sent(queues.read_statement(SQLSERVER, found, name))
 
 
 TEXTS = {

@@ -15,7 +15,6 @@ class MySql(Database):
     name: ClassVar[str] = "mysql"
     title: ClassVar[str] = "MySQL"
     sql: ClassVar[Traversable] = resources.files(__package__) / "sql" / "mysql"
-    quotation_mark: ClassVar[str] = "`"
     longest_outbox: ClassVar[int] = 64
 
     def quote(self, name: str) -> str:

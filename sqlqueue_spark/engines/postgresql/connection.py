@@ -6,10 +6,9 @@ Measured for 100,000 rows of 0.7 KB: ADBC 0.14 s, psycopg rows turned into Arrow
 from __future__ import annotations
 
 import contextlib
-import functools
 import secrets
-from collections.abc import Generator, Iterator, Sequence
-from typing import Any, LiteralString, cast
+from collections.abc import Generator, Iterator, Mapping
+from typing import Any
 
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
@@ -30,8 +29,9 @@ from sqlqueue_spark.engines.connection import (
     splits_login,
     under,
 )
-from sqlqueue_spark.engines.dialects import POSTGRESQL, DriverError, Kind
+from sqlqueue_spark.engines.dialects import POSTGRESQL, DriverError, Kind, Load
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
+from sqlqueue_spark.engines.statements import NOTHING, Statement
 from sqlqueue_spark.errors import ConfigurationError
 
 _CONNECT_SECONDS = 10
@@ -76,7 +76,7 @@ class PostgresConnection(Connection):
         The statement is not prepared: it must leave nothing in a session that is shared.
         """
         with _translated(self.target, ""):
-            statement = _session((*self.target.timeouts, mark)).encode()
+            statement = _session(*self.target.timeouts, mark).encode()
             row = self._raw.execute(statement, prepare=False).fetchone()
         assert row is not None, "the statement has one row"
         return int(row[0])
@@ -89,7 +89,9 @@ class PostgresConnection(Connection):
         if mark != str(self._mark):
             raise _failure(self.target, Kind.SHARED_SESSION).error()
 
-    def execute(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> list[Row]:
+    def execute(
+        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
+    ) -> list[Row]:
         with self._run(statement, parameters, doing) as cursor:
             rows: list[Row] = []
             while True:
@@ -98,18 +100,18 @@ class PostgresConnection(Connection):
                 if not cursor.nextset():
                     return rows
 
-    def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
-        if statement.startswith("COPY "):
-            return self._copy(statement, parameters, doing)
+    def modify(
+        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
+    ) -> int:
         with self._run(statement, parameters, doing) as cursor:
             return cursor.rowcount
 
-    def _copy(self, statement: str, stream: Sequence[object], doing: str) -> int:
+    def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         """Run a COPY, which takes a stream of bytes and no parameters."""
         with _translated(self.target, doing), self._raw.cursor() as cursor:
             self._check_session()
-            with cursor.copy(statement) as copy:
-                for part in cast("Sequence[bytes]", stream):
+            with cursor.copy(str(statement).encode()) as copy:
+                for part in rows:
                     copy.write(part)
             return cursor.rowcount
 
@@ -126,10 +128,16 @@ class PostgresConnection(Connection):
             self._raw.close()
 
     @contextlib.contextmanager
-    def _run(self, statement: str, parameters: Sequence[object], doing: str) -> Iterator[psycopg.Cursor[Row]]:
+    def _run(
+        self, statement: Statement | str, parameters: Mapping[str, object], doing: str
+    ) -> Iterator[psycopg.Cursor[Row]]:
         with _translated(self.target, doing), self._raw.cursor(binary=True) as cursor:
             self._check_session()
-            cursor.execute(_placeholders(statement), parameters)
+            if isinstance(statement, str):
+                cursor.execute(statement.encode())
+            else:
+                text, values = statement.bound("pyformat", parameters)
+                cursor.execute(text.encode(), values)
             yield cursor
 
 
@@ -146,7 +154,7 @@ class PostgresReader(Reader):
             self._raw = adbc.connect(conninfo, autocommit=True)
         try:
             with _translated(target, "connecting"), self._raw.cursor() as cursor:
-                cursor.execute(_session((target.timeouts[0], 0, 0)))
+                cursor.execute(_session(target.timeouts[0], 0, 0))
                 cursor.fetchall()
         except BaseException:
             self.close()
@@ -154,15 +162,18 @@ class PostgresReader(Reader):
 
     def batches(
         self,
-        statement: str,
+        statement: Statement,
         between: tuple[int, int],
         schema: pa.Schema,
         *,
         small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
     ) -> Generator[pa.RecordBatch, None, None]:
-        yield from self._batches(statement, between, schema)
+        first, last = between
+        yield from self._batches(statement, {"first": first, "last": last}, schema)
 
-    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+    def take(
+        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
+    ) -> list[pa.RecordBatch]:
         # In autocommit the driver does not hear of a commit that fails, and would return rows that are still in the table.
         with _translated(self._target, "beginning to take rows"):
             self._raw.adbc_connection.set_autocommit(False)
@@ -176,13 +187,13 @@ class PostgresReader(Reader):
             self._raw.close()
 
     def _batches(
-        self, statement: str, parameters: Sequence[int], schema: pa.Schema
+        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         with _translated(self._target, "reading"), self._raw.cursor() as cursor:
             cursor.adbc_statement.set_options(
                 **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)}
             )
-            cursor.execute(POSTGRESQL.with_numbers(statement, parameters))  # COPY takes no parameters
+            cursor.execute(statement.with_numbers(parameters))  # COPY takes no parameters
             with cursor.fetch_record_batch() as batches:  # an open stream must not outlive its statement
                 for batch in batches:
                     for start in range(0, batch.num_rows, BATCH_ROWS):
@@ -197,9 +208,10 @@ def open_reader(target: Target) -> Reader:
     return PostgresReader(target)
 
 
-def _session(numbers: tuple[int, int, int]) -> str:
-    """The statement that sets a session up, with both timeouts and a mark."""
-    return POSTGRESQL.with_numbers(POSTGRESQL.statement("session"), numbers)
+def _session(lock_timeout: int, statement_timeout: int, mark: int) -> str:
+    """The statement that sets a session up."""
+    numbers = {"lock_timeout": lock_timeout, "statement_timeout": statement_timeout, "mark": mark}
+    return POSTGRESQL.statement("session").with_numbers(numbers)
 
 
 def _conninfo(target: Target, token: str | None = None) -> str:
@@ -272,13 +284,3 @@ def _said(error: Exception) -> str:
     if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.message_detail:
         return f"{text.splitlines()[0]}: {error.diag.message_detail}"
     return text
-
-
-@functools.cache
-def _placeholders(statement: str) -> LiteralString:
-    """Turn our ``?`` into psycopg's ``%s``. Identifiers, between double quotes, may hold either character."""
-    parts = statement.split('"')
-    outside = [part.replace("%", "%%").replace("?", "%s") for part in parts[::2]]
-    inside = [part.replace("%", "%%") for part in parts[1::2]]
-    woven = [each for pair in zip(outside, [*inside, ""], strict=True) for each in pair][: len(parts)]
-    return '"'.join(woven)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind
+from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind, Load
 from sqlqueue_spark.row_set import RowSet
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -104,13 +104,13 @@ class PostgreSQL(Dialect):
         row_versions, expired, sizes = rows[0]
         return (row_versions, expired, sizes) if row_versions else None
 
-    def bind(self, runs: RowSet) -> tuple[object, ...]:
-        return [first for first, _ in runs], [last for _, last in runs]
+    def bind(self, runs: RowSet) -> Mapping[str, object]:
+        return {"firsts": [first for first, _ in runs], "lasts": [last for _, last in runs]}
 
-    def bind_messages(self, messages: pa.RecordBatch) -> tuple[object, ...]:
+    def bind_messages(self, messages: pa.RecordBatch) -> Load:
         return _copied(messages)
 
-    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[object, ...]:
+    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> Load:
         parts: list[bytes | memoryview] = [_COPY_HEADER]
         for destination, its in messages.items():
             parts += (_SIX_FIELDS, _field(task.encode()), _field(destination.encode()), *_arrays(its))
@@ -143,7 +143,7 @@ class PostgreSQL(Dialect):
         return _KINDS.get(sqlstate, Kind.OTHER)
 
 
-def _copied(messages: pa.RecordBatch) -> tuple[object, ...]:
+def _copied(messages: pa.RecordBatch) -> tuple[bytes | memoryview, ...]:
     """COPY's stream of messages, one row for each.
 
     C code weaves the columns into rows: row by row in Python it took longer than the server needs to insert them.

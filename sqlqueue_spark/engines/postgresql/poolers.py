@@ -22,7 +22,7 @@ from sqlqueue_spark.engines.dialects import POSTGRESQL
 
 #: How often the second connection looks. A pooler gives the session that was freed last, or all in turn; others come and go.
 _LOOKS = 30
-_BACKEND = POSTGRESQL.statement("backend").encode()
+_BACKEND = str(POSTGRESQL.statement("backend")).encode()
 
 #: The targets where we have looked already, and where whole sessions are lent.
 _LENDS_SESSIONS: set[Target] = set()

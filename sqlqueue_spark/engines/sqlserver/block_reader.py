@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any
 
 import arrow_odbc
@@ -18,6 +18,7 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS, Reader, Target, under
 from sqlqueue_spark.engines.dialects import SQLSERVER, DriverError
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
+from sqlqueue_spark.engines.statements import Statement
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +57,10 @@ class ColumnReader(Reader):
         self._rows: Reader | None = None
 
     def batches(
-        self, statement: str, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
     ) -> Generator[pa.RecordBatch, None, None]:
         first, last = between
-        if small and statement.isascii():  # see Login.by_columns; a table's name may be anything
+        if small and str(statement).isascii():  # see Login.by_columns; a table's name may be anything
             try:
                 with contextlib.closing(_gathered(self._read(statement, between, schema))) as batches:
                     for batch in batches:
@@ -71,7 +72,9 @@ class ColumnReader(Reader):
         with contextlib.closing(self._one_by_one().batches(statement, (first, last), schema)) as batches:
             yield from batches
 
-    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+    def take(
+        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
+    ) -> list[pa.RecordBatch]:
         return self._one_by_one().take(statement, parameters, schema)
 
     def close(self) -> None:
@@ -93,17 +96,15 @@ class ColumnReader(Reader):
         return self._blocks
 
     def _read(
-        self, statement: str, between: tuple[int, int], schema: pa.Schema
+        self, statement: Statement, between: tuple[int, int], schema: pa.Schema
     ) -> Generator[pa.RecordBatch, None, None]:
         connection = self._in_blocks()
-        bound = {**_BOUND, "batch_size": min(_BLOCK_ROWS, between[1] - between[0] + 1)}
+        first, last = between
+        # Every number becomes twenty digits: a bound text's type has its length, and each type has its own plan.
+        text, values = statement.bound("qmark", {"first": f"{first:020}", "last": f"{last:020}"})
+        bound = {**_BOUND, "batch_size": min(_BLOCK_ROWS, last - first + 1)}
         with self._translated("reading"):
-            blocks = connection.read_arrow_batches(
-                statement,
-                # Every number becomes twenty digits: a bound text's type has its length, and each type has its own plan.
-                parameters=[f"{number:020}" for number in between],
-                **bound,
-            )
+            blocks = connection.read_arrow_batches(text, parameters=list(values), **bound)
             for block in blocks:
                 yield under(schema, block)
             while blocks.more_results(**bound):  # an error can arrive after the first result set

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyodbc
 
 from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS, Connection, Reader, Row, Target
-from sqlqueue_spark.engines.dialects import DriverError
+from sqlqueue_spark.engines.dialects import DriverError, Load
 from sqlqueue_spark.engines.drivers import check_opens
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
+from sqlqueue_spark.engines.statements import NOTHING, Statement
 
 #: Without pooling, closing a connection ends its session and frees what the session holds. By default pyodbc lets the driver
 #: manager keep the connection.
@@ -48,7 +49,9 @@ class SqlServerConnection(Connection):
             self.close()
             raise
 
-    def execute(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> list[Row]:
+    def execute(
+        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
+    ) -> list[Row]:
         with self.running(statement, parameters, doing) as cursor:
             rows: list[Row] = []
             while True:  # an error can arrive after the first result set
@@ -57,7 +60,9 @@ class SqlServerConnection(Connection):
                 if not cursor.nextset():
                     return rows
 
-    def modify(self, statement: str, parameters: Sequence[object] = (), *, doing: str = "") -> int:
+    def modify(
+        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
+    ) -> int:
         with self.running(statement, parameters, doing) as cursor:
             count = int(cursor.rowcount)
             while (
@@ -65,6 +70,10 @@ class SqlServerConnection(Connection):
             ):  # a SET in front of the change may be a result of its own, without a count
                 count = max(count, int(cursor.rowcount))
             return count
+
+    def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
+        assert isinstance(rows, Mapping), "what SqlServer.bind_messages and bind_staged return"
+        return self.modify(statement, rows, doing=doing)
 
     def commit(self) -> None:
         with _translated(self.target, "committing"):
@@ -98,10 +107,13 @@ class SqlServerConnection(Connection):
             self._raw.timeout = before
 
     @contextlib.contextmanager
-    def running(self, statement: str, parameters: Sequence[object], doing: str) -> Iterator[pyodbc.Cursor]:
+    def running(
+        self, statement: Statement | str, parameters: Mapping[str, object], doing: str
+    ) -> Iterator[pyodbc.Cursor]:
+        text, values = (statement, ()) if isinstance(statement, str) else statement.bound("qmark", parameters)
         with _translated(self.target, doing), self._cursor() as cursor:
-            cursor.setinputsizes([self._type(each) for each in parameters])
-            cursor.execute(statement, *parameters)
+            cursor.setinputsizes([self._type(each) for each in values])
+            cursor.execute(text, *values)
             yield cursor
 
     def _type(self, value: object) -> Type | None:
@@ -129,16 +141,19 @@ class RowReader(Reader):
 
     def batches(
         self,
-        statement: str,
+        statement: Statement,
         between: tuple[int, int],
         schema: pa.Schema,
         *,
         small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)  # so no commit can fail after the last row
-        yield from self._batches(statement, between, schema)
+        first, last = between
+        yield from self._batches(statement, {"first": first, "last": last}, schema)
 
-    def take(self, statement: str, parameters: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
+    def take(
+        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
+    ) -> list[pa.RecordBatch]:
         self._connection.streaming(False)
         taken = list(self._batches(statement, parameters, schema))
         self._connection.commit()
@@ -148,7 +163,7 @@ class RowReader(Reader):
         self._connection.close()
 
     def _batches(
-        self, statement: str, parameters: Sequence[int], schema: pa.Schema
+        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         headers, body = (schema.get_field_index(name) for name in ("Headers", "Body"))
         with self._connection.running(statement, parameters, "reading") as cursor:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind
+from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind, Load
 from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.row_set import RowSet
 
@@ -140,14 +140,15 @@ class SqlServer(Dialect):
     def quote(self, name: str) -> str:
         return "[" + name.replace("]", "]]") + "]"
 
-    def bind(self, runs: RowSet) -> tuple[object, ...]:
-        return (json.dumps(list(runs), separators=(",", ":")),)
+    def bind(self, runs: RowSet) -> Mapping[str, object]:
+        return {"runs": json.dumps(list(runs), separators=(",", ":"))}
 
-    def bind_messages(self, messages: pa.RecordBatch) -> tuple[object, ...]:
-        return (_json(list(_rows(messages))),)
+    def bind_messages(self, messages: pa.RecordBatch) -> Load:
+        return {"messages": _json(list(_rows(messages)))}
 
-    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> tuple[object, ...]:
-        return task, _json([(*row, name) for name, its in messages.items() for row in _rows(its)])
+    def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> Load:
+        rows = [(*row, name) for name, its in messages.items() for row in _rows(its)]
+        return {"task": task, "messages": _json(rows)}
 
     def bind_texts(self, texts: Sequence[str]) -> object:
         return _json(list(texts))

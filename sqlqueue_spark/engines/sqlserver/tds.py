@@ -74,7 +74,7 @@ class Login:
 
 def session(target: Target) -> str:
     """The statement that sets up a session."""
-    return SQLSERVER.with_numbers(SQLSERVER.statement("session"), target.timeouts[:1])
+    return SQLSERVER.statement("session").with_numbers({"lock_timeout": target.timeouts[0]})
 
 
 def fail(

@@ -9,4 +9,4 @@ SELECT id::text AS "Id",
        expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired
 FROM "public"."orders"
 ORDER BY seq
-LIMIT ?
+LIMIT :count

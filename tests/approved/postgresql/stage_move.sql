@@ -5,7 +5,7 @@ FROM (
     FROM (
         SELECT ids, expires, headers, bodies
         FROM "public"."billing.Outgoing"
-        WHERE destination = ? AND task = ANY (?::text[]) AND seq > ? AND seq <= ?
+        WHERE destination = :destination AND task = ANY (:tasks::text[]) AND seq > :after AND seq <= :up_to
         ORDER BY seq
     ) AS parts
 ) AS messages

@@ -3,7 +3,7 @@ SELECT "Id", "Recoverable", "Expires", "Headers", "Body"
 FROM (
     SELECT ids[1] AS id, expires[1] AS expires, headers[1] AS headers, bodies[1] AS body
     FROM "public"."billing.Outgoing"
-    WHERE destination = ? AND task = ANY (?::text[])
+    WHERE destination = :destination AND task = ANY (:tasks::text[])
     ORDER BY seq
     LIMIT 1
 ) AS message

@@ -9,7 +9,7 @@ FROM (
            j.Expires,
            j.Headers,
            j.Body
-    FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (
+    FROM OPENJSON(CAST(:messages AS nvarchar(max))) WITH (
         n int '$[0]',
         Id uniqueidentifier '$[1]',
         Expires datetime2(3) '$[2]',

@@ -7,6 +7,6 @@ SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        Body,
        RowVersion
 FROM [dbo].[orders] WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-WHERE RowVersion BETWEEN ? AND ?
+WHERE RowVersion BETWEEN :first AND :last
 ORDER BY RowVersion
 OPTION (FAST 1)

@@ -1,6 +1,5 @@
-DECLARE @first bigint = ?, @last bigint = ?, @rows bigint = ?;
 WITH batch AS (
-    SELECT TOP (@rows)
+    SELECT TOP (:count)
            Id,
            CAST(NULL AS nvarchar(255)) AS CorrelationId,
            CAST(NULL AS nvarchar(255)) AS ReplyToAddress,
@@ -10,7 +9,7 @@ WITH batch AS (
            Body,
            RowVersion
     FROM [dbo].[orders] WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-    WHERE RowVersion BETWEEN @first AND @last AND COALESCE(DATALENGTH(Headers), 0) >= 0
+    WHERE RowVersion BETWEEN :first AND :last AND COALESCE(DATALENGTH(Headers), 0) >= 0
     ORDER BY RowVersion
 )
 DELETE FROM batch

@@ -13,7 +13,7 @@ SELECT statement_timestamp() AT TIME ZONE 'UTC'
 -- name: schema
 -- Returns whether a schema is there.
 -- in: schema     out: its name
-SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = ?
+SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = :schema
 
 -- name: create_schema
 -- A remedy for people: creates the schema that an address names.
@@ -24,7 +24,7 @@ CREATE SCHEMA {schema}
 -- in: the table's full name, quoted
 -- The server frees the lock when the transaction ends. CREATE TABLE IF NOT EXISTS alone is not safe in a race: it can end in
 -- a unique violation in the catalogue.
-SELECT pg_advisory_xact_lock(hashtextextended(?, 0))
+SELECT pg_advisory_xact_lock(hashtextextended(:name, 0))
 
 -- name: create
 -- Creates a queue table: the classic one, but with bigserial.
@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS {queue} (
 -- in: the table's full name, quoted
 -- Each table has a transaction of its own, under the lock of create_lock.
 BEGIN;
-SELECT pg_advisory_xact_lock(hashtextextended(?, 0));
+SELECT pg_advisory_xact_lock(hashtextextended(:name, 0));
 
 -- name: script_end
 -- Ends a script that creates one table.
@@ -77,7 +77,7 @@ SELECT id::text AS "Id",
        expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired
 FROM {queue}
 ORDER BY seq
-LIMIT ?
+LIMIT :count
 
 -- name: purge
 -- Deletes the next rows, whatever they are.
@@ -87,9 +87,9 @@ LIMIT ?
 WITH batch AS MATERIALIZED (
     SELECT seq
     FROM {queue}
-    WHERE seq > ? AND seq <= ?
+    WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
-    LIMIT ?
+    LIMIT :count
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM {queue} AS q
@@ -105,9 +105,9 @@ RETURNING q.seq
 WITH batch AS MATERIALIZED (
     SELECT seq
     FROM {queue}
-    WHERE seq > ? AND seq <= ? AND expires <= statement_timestamp() AT TIME ZONE 'UTC'
+    WHERE seq > :after AND seq <= :up_to AND expires <= statement_timestamp() AT TIME ZONE 'UTC'
     ORDER BY seq
-    LIMIT ?
+    LIMIT :count
     FOR UPDATE SKIP LOCKED
 )
 DELETE FROM {queue} AS q

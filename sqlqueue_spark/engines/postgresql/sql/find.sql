@@ -9,7 +9,7 @@ SELECT current_database()::text, pg_is_in_recovery()
 -- Returns how the server spells the name of a database.
 -- in: its name     out: its name
 -- There is only one spelling here.
-SELECT ?::text
+SELECT :database::text
 
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
@@ -20,7 +20,7 @@ SELECT ?::text
 SELECT n.nspname::text, c.relname::text, c.oid::bigint, ''
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = ? AND c.relname = ? AND c.relkind = 'r'
+WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid)
 
 -- name: columns
@@ -30,5 +30,5 @@ SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod)::text, N
 FROM pg_catalog.pg_attribute AS a
 JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = ? AND c.relname = ? AND a.attnum > 0 AND NOT a.attisdropped
+WHERE n.nspname = :schema AND c.relname = :name AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum

@@ -16,7 +16,7 @@ JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
 JOIN pg_catalog.pg_am AS m ON m.oid = c.relam
 CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, position)
 LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-WHERE i.indrelid = ?::oid AND i.indisvalid AND k.position <= i.indnkeyatts
+WHERE i.indrelid = :object_id::oid AND i.indisvalid AND k.position <= i.indnkeyatts
 ORDER BY c.relname, k.position
 
 -- name: index_names
@@ -26,7 +26,7 @@ ORDER BY c.relname, k.position
 SELECT c.relname::text
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_class AS q ON q.relnamespace = c.relnamespace
-WHERE q.oid = ?::oid
+WHERE q.oid = :object_id::oid
 
 -- name: space
 -- Returns how much of a table is dead.
@@ -37,22 +37,22 @@ SELECT pg_relation_size(s.relid) / current_setting('block_size')::bigint,
        s.n_dead_tup,
        extract(epoch FROM statement_timestamp() - greatest(s.last_vacuum, s.last_autovacuum))::bigint
 FROM pg_catalog.pg_stat_all_tables AS s
-WHERE s.relid = ?::oid
+WHERE s.relid = :object_id::oid
 
 -- name: numbers
 -- Returns what numbers the rows of a table.
--- in: object id of the table, twice     out: schema and name of the sequence, last number (NULL: unknown), highest number
+-- in: object id of the table     out: schema and name of the sequence, last number (NULL: unknown), highest number
 -- The column's default names a serial's sequence; an identity's sequence belongs to the column. The column's own type may
 -- end before the sequence does. Only a user with USAGE or SELECT on the sequence may see the last number.
 WITH numbered AS (
     SELECT p.refobjid AS sequence, d.adrelid AS queue, d.adnum AS attnum
     FROM pg_catalog.pg_attrdef AS d
     JOIN pg_catalog.pg_depend AS p ON p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid
-    WHERE d.adrelid = ?::oid AND p.refclassid = 'pg_class'::regclass
+    WHERE d.adrelid = :object_id::oid AND p.refclassid = 'pg_class'::regclass
     UNION
     SELECT p.objid, p.refobjid, p.refobjsubid
     FROM pg_catalog.pg_depend AS p
-    WHERE p.refobjid = ?::oid AND p.classid = 'pg_class'::regclass AND p.refclassid = 'pg_class'::regclass
+    WHERE p.refobjid = :object_id::oid AND p.classid = 'pg_class'::regclass AND p.refclassid = 'pg_class'::regclass
       AND p.deptype IN ('a', 'i')
 )
 SELECT n.nspname::text,
@@ -81,7 +81,7 @@ CROSS JOIN LATERAL (
            ), true) THEN 'on' ELSE 'off' END),
            ('row security', CASE WHEN row_security_active(c.oid) THEN 'on' ELSE 'off' END)
 ) AS v (name, value)
-WHERE current_database() = ? AND c.oid = ?::oid
+WHERE current_database() = :database AND c.oid = :object_id::oid
 
 -- name: remedy_autovacuum
 -- A remedy for people: lets the server free the room of deleted rows.

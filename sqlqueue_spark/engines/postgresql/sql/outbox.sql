@@ -6,7 +6,7 @@
 SELECT c.relname::text
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = ? AND c.relname = ? AND c.relkind IN ('r', 'p')
+WHERE n.nspname = :schema AND c.relname = :name AND c.relkind IN ('r', 'p')
 
 -- name: outbox_create
 -- Creates an endpoint's outbox table: that of the .NET persistence.
@@ -36,7 +36,7 @@ CREATE INDEX IF NOT EXISTS {dispatched} ON {outbox} ("Dispatched")
 -- LATERAL with OFFSET 0 makes the server look up each id in the primary key; for a plain join the planner may walk the whole
 -- table instead. The statement does not see ids that others have inserted and not committed.
 SELECT i.id
-FROM unnest(?::text[]) AS i (id)
+FROM unnest(:ids::text[]) AS i (id)
 CROSS JOIN LATERAL (SELECT FROM {outbox} WHERE "MessageId" = i.id OFFSET 0) AS o
 
 -- name: outbox_seen_of
@@ -44,9 +44,9 @@ CROSS JOIN LATERAL (SELECT FROM {outbox} WHERE "MessageId" = i.id OFFSET 0) AS o
 -- in: array, as text, of message ids, the version of their writer     out: message id
 -- Rows of other writers say nothing here: we did not send what a .NET endpoint has handled. All else is as in outbox_seen.
 SELECT i.id
-FROM unnest(?::text[]) AS i (id)
+FROM unnest(:ids::text[]) AS i (id)
 CROSS JOIN LATERAL (
-    SELECT FROM {outbox} WHERE "MessageId" = i.id AND "PersistenceVersion" = ?::text OFFSET 0
+    SELECT FROM {outbox} WHERE "MessageId" = i.id AND "PersistenceVersion" = :version::text OFFSET 0
 ) AS o
 
 -- name: outbox_add
@@ -55,8 +55,8 @@ CROSS JOIN LATERAL (
 -- An id that is there already is a unique violation. The statement waits for an id that somebody else has inserted and not
 -- committed. It inserts rows in the order of the array: twins insert in the same order, so they do not deadlock.
 INSERT INTO {outbox} ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
-SELECT i.id, true, statement_timestamp() AT TIME ZONE 'UTC', ?::text, '[]'::jsonb
-FROM unnest(?::text[]) AS i (id)
+SELECT i.id, true, statement_timestamp() AT TIME ZONE 'UTC', :version::text, '[]'::jsonb
+FROM unnest(:ids::text[]) AS i (id)
 
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there.
@@ -64,8 +64,8 @@ FROM unnest(?::text[]) AS i (id)
 -- ON CONFLICT waits for an id that somebody else has inserted and not committed, and then knows whether the id is there. The
 -- statement inserts rows in the order of the array: twins insert in the same order, so they do not deadlock.
 INSERT INTO {outbox} ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
-SELECT i.id, true, statement_timestamp() AT TIME ZONE 'UTC', ?::text, '[]'::jsonb
-FROM unnest(?::text[]) AS i (id)
+SELECT i.id, true, statement_timestamp() AT TIME ZONE 'UTC', :version::text, '[]'::jsonb
+FROM unnest(:ids::text[]) AS i (id)
 ON CONFLICT ("MessageId") DO NOTHING
 RETURNING "MessageId"
 
@@ -96,7 +96,7 @@ GROUP BY o."PersistenceVersion"
 WITH batch AS MATERIALIZED (
     SELECT "MessageId"
     FROM {outbox}
-    WHERE "Dispatched" AND "DispatchedAt" < statement_timestamp() AT TIME ZONE 'UTC' - ?::bigint * interval '1 second'
+    WHERE "Dispatched" AND "DispatchedAt" < statement_timestamp() AT TIME ZONE 'UTC' - :seconds::bigint * interval '1 second'
     ORDER BY "DispatchedAt"
     LIMIT 4000
     FOR UPDATE SKIP LOCKED

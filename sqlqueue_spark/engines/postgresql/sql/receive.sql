@@ -26,9 +26,9 @@ FROM (
            expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired,
            coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes
     FROM {queue}
-    WHERE seq > ? AND seq <= ?
+    WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
-    LIMIT ?
+    LIMIT :count
     FOR UPDATE SKIP LOCKED
 ) AS locked
 
@@ -42,9 +42,9 @@ SELECT array_agg(seq::bigint), array_agg(false), array_agg(bytes)
 FROM (
     SELECT seq, coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes
     FROM {queue}
-    WHERE seq > ? AND seq <= ?
+    WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
-    LIMIT ?
+    LIMIT :count
 ) AS seen
 
 -- name: read
@@ -59,7 +59,7 @@ SELECT id::text AS "Id",
        body AS "Body",
        seq::bigint AS "RowVersion"
 FROM {queue}
-WHERE seq BETWEEN ? AND ?
+WHERE seq BETWEEN :first AND :last
 ORDER BY seq
 
 -- name: read_unexpired
@@ -72,7 +72,7 @@ SELECT id::text AS "Id",
        body AS "Body",
        seq::bigint AS "RowVersion"
 FROM {queue}
-WHERE seq BETWEEN ? AND ? AND (expires IS NULL OR expires > statement_timestamp() AT TIME ZONE 'UTC')
+WHERE seq BETWEEN :first AND :last AND (expires IS NULL OR expires > statement_timestamp() AT TIME ZONE 'UTC')
 ORDER BY seq
 
 -- name: take
@@ -87,9 +87,9 @@ DELETE FROM {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT ctid
     FROM {queue}
-    WHERE seq BETWEEN ? AND ?
+    WHERE seq BETWEEN :first AND :last
     ORDER BY seq
-    LIMIT ?
+    LIMIT :count
     FOR UPDATE SKIP LOCKED
 ))
 RETURNING id::text AS "Id",
@@ -104,7 +104,7 @@ RETURNING id::text AS "Id",
 -- in: the first and the last seq of each run     out: seq, id
 -- OFFSET 0 makes the server look up each run by itself; for a plain join the planner may walk the whole table instead.
 SELECT q.seq::bigint, q.id::text
-FROM unnest(?::bigint[], ?::bigint[]) AS run (first, last)
+FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (SELECT seq, id FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
 
 -- name: lock
@@ -114,7 +114,7 @@ CROSS JOIN LATERAL (SELECT seq, id FROM {queue} WHERE seq BETWEEN run.first AND 
 -- later be deleted unprocessed. LATERAL makes the server look up each run in the index; for a plain join the planner may
 -- walk the whole table instead.
 SELECT q.seq::bigint, q.bytes
-FROM unnest(?::bigint[], ?::bigint[]) WITH ORDINALITY AS run (first, last, position)
+FROM unnest(:firsts::bigint[], :lasts::bigint[]) WITH ORDINALITY AS run (first, last, position)
 CROSS JOIN LATERAL (
     SELECT seq, coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes
     FROM {queue}
@@ -131,7 +131,7 @@ SELECT DISTINCT a.pid, a.usename::text, coalesce(host(a.client_addr), 'local soc
 FROM {queue} AS q
 JOIN pg_catalog.pg_locks AS l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = q.xmax
 JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid AND a.pid <> pg_backend_pid()
-WHERE q.tableoid = ?::oid AND q.seq BETWEEN ? AND ? AND current_database() = ?
+WHERE q.tableoid = :object_id::oid AND q.seq BETWEEN :first AND :last AND current_database() = :database
 
 -- name: delete
 -- Deletes a claim that this transaction has locked.
@@ -142,7 +142,7 @@ WHERE q.tableoid = ?::oid AND q.seq BETWEEN ? AND ? AND current_database() = ?
 DELETE FROM {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT q.ctid
-    FROM unnest(?::bigint[], ?::bigint[]) AS run (first, last)
+    FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
     CROSS JOIN LATERAL (SELECT ctid FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
 ))
 
@@ -151,7 +151,7 @@ WHERE ctid = ANY (ARRAY(
 -- in: first seq, last seq     out: number of rows
 -- It does what delete does, twice as fast, for the usual claim, which is a single run.
 DELETE FROM {queue}
-WHERE seq BETWEEN ? AND ?
+WHERE seq BETWEEN :first AND :last
 
 -- name: waiting
 -- Returns what waits behind a row, by two probes of the index.
@@ -162,6 +162,6 @@ WHERE seq BETWEEN ? AND ?
 -- numbers can be further apart than a bigint can say.
 SELECT q.seq::bigint, (SELECT max(seq)::bigint FROM {queue}), q.headers::text, statement_timestamp() AT TIME ZONE 'UTC'
 FROM {queue} AS q
-WHERE q.seq > ?
+WHERE q.seq > :after
 ORDER BY q.seq
 LIMIT 1

@@ -28,7 +28,7 @@ CROSS JOIN LATERAL (
                  AND CASE q.relkind WHEN 'S' THEN NOT has_sequence_privilege(q.oid, 'USAGE, UPDATE') END
            ))
 ) AS r (role, name, held)
-WHERE current_database() = ? AND c.oid = ?::oid
+WHERE current_database() = :database AND c.oid = :object_id::oid
 
 -- name: grants_database
 -- Nothing to do: a connection reaches one database, and names of another are refused.

@@ -13,9 +13,9 @@
 -- back, they would be lost, because their source is deleted. A setting that asks for more (remote_apply) stays. By the
 -- number of the process and by the mark we notice a connection pooler that shares sessions.
 SELECT pg_backend_pid(),
-       set_config('lock_timeout', ?::text, false),
-       set_config('statement_timeout', ?::text, false),
-       set_config('sqlqueue.session', ?::text, false),
+       set_config('lock_timeout', :lock_timeout::text, false),
+       set_config('statement_timeout', :statement_timeout::text, false),
+       set_config('sqlqueue.session', :mark::text, false),
        set_config('idle_in_transaction_session_timeout', '0', false),
        (SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'),
        (SELECT set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'idle_session_timeout'),
@@ -34,7 +34,7 @@ SELECT pg_backend_pid(),
 -- name: lock_timeout
 -- Sets how long a statement waits for a lock, until the transaction ends.
 -- in: milliseconds
-SELECT set_config('lock_timeout', ?::text, true)
+SELECT set_config('lock_timeout', :lock_timeout::text, true)
 
 -- name: backend
 -- Returns which session of the server a transaction runs on.

@@ -36,7 +36,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS {mark} ON {stage} (task) WHERE task = ''
 -- The lock belongs to the session, not to the transaction: a sink wants to know that a source lives also while it holds no
 -- batch. The statement waits for lock_timeout, because the session of a process that has just died may not have ended yet.
 -- The 1 keeps the lock apart from that of create_lock.
-SELECT pg_advisory_lock(hashtextextended(?, 1))
+SELECT pg_advisory_lock(hashtextextended(:name, 1))
 
 -- name: stage_held
 -- Returns which other sessions hold a stage.
@@ -45,7 +45,7 @@ SELECT pg_advisory_lock(hashtextextended(?, 1))
 -- (https://www.postgresql.org/docs/current/view-pg-locks.html).
 SELECT l.pid
 FROM pg_catalog.pg_locks AS l
-CROSS JOIN (SELECT hashtextextended(?, 1) AS number) AS k
+CROSS JOIN (SELECT hashtextextended(:name, 1) AS number) AS k
 WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1
   AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
   AND l.classid::bigint = ((k.number >> 32) & 4294967295) AND l.objid::bigint = (k.number & 4294967295)
@@ -60,12 +60,12 @@ SELECT mark FROM {stage} WHERE task = '' FOR UPDATE
 -- name: stage_open
 -- Gives a stage its first mark.
 -- in: the mark, as JSON
-INSERT INTO {stage} (task, destination, mark) VALUES ('', '', ?)
+INSERT INTO {stage} (task, destination, mark) VALUES ('', '', :mark)
 
 -- name: stage_seal
 -- Replaces the mark of a stage, which says whose it is and which rows count.
 -- in: the mark, as JSON     out: number of rows
-UPDATE {stage} SET mark = ? WHERE task = ''
+UPDATE {stage} SET mark = :mark WHERE task = ''
 
 -- name: stage_last
 -- Returns the number of the last row on a stage.
@@ -84,7 +84,7 @@ COPY {stage} (task, destination, ids, expires, headers, bodies) FROM STDIN (FORM
 -- in: tasks, after which seq     out: task, messages
 SELECT task, sum(cardinality(ids))::bigint
 FROM {stage}
-WHERE task = ANY (?::text[]) AND seq > ?
+WHERE task = ANY (:tasks::text[]) AND seq > :after
 GROUP BY task
 
 -- name: stage_next
@@ -94,9 +94,9 @@ SELECT max(seq)
 FROM (
     SELECT seq, sum(cardinality(ids)) OVER (ORDER BY seq) AS messages
     FROM {stage}
-    WHERE destination = ? AND task = ANY (?::text[]) AND seq > ?
+    WHERE destination = :destination AND task = ANY (:tasks::text[]) AND seq > :after
 ) AS next
-WHERE messages <= ?
+WHERE messages <= :count
 
 -- name: stage_move
 -- Sends staged messages to their destination, in the order of the stage.
@@ -112,7 +112,7 @@ FROM (
     FROM (
         SELECT ids, expires, headers, bodies
         FROM {stage}
-        WHERE destination = ? AND task = ANY (?::text[]) AND seq > ? AND seq <= ?
+        WHERE destination = :destination AND task = ANY (:tasks::text[]) AND seq > :after AND seq <= :up_to
         ORDER BY seq
     ) AS parts
 ) AS messages
@@ -126,7 +126,7 @@ SELECT {columns}
 FROM (
     SELECT ids[1] AS id, expires[1] AS expires, headers[1] AS headers, bodies[1] AS body
     FROM {stage}
-    WHERE destination = ? AND task = ANY (?::text[])
+    WHERE destination = :destination AND task = ANY (:tasks::text[])
     ORDER BY seq
     LIMIT 1
 ) AS message

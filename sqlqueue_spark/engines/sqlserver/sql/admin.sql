@@ -16,7 +16,7 @@ SELECT SYSUTCDATETIME()
 -- name: schema
 -- Returns whether a schema is there.
 -- in: schema     out: its name
-SELECT name FROM {catalog}.sys.schemas WHERE name = ?
+SELECT name FROM {catalog}.sys.schemas WHERE name = :schema
 
 -- name: create_schema
 -- A remedy for people: creates the schema that an address names.
@@ -28,7 +28,7 @@ CREATE SCHEMA {schema}
 -- The server frees the lock when the transaction ends. A transaction must be open already; the caller has opened it by
 -- looking for the table (a SELECT begins one, EXEC does not). sp_getapplock reports a refused lock as a return code, and
 -- THROW makes it an error.
-DECLARE @resource nvarchar(255) = LEFT(CAST(? AS nvarchar(max)), 255), @got int
+DECLARE @resource nvarchar(255) = LEFT(CAST(:name AS nvarchar(max)), 255), @got int
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction'
 IF @got < 0
 BEGIN;
@@ -60,7 +60,7 @@ CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVer
 SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
-DECLARE @queue nvarchar(max) = ?, @got int;
+DECLARE @queue nvarchar(max) = :name, @got int;
 DECLARE @resource nvarchar(255) = LEFT(@queue, 255);
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
 IF @got < 0
@@ -110,7 +110,7 @@ SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)
 ORDER BY RowVersion
-OFFSET 0 ROWS FETCH NEXT ? ROWS ONLY
+OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 
 -- name: purge
 -- Deletes the next rows, whatever they are.
@@ -118,16 +118,14 @@ OFFSET 0 ROWS FETCH NEXT ? ROWS ONLY
 -- READPAST steps over rows receivers hold: they stay, and nobody waits. READPAST must meet these locks while the statement
 -- looks for rows, because the delete itself would wait. So the statement asks for the length of Headers: that condition is
 -- always true, and makes the server look at the row and not only at an index key. FORCESEEK: a scan with a sort would lock
--- every row. The hint may stand in a FROM clause, but not beside DELETE (error 10724). The values are declared first because
--- TOP stands before the other values in the text. MAXDOP 1 as in claim. DEADLOCK_PRIORITY LOW lasts until the batch ends.
--- Where two sessions lock an index key and its row in opposite orders, it makes the purge lose, so that nobody loses work to
--- a cleanup.
+-- every row. The hint may stand in a FROM clause, but not beside DELETE (error 10724). MAXDOP 1 as in claim.
+-- DEADLOCK_PRIORITY LOW lasts until the batch ends. Where two sessions lock an index key and its row in opposite orders, it
+-- makes the purge lose, so that nobody loses work to a cleanup.
 SET DEADLOCK_PRIORITY LOW;
-DECLARE @after bigint = ?, @up_to bigint = ?, @rows bigint = ?;
 WITH batch AS (
-    SELECT TOP (@rows) RowVersion
+    SELECT TOP (:count) RowVersion
     FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-    WHERE RowVersion > @after AND RowVersion <= @up_to AND COALESCE(DATALENGTH(Headers), 0) >= 0
+    WHERE RowVersion > :after AND RowVersion <= :up_to AND COALESCE(DATALENGTH(Headers), 0) >= 0
     ORDER BY RowVersion
 )
 DELETE FROM batch
@@ -136,15 +134,14 @@ OPTION (MAXDOP 1)
 
 -- name: purge_expired
 -- Deletes the next expired rows.
--- in: after which RowVersion, up to which, how many     out: the RowVersion of each deleted row
--- Index_Expires finds the expired rows, oldest first, so each batch begins where the batches before have left none. The
--- statement takes the range only because the statement of this name on PostgreSQL does: as a condition, the range would let
--- the plan go by RowVersion and lock the whole backlog. GETUTCDATE() has the column's own type; with SYSUTCDATETIME() the
--- seek would need a conversion. IS NOT NULL is the condition that a filtered index has. All else is as in purge.
+-- in: how many     out: the RowVersion of each deleted row
+-- Index_Expires finds the expired rows, oldest first, so each batch begins where the batches before have left none. It
+-- takes no range of RowVersions: as a condition, the range would let the plan go by RowVersion and lock the whole backlog.
+-- GETUTCDATE() has the column's own type; with SYSUTCDATETIME() the seek would need a conversion. IS NOT NULL is the
+-- condition that a filtered index has. All else is as in purge.
 SET DEADLOCK_PRIORITY LOW;
-DECLARE @after bigint = ?, @up_to bigint = ?, @rows bigint = ?;
 WITH batch AS (
-    SELECT TOP (@rows) RowVersion
+    SELECT TOP (:count) RowVersion
     FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
     WHERE Expires IS NOT NULL AND Expires <= GETUTCDATE() AND COALESCE(DATALENGTH(Headers), 0) >= 0
     ORDER BY Expires

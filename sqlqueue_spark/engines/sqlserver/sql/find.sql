@@ -12,7 +12,7 @@ SELECT DB_NAME(),
 -- Returns how the server spells the name of a database.
 -- in: its name in any spelling     out: its name; NULL where we may not know of it
 -- The server's collation decides whether two spellings are one name.
-SELECT DB_NAME(DB_ID(CAST(? AS nvarchar(128))))
+SELECT DB_NAME(DB_ID(CAST(:database AS nvarchar(128))))
 
 -- name: identity
 -- Returns which table a name means, by an identity that lasts.
@@ -21,7 +21,7 @@ SELECT DB_NAME(DB_ID(CAST(? AS nvarchar(128))))
 SELECT s.name, t.name, CAST(t.object_id AS bigint), CONVERT(varchar(33), t.create_date, 126)
 FROM {catalog}.sys.tables AS t
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
-WHERE s.name = ? AND t.name = ?
+WHERE s.name = :schema AND t.name = :name
 
 -- name: columns
 -- Returns the columns of a table.
@@ -31,5 +31,5 @@ FROM {catalog}.sys.columns AS c
 JOIN {catalog}.sys.tables AS t ON t.object_id = c.object_id
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
 JOIN {catalog}.sys.types AS y ON y.user_type_id = c.user_type_id
-WHERE s.name = ? AND t.name = ?
+WHERE s.name = :schema AND t.name = :name
 ORDER BY c.column_id

@@ -19,13 +19,13 @@ FROM {catalog}.sys.indexes AS i
 LEFT JOIN {catalog}.sys.index_columns AS k
     ON k.object_id = i.object_id AND k.index_id = i.index_id AND k.key_ordinal > 0
 LEFT JOIN {catalog}.sys.columns AS c ON c.object_id = k.object_id AND c.column_id = k.column_id
-WHERE i.object_id = ? AND i.type IN (0, 1, 2) AND i.is_disabled = 0 AND i.is_hypothetical = 0
+WHERE i.object_id = :object_id AND i.type IN (0, 1, 2) AND i.is_disabled = 0 AND i.is_hypothetical = 0
 ORDER BY i.index_id, k.key_ordinal
 
 -- name: index_names
 -- Returns the names that a new index cannot have.
 -- in: object id of the table     out: name
-SELECT i.name FROM {catalog}.sys.indexes AS i WHERE i.object_id = ? AND i.name IS NOT NULL
+SELECT i.name FROM {catalog}.sys.indexes AS i WHERE i.object_id = :object_id AND i.name IS NOT NULL
 
 -- name: space
 -- Returns how much of a heap is dead.
@@ -36,18 +36,18 @@ SELECT i.name FROM {catalog}.sys.indexes AS i WHERE i.object_id = ? AND i.name I
 SELECT SUM(a.used_pages), SUM(p.rows), CAST(0 AS bigint), CAST(0 AS bigint)
 FROM {catalog}.sys.partitions AS p
 JOIN {catalog}.sys.allocation_units AS a ON a.container_id = p.hobt_id AND a.type = 1
-WHERE p.object_id = ? AND p.index_id = 0
+WHERE p.object_id = :object_id AND p.index_id = 0
 GROUP BY p.object_id
 
 -- name: numbers
 -- Returns what numbers the rows of a table.
--- in: object id of the table, twice     out: schema and name of the table, last number (NULL: none yet), highest number
+-- in: object id of the table     out: schema and name of the table, last number (NULL: none yet), highest number
 -- The identity belongs to the column, so the statement returns the table's name for it.
 SELECT s.name, t.name, CAST(c.last_value AS bigint), CAST(9223372036854775807 AS bigint)
 FROM {catalog}.sys.identity_columns AS c
 JOIN {catalog}.sys.tables AS t ON t.object_id = c.object_id
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
-WHERE c.object_id = ? AND t.object_id = ? AND c.name = 'RowVersion'
+WHERE c.object_id = :object_id AND c.name = 'RowVersion'
 
 -- name: settings
 -- Returns the settings of a table and its database that matter to a queue.
@@ -55,7 +55,7 @@ WHERE c.object_id = ? AND t.object_id = ? AND c.name = 'RowVersion'
 -- Code page 65001 is UTF-8. COLLATE: the catalogue's columns have collations of their own.
 SELECT v.name, v.value
 FROM {catalog}.sys.tables AS t
-LEFT JOIN sys.databases AS d ON d.name = ?
+LEFT JOIN sys.databases AS d ON d.name = :database
 LEFT JOIN {catalog}.sys.columns AS c ON c.object_id = t.object_id AND c.name = N'Headers'
 CROSS APPLY (
     VALUES (N'lock escalation', t.lock_escalation_desc COLLATE DATABASE_DEFAULT),
@@ -68,7 +68,7 @@ CROSS APPLY (
                    THEN CONCAT(N'varchar, code page ', CAST(COLLATIONPROPERTY(c.collation_name, 'CodePage') AS int))
            END)
 ) AS v (name, value)
-WHERE t.object_id = ? AND v.value IS NOT NULL
+WHERE t.object_id = :object_id AND v.value IS NOT NULL
 
 -- name: remedy_autovacuum
 -- Nothing to do: the server cleans up by itself.

@@ -6,7 +6,7 @@
 SELECT t.name
 FROM sys.tables AS t
 JOIN sys.schemas AS s ON s.schema_id = t.schema_id
-WHERE s.name = ? AND t.name = ?
+WHERE s.name = :schema AND t.name = :name
 
 -- name: outbox_create
 -- Creates an endpoint's outbox table: that of the .NET persistence.
@@ -34,7 +34,7 @@ CREATE NONCLUSTERED INDEX Index_DispatchedAt ON {outbox} (DispatchedAt) WHERE Di
 -- So we send less in vain. FORCESEEK and LOOP make the server look up each id in the primary key. FAST 1 keeps the server
 -- from reading ahead: it would keep the locks of ids that it has looked up while it waits for the next one.
 SELECT j.MessageId
-FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
+FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
 INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON o.MessageId = j.MessageId
 OPTION (FAST 1)
 
@@ -44,9 +44,9 @@ OPTION (FAST 1)
 -- Rows of other writers say nothing here: we did not send what a .NET endpoint has handled. All else is as in outbox_seen,
 -- but the server reads the version in the row, behind the key.
 SELECT j.MessageId
-FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
+FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
 INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON o.MessageId = j.MessageId
-WHERE o.PersistenceVersion = CAST(? AS varchar(23))
+WHERE o.PersistenceVersion = CAST(:version AS varchar(23))
 OPTION (FAST 1)
 
 -- name: outbox_add
@@ -56,10 +56,10 @@ OPTION (FAST 1)
 -- twins insert in the same order, so they do not deadlock. At most 2,400 ids a statement: where each id has a page to
 -- itself, they take 4,800 locks on the primary key, and 5,000 may escalate to a table lock.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
-SELECT i.MessageId, 1, GETUTCDATE(), CAST(? AS varchar(23)), N'[]'
+SELECT i.MessageId, 1, GETUTCDATE(), CAST(:version AS varchar(23)), N'[]'
 FROM (
     SELECT DISTINCT MessageId
-    FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (MessageId nvarchar(200) '$')
+    FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$')
 ) AS i
 ORDER BY i.MessageId
 
@@ -74,7 +74,7 @@ ORDER BY i.MessageId
 -- stays even when the insert fails. INNER LOOP JOIN makes the server read the JSON once. @left: a duplicate of something
 -- other than an id, in an index that somebody has added, would otherwise repeat for ever.
 SET XACT_ABORT OFF;
-DECLARE @version varchar(23) = ?, @ids nvarchar(max) = CAST(? AS nvarchar(max)), @done bit = 0, @left int = 100;
+DECLARE @version varchar(23) = :version, @ids nvarchar(max) = CAST(:ids AS nvarchar(max)), @done bit = 0, @left int = 100;
 DECLARE @added TABLE (MessageId nvarchar(200) NOT NULL PRIMARY KEY);
 WHILE @done = 0
 BEGIN
@@ -138,7 +138,7 @@ WITH batch AS (
     SELECT TOP (2400) MessageId
     FROM {outbox} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
     WHERE Dispatched = 1
-      AND DispatchedAt < DATEADD(second, -CAST(? AS int), GETUTCDATE())
+      AND DispatchedAt < DATEADD(second, -CAST(:seconds AS int), GETUTCDATE())
       AND COALESCE(DATALENGTH(Operations), 0) >= 0
     ORDER BY DispatchedAt
 )

@@ -4,8 +4,8 @@
 -- Returns the lowest and the highest RowVersion that are in the queue now.
 -- out: lowest RowVersion, highest RowVersion; NULL when the queue is empty
 -- The statement is two probes of the index. As one query over the table, MIN and MAX together would scan the whole index. A
--- row that somebody sends between the two probes gets a higher RowVersion than the rows that are looked at. So no old row is
--- left out because of it. READUNCOMMITTED: both values are only bounds, and the statement must not wait for anyone.
+-- row that somebody sends between the two probes gets a higher RowVersion than the rows that are looked at. So no old row
+-- is left out because of it. READUNCOMMITTED: both values are only bounds, and the statement must not wait for anyone.
 SELECT (SELECT MIN(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
        (SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED))
 
@@ -26,9 +26,9 @@ SELECT RowVersion,
        CAST(CASE WHEN Expires <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS bit) AS expired,
        COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes
 FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-WHERE RowVersion > ? AND RowVersion <= ?
+WHERE RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
-OFFSET 0 ROWS FETCH NEXT ? ROWS ONLY
+OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1)
 
 -- name: look
@@ -42,20 +42,20 @@ SELECT RowVersion,
        CAST(0 AS bit) AS expired,
        COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-WHERE RowVersion > ? AND RowVersion <= ?
+WHERE RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
-OFFSET 0 ROWS FETCH NEXT ? ROWS ONLY
+OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1)
 
 -- name: read
 -- Reads the rows of a range.
 -- in: first RowVersion, last RowVersion     out: the eight columns of a message
--- The statement's shared locks pass the driver's update locks. READPAST steps over rows that others are just deleting; these
--- rows are not in the claim. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error 650).
--- FORCESEEK: on a heap, the server may think a scan of the whole backlog with a sort cheaper than the read of a wide range.
--- FAST 1: where the server expects many rows, it reads ahead on a heap. It then keeps the locks of all these rows until the
--- last row is fetched, or takes one lock on the whole table instead (docs/sqlserver-locking.md). Headers are varchar or
--- nvarchar, depending on the table's age. Columns that the table does not have arrive as NULL.
+-- The statement's shared locks pass the driver's update locks. READPAST steps over rows that others are just deleting;
+-- these rows are not in the claim. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error
+-- 650). FORCESEEK: on a heap, the server may think a scan of the whole backlog with a sort cheaper than the read of a wide
+-- range. FAST 1: where the server expects many rows, it reads ahead on a heap. It then keeps the locks of all these rows
+-- until the last row is fetched, or takes one lock on the whole table instead (docs/sqlserver-locking.md). Headers are
+-- varchar or nvarchar, depending on the table's age. Columns that the table does not have arrive as NULL.
 SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
@@ -65,7 +65,7 @@ SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        Body,
        RowVersion
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-WHERE RowVersion BETWEEN ? AND ?
+WHERE RowVersion BETWEEN :first AND :last
 ORDER BY RowVersion
 OPTION (FAST 1)
 
@@ -82,7 +82,7 @@ SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        Body,
        RowVersion
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-WHERE RowVersion BETWEEN ? AND ? AND (Expires IS NULL OR Expires > SYSUTCDATETIME())
+WHERE RowVersion BETWEEN :first AND :last AND (Expires IS NULL OR Expires > SYSUTCDATETIME())
 ORDER BY RowVersion
 OPTION (FAST 1)
 
@@ -90,16 +90,15 @@ OPTION (FAST 1)
 -- Deletes the rows of a range and returns them.
 -- in: first RowVersion, last RowVersion, how many
 -- out: the eight columns of a message, and whether it has expired; the rows come in any order
--- READPAST steps over rows that others hold: they stay, and nobody waits. READPAST must meet these locks while the statement
--- looks for rows, because the delete itself would wait. So the statement asks for the length of Headers: that condition is
--- always true, and makes the server look at the row and not only at an index key. FORCESEEK: a scan with a sort would lock
--- every row. The hint may stand in a FROM clause, but not beside DELETE (error 10724). The statement deletes at most as many
--- rows as were planned, because other rows may have appeared in the range since. The values are declared first because TOP
--- stands before the other values in the text. Columns as in read; OUTPUT may name a column of the common table expression
--- only where it is a plain expression (error 4186 forbids subqueries). MAXDOP 1 as in claim.
-DECLARE @first bigint = ?, @last bigint = ?, @rows bigint = ?;
+-- READPAST steps over rows that others hold: they stay, and nobody waits. READPAST must meet these locks while the
+-- statement looks for rows, because the delete itself would wait. So the statement asks for the length of Headers: that
+-- condition is always true, and makes the server look at the row and not only at an index key. FORCESEEK: a scan with a
+-- sort would lock every row. The hint may stand in a FROM clause, but not beside DELETE (error 10724). The statement
+-- deletes at most as many rows as were planned, because other rows may have appeared in the range since. Columns as in
+-- read; OUTPUT may name a column of the common table expression only where it is a plain expression (error 4186 forbids
+-- subqueries). MAXDOP 1 as in claim.
 WITH batch AS (
-    SELECT TOP (@rows)
+    SELECT TOP (:count)
            Id,
            CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
            CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
@@ -109,7 +108,7 @@ WITH batch AS (
            Body,
            RowVersion
     FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-    WHERE RowVersion BETWEEN @first AND @last AND COALESCE(DATALENGTH(Headers), 0) >= 0
+    WHERE RowVersion BETWEEN :first AND :last AND COALESCE(DATALENGTH(Headers), 0) >= 0
     ORDER BY RowVersion
 )
 DELETE FROM batch
@@ -130,7 +129,7 @@ OPTION (MAXDOP 1)
 -- READPAST with READCOMMITTEDLOCK is legal with READ_COMMITTED_SNAPSHOT on and off. It never steps over rows that we have
 -- locked ourselves.
 SELECT q.RowVersion, LOWER(CONVERT(char(36), q.Id)) AS Id
-FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
+FROM OPENJSON(CAST(:runs AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
 INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK)
     ON q.RowVersion BETWEEN run.first AND run.last
 ORDER BY q.RowVersion
@@ -143,25 +142,24 @@ ORDER BY q.RowVersion
 -- compatibility level 130. CAST: pyodbc sends a long text as ntext, which OPENJSON refuses. MAXDOP 1: one thread locks the
 -- rows in ascending order, as everybody does who waits for rows.
 SELECT q.RowVersion, COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes, q.Expires
-FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
+FROM OPENJSON(CAST(:runs AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
 INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON q.RowVersion BETWEEN run.first AND run.last
 ORDER BY q.RowVersion
 OPTION (MAXDOP 1)
 
 -- name: holders
 -- Returns who holds locks on rows of a table.
--- in: object id of the table, first RowVersion, last RowVersion, database     out: session, login, host, program
--- The server names locks by hashes, so the statement cannot tell which locks lie in the range. It takes the range only
--- because the statement of this name on PostgreSQL does. It needs VIEW SERVER STATE; without that right the caller says that
--- it may not look. The statement considers only locks of this database. Parts of tables in other databases have the same
--- numbers, and whoever reads a session's name here may end that session.
+-- in: object id of the table, database     out: session, login, host, program
+-- The server names locks by hashes, so the statement cannot tell on which rows they lie. It needs VIEW SERVER STATE;
+-- without that right the caller says that it may not look. The statement considers only locks of this database. Parts of
+-- tables in other databases have the same numbers, and whoever reads a session's name here may end that session.
 SELECT DISTINCT s.session_id, s.login_name, s.host_name, s.program_name
 FROM sys.dm_tran_locks AS l
 JOIN {catalog}.sys.partitions AS p ON p.hobt_id = l.resource_associated_entity_id
 JOIN sys.dm_exec_sessions AS s ON s.session_id = l.request_session_id
 WHERE l.resource_type IN ('KEY', 'RID') AND l.request_status = 'GRANT' AND l.request_mode IN ('U', 'X')
-  AND s.session_id <> @@SPID AND p.object_id = ? AND ? <= ?
-  AND l.resource_database_id = DB_ID(?)
+  AND s.session_id <> @@SPID AND p.object_id = :object_id
+  AND l.resource_database_id = DB_ID(:database)
 
 -- name: delete
 -- Deletes a claim that this transaction has locked.
@@ -170,7 +168,7 @@ WHERE l.resource_type IN ('KEY', 'RID') AND l.request_status = 'GRANT' AND l.req
 -- statement: where each row has a page to itself, they take 4,800 locks on one index, and 5,000 may escalate to a table
 -- lock.
 DELETE q
-FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
+FROM OPENJSON(CAST(:runs AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
 INNER LOOP JOIN {queue} AS q WITH (ROWLOCK, FORCESEEK) ON q.RowVersion BETWEEN run.first AND run.last
 OPTION (MAXDOP 1)
 
@@ -180,7 +178,7 @@ OPTION (MAXDOP 1)
 -- It does what delete does, for the usual claim, which is a single run. At most 2,400 rows a statement.
 DELETE q
 FROM {queue} AS q WITH (ROWLOCK, FORCESEEK)
-WHERE q.RowVersion BETWEEN ? AND ?
+WHERE q.RowVersion BETWEEN :first AND :last
 OPTION (MAXDOP 1)
 
 -- name: waiting
@@ -194,6 +192,6 @@ OPTION (MAXDOP 1)
 SELECT TOP (1) q.RowVersion, (SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)),
        CAST(q.Headers AS nvarchar(max)), SYSUTCDATETIME()
 FROM {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-WHERE q.RowVersion > ?
+WHERE q.RowVersion > :after
 ORDER BY q.RowVersion
 OPTION (FAST 1)

@@ -9,14 +9,14 @@ SELECT USER_NAME(),
        r.role,
        r.name,
        CAST(HAS_PERMS_BY_NAME(
-           CONCAT(QUOTENAME(CAST(? AS sysname)), N'.', QUOTENAME(s.name), N'.', QUOTENAME(t.name)), N'OBJECT', r.name
+           CONCAT(QUOTENAME(CAST(:database AS sysname)), N'.', QUOTENAME(s.name), N'.', QUOTENAME(t.name)), N'OBJECT', r.name
        ) AS bit)
 FROM {catalog}.sys.tables AS t
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
 CROSS JOIN (
     VALUES (N'receiver', N'SELECT'), (N'receiver', N'DELETE'), (N'sender', N'INSERT')
 ) AS r (role, name)
-WHERE t.object_id = ?
+WHERE t.object_id = :object_id
 
 -- name: grants_database
 -- For people: goes to the database of the tables whose rights follow.

@@ -7,7 +7,7 @@
 -- XACT_ABORT: an error ends the whole transaction, so that nothing is ever half settled. NOCOUNT: the server's user options
 -- may turn it on. Then we could not count the rows of a settled claim, and no batch would ever be settled. TEXTSIZE: FreeTDS
 -- may be set up to cut values at 64 KB. Then we would delete a message of which we had read only that much.
-SET LOCK_TIMEOUT ?;
+SET LOCK_TIMEOUT :lock_timeout;
 SET TEXTSIZE 2147483647;
 SET NOCOUNT OFF;
 SET XACT_ABORT ON;
@@ -17,7 +17,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- Sets how long a statement waits for a lock, until it is set again.
 -- in: milliseconds
 -- The caller writes the number into the text: the server undoes what a parameterised batch SETs when the batch ends.
-SET LOCK_TIMEOUT ?
+SET LOCK_TIMEOUT :lock_timeout
 
 -- name: backend
 -- Nothing to ask: nobody lends a session to others from one transaction to the next.

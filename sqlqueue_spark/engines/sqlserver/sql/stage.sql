@@ -32,7 +32,7 @@ CREATE UNIQUE NONCLUSTERED INDEX Index_Mark ON {stage} (Task) WHERE Task = ''
 -- batch. The statement waits for LOCK_TIMEOUT, because the session of a process that has just died may not have ended yet.
 -- sp_getapplock reports a refused lock as a return code, and THROW makes it an error; the server says 1222 only of other
 -- locks. The words in front keep the name apart from that of create_lock.
-DECLARE @resource nvarchar(255) = LEFT(N'source of ' + CAST(? AS nvarchar(max)), 255), @got int
+DECLARE @resource nvarchar(255) = LEFT(N'source of ' + CAST(:name AS nvarchar(max)), 255), @got int
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Session'
 IF @got = -1
 BEGIN;
@@ -48,7 +48,7 @@ END
 -- in: the stage's full name, quoted     out: session (NULL: only with VIEW SERVER STATE could we know who it is)
 -- APPLOCK_TEST says 0 where the lock could not be had at once. The lock's name is that of stage_hold.
 SELECT CAST(NULL AS int)
-WHERE APPLOCK_TEST(N'public', LEFT(N'source of ' + CAST(? AS nvarchar(max)), 255), N'Exclusive', N'Session') = 0
+WHERE APPLOCK_TEST(N'public', LEFT(N'source of ' + CAST(:name AS nvarchar(max)), 255), N'Exclusive', N'Session') = 0
 
 -- name: stage_mark
 -- Returns the mark of a stage, and locks it.
@@ -64,14 +64,14 @@ OPTION (RECOMPILE)
 -- name: stage_open
 -- Gives a stage its first mark.
 -- in: the mark, as JSON
-INSERT INTO {stage} (Task, Destination, Headers) VALUES ('', N'', ?)
+INSERT INTO {stage} (Task, Destination, Headers) VALUES ('', N'', :mark)
 
 -- name: stage_seal
 -- Replaces the mark of a stage, which says whose it is and which rows count.
 -- in: the mark, as JSON     out: number of rows
 -- INDEX as in stage_mark.
 UPDATE s
-SET Headers = ?
+SET Headers = :mark
 FROM {stage} AS s WITH (ROWLOCK, INDEX (Index_Mark))
 WHERE s.Task = ''
 
@@ -88,8 +88,8 @@ SELECT MAX(RowVersion) FROM {stage} WITH (READUNCOMMITTED)
 -- out: number of rows
 -- It reads the JSON as insert does. Recoverable is 1, because every queue that has this column wants 1.
 INSERT INTO {stage} (Task, Destination, Id, CorrelationId, ReplyToAddress, Recoverable, Expires, Headers, Body)
-SELECT ?, j.Destination, j.Id, j.CorrelationId, j.ReplyToAddress, CAST(1 AS bit), j.Expires, j.Headers, j.Body
-FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (
+SELECT :task, j.Destination, j.Id, j.CorrelationId, j.ReplyToAddress, CAST(1 AS bit), j.Expires, j.Headers, j.Body
+FROM OPENJSON(CAST(:messages AS nvarchar(max))) WITH (
     n int '$[0]',
     Id uniqueidentifier '$[1]',
     Expires datetime2(3) '$[2]',
@@ -106,7 +106,7 @@ ORDER BY j.n
 -- in: tasks as JSON, after which RowVersion     out: task, messages
 SELECT Task, COUNT_BIG(*)
 FROM {stage}
-WHERE Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(? AS nvarchar(max)))) AND RowVersion > ?
+WHERE Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(:tasks AS nvarchar(max)))) AND RowVersion > :after
 GROUP BY Task
 
 -- name: stage_next
@@ -116,11 +116,11 @@ SELECT MAX(RowVersion)
 FROM (
     SELECT RowVersion
     FROM {stage}
-    WHERE Destination = ?
-      AND Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(? AS nvarchar(max))))
-      AND RowVersion > ?
+    WHERE Destination = :destination
+      AND Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(:tasks AS nvarchar(max))))
+      AND RowVersion > :after
     ORDER BY RowVersion
-    OFFSET 0 ROWS FETCH NEXT ? ROWS ONLY
+    OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 ) AS n
 
 -- name: stage_move
@@ -132,9 +132,9 @@ FROM (
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM {stage}
-WHERE Destination = ?
-  AND Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(? AS nvarchar(max))))
-  AND RowVersion > ? AND RowVersion <= ?
+WHERE Destination = :destination
+  AND Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(:tasks AS nvarchar(max))))
+  AND RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
 
 -- name: stage_try
@@ -144,8 +144,8 @@ ORDER BY RowVersion
 INSERT INTO {queue} ({columns})
 SELECT TOP (1) {columns}
 FROM {stage}
-WHERE Destination = ?
-  AND Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(? AS nvarchar(max))))
+WHERE Destination = :destination
+  AND Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(:tasks AS nvarchar(max))))
 ORDER BY RowVersion
 
 -- name: stage_clear

@@ -5,7 +5,7 @@
 -- in: schema (a database here; NULL: the one we are connected to), table     out: its name
 SELECT t.table_name
 FROM information_schema.tables AS t
-WHERE t.table_schema = COALESCE(?, DATABASE()) AND t.table_name = ? AND t.table_type = 'BASE TABLE'
+WHERE t.table_schema = COALESCE(:schema, DATABASE()) AND t.table_name = :name AND t.table_type = 'BASE TABLE'
 
 -- name: outbox_create
 -- Creates an endpoint's outbox table: that of the .NET persistence.
@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS {outbox} (
 -- and mangle letters that one of these does not know. nvarchar is utf8mb3, and the key does not serve a text of another
 -- character set. STRAIGHT_JOIN makes the server look up each id in the primary key.
 SELECT j.id
-FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
+FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
 STRAIGHT_JOIN {outbox} AS o ON o.MessageId = CONVERT(j.id USING utf8mb3)
 
 -- name: outbox_seen_of
@@ -48,10 +48,10 @@ STRAIGHT_JOIN {outbox} AS o ON o.MessageId = CONVERT(j.id USING utf8mb3)
 -- collation become one row. ORDER BY: twins insert in the same order, so they do not deadlock. Character sets as in
 -- outbox_seen.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
-SELECT i.id, 1, UTC_TIMESTAMP(), ?, '[]'
+SELECT i.id, 1, UTC_TIMESTAMP(), :version, '[]'
 FROM (
     SELECT DISTINCT CONVERT(j.id USING utf8mb3) AS id
-    FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
+    FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
 ) AS i
 ORDER BY i.id
 
@@ -62,8 +62,8 @@ ORDER BY i.id
 -- IGNORE will not do: where the column cannot keep an id, it makes that a mere warning too, and so stores a wrong id. ORDER
 -- BY: twins insert in the same order, so they do not deadlock. Character sets as in outbox_seen.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
-SELECT i.id, 1, UTC_TIMESTAMP(), ?, '[]'
-FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS i
+SELECT i.id, 1, UTC_TIMESTAMP(), :version, '[]'
+FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS i
 ORDER BY i.id
 ON DUPLICATE KEY UPDATE MessageId = MessageId
 
@@ -73,9 +73,9 @@ ON DUPLICATE KEY UPDATE MessageId = MessageId
 -- No INSERT returns here what it has inserted, and the number of rows depends on the connection. The statement sees rows of
 -- our own transaction under every isolation level. All else is as in outbox_seen.
 SELECT j.id
-FROM JSON_TABLE(CONVERT(? USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
+FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
 STRAIGHT_JOIN {outbox} AS o ON o.MessageId = CONVERT(j.id USING utf8mb3)
-WHERE o.PersistenceVersion = ?
+WHERE o.PersistenceVersion = :version
 
 -- name: outbox_oldest
 -- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.
@@ -89,7 +89,7 @@ DELETE o
 FROM (
     SELECT MessageId
     FROM {outbox}
-    WHERE Dispatched = 1 AND DispatchedAt < UTC_TIMESTAMP() - INTERVAL ? SECOND
+    WHERE Dispatched = 1 AND DispatchedAt < UTC_TIMESTAMP() - INTERVAL :seconds SECOND
     ORDER BY DispatchedAt
     LIMIT 4000
     FOR UPDATE SKIP LOCKED

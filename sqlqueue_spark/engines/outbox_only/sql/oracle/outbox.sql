@@ -5,7 +5,7 @@
 -- in: schema (NULL: the current one), table     out: its name
 SELECT t.table_name
 FROM all_tables t
-WHERE t.owner = COALESCE(?, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')) AND t.table_name = ?
+WHERE t.owner = COALESCE(:schema, SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA')) AND t.table_name = :name
 
 -- name: outbox_create
 -- Creates an endpoint's outbox table: that of the .NET persistence, with its index.
@@ -46,7 +46,7 @@ END;
 -- TO_NCHAR gives the id the column's own type; without it the key would not serve. The hint makes the server look up each id
 -- in the primary key.
 SELECT /*+ LEADING(j) USE_NL(o) */ j.id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
+FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
 
 -- name: outbox_seen_of
@@ -57,8 +57,8 @@ JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
 -- in: version of the writer, message ids as JSON     out: number of rows
 -- An id that is there already is ORA-00001. ORDER BY: twins insert in the same order, so they do not deadlock.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
-SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), ?, TO_CLOB('[]')
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
+SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
+FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 ORDER BY j.id
 
 -- name: outbox_add_new
@@ -68,8 +68,8 @@ ORDER BY j.id
 -- server passes over a duplicate. ORDER BY: twins insert in the same order, so they do not deadlock.
 INSERT /*+ IGNORE_ROW_ON_DUPKEY_INDEX(o (MessageId)) */ INTO {outbox} o
     (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
-SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), ?, TO_CLOB('[]')
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
+SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
+FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 ORDER BY j.id
 
 -- name: outbox_added
@@ -77,9 +77,9 @@ ORDER BY j.id
 -- in: message ids as JSON, the mark of that call     out: message id, as it was asked for
 -- An INSERT from a query does not return here what it has inserted. All else is as in outbox_seen.
 SELECT /*+ LEADING(j) USE_NL(o) */ j.id
-FROM JSON_TABLE(?, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
+FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
 JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
-WHERE o.PersistenceVersion = ?
+WHERE o.PersistenceVersion = :version
 
 -- name: outbox_oldest
 -- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.
@@ -92,7 +92,7 @@ WHERE o.PersistenceVersion = ?
 -- other rows and wait for neither.
 DELETE FROM {outbox}
 WHERE Dispatched = 1
-  AND DispatchedAt < SYS_EXTRACT_UTC(SYSTIMESTAMP) - NUMTODSINTERVAL(?, 'SECOND')
+  AND DispatchedAt < SYS_EXTRACT_UTC(SYSTIMESTAMP) - NUMTODSINTERVAL(:seconds, 'SECOND')
   AND ROWNUM <= 4000
 
 -- name: outbox_report

@@ -1,1 +1,0 @@
-ROLLBACK TO SAVEPOINT attempt

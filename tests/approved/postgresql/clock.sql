@@ -1,1 +1,0 @@
-SELECT statement_timestamp() AT TIME ZONE 'UTC'

@@ -1,1 +1,0 @@
-SELECT current_database()::text, pg_is_in_recovery()

@@ -1,2 +1,0 @@
-DELETE FROM "public"."orders"
-WHERE seq BETWEEN ? AND ?

@@ -1,1 +1,0 @@
-SELECT min(seq)::bigint, max(seq)::bigint FROM "public"."orders"

@@ -1,2 +1,0 @@
-GRANT USAGE ON SCHEMA "sales" TO "shop";
-GRANT CREATE ON SCHEMA "sales" TO "shop";

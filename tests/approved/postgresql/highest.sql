@@ -1,1 +1,0 @@
-SELECT max(seq)::bigint FROM "public"."orders"

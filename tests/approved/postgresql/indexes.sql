@@ -1,8 +1,0 @@
-SELECT c.relname::text, a.attname::text, i.indisunique, m.amname::text, pg_get_expr(i.indpred, i.indrelid)
-FROM pg_catalog.pg_index AS i
-JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid
-JOIN pg_catalog.pg_am AS m ON m.oid = c.relam
-CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY AS k (attnum, position)
-LEFT JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-WHERE i.indrelid = ?::oid AND i.indisvalid AND k.position <= i.indnkeyatts
-ORDER BY c.relname, k.position

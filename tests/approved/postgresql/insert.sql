@@ -1,1 +1,0 @@
-COPY "public"."orders" (id, expires, headers, body) FROM STDIN (FORMAT binary)

@@ -1,1 +1,0 @@
-SELECT set_config('lock_timeout', ?::text, true)

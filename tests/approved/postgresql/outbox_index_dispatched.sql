@@ -1,1 +1,0 @@
-CREATE INDEX IF NOT EXISTS "Sales_Orders_OutboxData_Dispatched" ON "public"."Sales_Orders_OutboxData" ("Dispatched")

@@ -1,1 +1,0 @@
-CREATE INDEX IF NOT EXISTS "Sales_Orders_OutboxData_DispatchedAt" ON "public"."Sales_Orders_OutboxData" ("DispatchedAt")

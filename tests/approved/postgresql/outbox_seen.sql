@@ -1,3 +1,0 @@
-SELECT i.id
-FROM unnest(?::text[]) AS i (id)
-CROSS JOIN LATERAL (SELECT FROM "public"."Sales_Orders_OutboxData" WHERE "MessageId" = i.id OFFSET 0) AS o

@@ -1,1 +1,0 @@
-ALTER TABLE "public"."orders" RESET (autovacuum_enabled);

@@ -1,1 +1,0 @@
-ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();

@@ -1,1 +1,0 @@
-CREATE UNIQUE INDEX CONCURRENTLY "Index_RowVersion" ON "public"."orders" (seq);

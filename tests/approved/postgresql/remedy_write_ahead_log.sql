@@ -1,1 +1,0 @@
-ALTER TABLE "public"."orders" SET LOGGED;

@@ -1,1 +1,0 @@
-SELECT nspname::text FROM pg_catalog.pg_namespace WHERE nspname = ?

@@ -1,2 +1,0 @@
-BEGIN;
-SELECT pg_advisory_xact_lock(hashtextextended(?, 0));

@@ -1,1 +1,0 @@
-SELECT session_user::text, current_database()::text, 'PostgreSQL ' || current_setting('server_version')

@@ -1,6 +1,0 @@
-SELECT pg_relation_size(s.relid) / current_setting('block_size')::bigint,
-       s.n_live_tup,
-       s.n_dead_tup,
-       extract(epoch FROM statement_timestamp() - greatest(s.last_vacuum, s.last_autovacuum))::bigint
-FROM pg_catalog.pg_stat_all_tables AS s
-WHERE s.relid = ?::oid

@@ -1,1 +1,0 @@
-SELECT mark FROM "public"."billing.Outgoing" WHERE task = '' FOR UPDATE

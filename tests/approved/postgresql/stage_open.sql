@@ -1,1 +1,0 @@
-INSERT INTO "public"."billing.Outgoing" (task, destination, mark) VALUES ('', '', ?)

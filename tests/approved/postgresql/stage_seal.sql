@@ -1,1 +1,0 @@
-UPDATE "public"."billing.Outgoing" SET mark = ? WHERE task = ''

@@ -1,3 +1,0 @@
-SET XACT_ABORT OFF;
-IF @@TRANCOUNT = 0 SELECT TOP (0) name FROM sys.tables;
-SAVE TRANSACTION attempt

@@ -1,1 +1,0 @@
-SELECT CAST(XACT_STATE() AS int)

@@ -1,1 +1,0 @@
-SELECT DB_NAME(DB_ID(CAST(? AS nvarchar(128))))

@@ -1,4 +1,0 @@
-DELETE q
-FROM [dbo].[orders] AS q WITH (ROWLOCK, FORCESEEK)
-WHERE q.RowVersion BETWEEN ? AND ?
-OPTION (MAXDOP 1)

@@ -1,2 +1,0 @@
-SELECT (SELECT MIN(RowVersion) FROM [dbo].[orders] WITH (READUNCOMMITTED)),
-       (SELECT MAX(RowVersion) FROM [dbo].[orders] WITH (READUNCOMMITTED))

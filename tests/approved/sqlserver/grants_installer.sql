@@ -1,2 +1,0 @@
-GRANT CREATE TABLE TO [shop];
-GRANT ALTER ON SCHEMA::[sales] TO [shop];

@@ -1,3 +1,0 @@
-GRANT SELECT ON [dbo].[Sales_Orders_OutboxData] TO [shop];
-GRANT INSERT ON [dbo].[Sales_Orders_OutboxData] TO [shop];
-GRANT DELETE ON [dbo].[Sales_Orders_OutboxData] TO [shop];

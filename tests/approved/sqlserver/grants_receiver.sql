@@ -1,2 +1,0 @@
-GRANT SELECT ON [dbo].[orders] TO [shop];
-GRANT DELETE ON [dbo].[orders] TO [shop];

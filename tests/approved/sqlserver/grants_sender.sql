@@ -1,1 +1,0 @@
-GRANT INSERT ON [dbo].[orders] TO [shop];

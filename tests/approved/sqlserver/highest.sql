@@ -1,1 +1,0 @@
-SELECT MAX(RowVersion) FROM [dbo].[orders] WITH (READUNCOMMITTED)

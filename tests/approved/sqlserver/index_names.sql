@@ -1,1 +1,0 @@
-SELECT i.name FROM [shop].sys.indexes AS i WHERE i.object_id = ? AND i.name IS NOT NULL

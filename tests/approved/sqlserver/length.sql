@@ -1,7 +1,0 @@
-SELECT COUNT_BIG(*),
-       COALESCE(SUM(CASE WHEN Expires <= GETUTCDATE() THEN CAST(1 AS bigint) ELSE CAST(0 AS bigint) END), 0),
-       COALESCE(SUM(COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0)), 0),
-       (SELECT TOP (1) CAST(Headers AS nvarchar(max)) FROM [dbo].[orders] WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)
-        ORDER BY RowVersion),
-       SYSUTCDATETIME()
-FROM [dbo].[orders] WITH (READUNCOMMITTED)

@@ -1,1 +1,0 @@
-SET LOCK_TIMEOUT ?

@@ -1,8 +1,0 @@
-SELECT RowVersion,
-       CAST(0 AS bit) AS expired,
-       COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes
-FROM [dbo].[orders] WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-WHERE RowVersion > ? AND RowVersion <= ?
-ORDER BY RowVersion
-OFFSET 0 ROWS FETCH NEXT ? ROWS ONLY
-OPTION (FAST 1)

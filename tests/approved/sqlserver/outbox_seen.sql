@@ -1,4 +1,0 @@
-SELECT j.MessageId
-FROM OPENJSON(CAST(? AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
-INNER LOOP JOIN [dbo].[Sales_Orders_OutboxData] AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON o.MessageId = j.MessageId
-OPTION (FAST 1)

@@ -1,1 +1,0 @@
-ALTER TABLE [dbo].[orders] ALTER COLUMN Headers nvarchar(max) NOT NULL;

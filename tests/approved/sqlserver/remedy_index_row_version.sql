@@ -1,1 +1,0 @@
-CREATE NONCLUSTERED INDEX [Index_RowVersion] ON [dbo].[orders] (RowVersion);

@@ -1,1 +1,0 @@
-ALTER TABLE [dbo].[orders] SET (LOCK_ESCALATION = TABLE);

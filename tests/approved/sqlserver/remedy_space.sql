@@ -1,1 +1,0 @@
-ALTER TABLE [dbo].[orders] REBUILD;

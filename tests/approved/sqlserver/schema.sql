@@ -1,1 +1,0 @@
-SELECT name FROM [shop].sys.schemas WHERE name = ?

@@ -1,4 +1,0 @@
-SELECT COALESCE(SUSER_SNAME(), USER_NAME()),
-       DB_NAME(),
-       CONCAT(N'SQL Server ', CAST(SERVERPROPERTY('ProductVersion') AS nvarchar(128)), N', ',
-              CAST(SERVERPROPERTY('Edition') AS nvarchar(128)))

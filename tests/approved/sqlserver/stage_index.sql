@@ -1,1 +1,0 @@
-CREATE UNIQUE NONCLUSTERED INDEX Index_Mark ON [dbo].[billing.Outgoing] (Task) WHERE Task = ''

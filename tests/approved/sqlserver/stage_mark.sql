@@ -1,4 +1,0 @@
-SELECT Headers
-FROM [dbo].[billing.Outgoing] WITH (UPDLOCK, ROWLOCK, INDEX (Index_Mark))
-WHERE Task = ''
-OPTION (RECOMPILE)

@@ -1,1 +1,0 @@
-INSERT INTO [dbo].[billing.Outgoing] (Task, Destination, Headers) VALUES ('', N'', ?)

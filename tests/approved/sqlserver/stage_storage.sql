@@ -1,1 +1,0 @@
-CREATE CLUSTERED INDEX Index_RowVersion ON [dbo].[billing.Outgoing] (RowVersion)
