@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self
 import pyarrow as pa
 
 from sqlqueue_spark.engines.dialects import Dialect, Kind, Load, dialect_of
-from sqlqueue_spark.engines.statements import NOTHING, Statement
+from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.engines.tokens import token_of
 from sqlqueue_spark.errors import (
     ConfigurationError,
@@ -95,9 +95,7 @@ class Connection(ABC):
         self.dialect = target.dialect
 
     @abstractmethod
-    def execute(
-        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
-    ) -> list[Row]:
+    def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
         """Run a statement and return all its rows; every result set is drained.
 
         :param statement: a plain text runs as it stands, without parameters.
@@ -105,9 +103,7 @@ class Connection(ABC):
         """
 
     @abstractmethod
-    def modify(
-        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
-    ) -> int:
+    def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         """Run a statement and return how many rows it changed."""
 
     @abstractmethod

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import pyarrow as pa
 
 from sqlqueue_spark.engines.database import Database
+from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.row_set import RowSet
 
 #: What a claim locked, as three columns, because there may be millions of rows: RowVersion, whether the row has expired, and
@@ -94,7 +95,7 @@ class Dialect(Database):
         """The name of the index that finds a queue's rows, in a new table of this name."""
 
     @abstractmethod
-    def bind(self, runs: RowSet) -> Mapping[str, object]:
+    def bind(self, runs: RowSet) -> Parameters:
         """A set of RowVersions as the parameters of ``lock``, ``delete`` and ``ids``."""
 
     def claimed(self, rows: Sequence[tuple[Any, ...]]) -> ClaimedColumns | None:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
-from sqlqueue_spark.engines.statements import NOTHING, Statement
+from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError
 
 #: The engine that a driver's package leads to.
@@ -56,7 +56,7 @@ class ForeignConnection:
     def execute(
         self,
         statement: Statement,
-        parameters: Mapping[str, object] = NOTHING,
+        parameters: Parameters = NOTHING,
         *,
         doing: str = "",  # noqa: ARG002 -- the driver's own errors pass through
     ) -> list[tuple[Any, ...]]:
@@ -75,7 +75,7 @@ class ForeignConnection:
     def modify(
         self,
         statement: Statement,
-        parameters: Mapping[str, object] = NOTHING,
+        parameters: Parameters = NOTHING,
         *,
         doing: str = "",  # noqa: ARG002 -- likewise
     ) -> int:
@@ -84,7 +84,7 @@ class ForeignConnection:
             return int(cursor.rowcount)
 
     @contextlib.contextmanager
-    def _run(self, statement: Statement, parameters: Mapping[str, object]) -> Iterator[Any]:
+    def _run(self, statement: Statement, parameters: Parameters) -> Iterator[Any]:
         text, values = statement.bound(self._paramstyle, parameters)
         with contextlib.closing(self._cursor()) as cursor:
             if isinstance(values, Mapping):

@@ -18,8 +18,9 @@ from typing import Any, Self
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 #: A parameter; ``::`` is a cast.
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
-#: No parameters.
-NOTHING: Mapping[str, object] = MappingProxyType({})
+#: The values of a statement's parameters, by their names; those that the statement does not have are left out.
+Parameters = Mapping[str, object]
+NOTHING: Parameters = MappingProxyType({})
 #: How a driver writes a parameter, by its ``paramstyle`` (https://peps.python.org/pep-0249/#paramstyle).
 _PLACEHOLDERS: Mapping[str, Callable[[str, int], str]] = {
     "qmark": lambda _name, _number: "?",
@@ -91,6 +92,10 @@ class Statement:
         texts = (text.replace(doubled, 2 * doubled) if doubled else text for text in self.parts[::2])
         first = next(texts)
         return first + "".join(each for pair in zip(written, texts, strict=True) for each in pair)
+
+
+#: A plain text runs as it stands, without parameters.
+Sql = Statement | str
 
 
 def read(folder: Traversable) -> dict[str, Statement]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
-from sqlqueue_spark.engines.statements import NOTHING, Statement
+from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.version import __version__
 
@@ -49,12 +49,10 @@ class InTransaction(Protocol):
     def dialect(self) -> Database: ...
 
     def execute(
-        self, statement: Statement, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
+        self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = ""
     ) -> list[tuple[Any, ...]]: ...
 
-    def modify(
-        self, statement: Statement, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
-    ) -> int: ...
+    def modify(self, statement: Statement, parameters: Parameters = NOTHING, *, doing: str = "") -> int: ...
 
 
 class OutboxTable:
@@ -163,10 +161,10 @@ class OutboxTable:
         for start in range(0, len(everything), rows):
             yield everything[start : start + rows]
 
-    def _bound(self, chunk: Sequence[str], version: str = "") -> Mapping[str, object]:
+    def _bound(self, chunk: Sequence[str], version: str = "") -> Parameters:
         return {"ids": self._connection.dialect.bind_texts(chunk), "version": version}
 
-    def _answer(self, statement: str, parameters: Mapping[str, object], asked: Sequence[str]) -> set[str]:
+    def _answer(self, statement: str, parameters: Parameters, asked: Sequence[str]) -> set[str]:
         """The ids that a statement returns, all of them asked for. A mangled id would count as another one, and be lost."""
         doing = "adding ids to" if statement == "add_new" else "looking up ids in"
         found = {each for (each,) in self._execute(statement, parameters, doing)}
@@ -178,11 +176,11 @@ class OutboxTable:
             )
         return found
 
-    def _execute(self, statement: str, parameters: Mapping[str, object], doing: str) -> list[tuple[Any, ...]]:
+    def _execute(self, statement: str, parameters: Parameters, doing: str) -> list[tuple[Any, ...]]:
         with self._explained():
             return self._connection.execute(self._render(statement), parameters, doing=f"{doing} {self.name}")
 
-    def _modify(self, statement: str, parameters: Mapping[str, object], doing: str) -> int:
+    def _modify(self, statement: str, parameters: Parameters, doing: str) -> int:
         with self._explained():
             return self._connection.modify(self._render(statement), parameters, doing=f"{doing} {self.name}")
 

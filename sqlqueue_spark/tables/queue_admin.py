@@ -6,14 +6,14 @@ and never commits. This module is the only caller of these statements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.engines.statements import NOTHING
+from sqlqueue_spark.engines.statements import NOTHING, Parameters
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
 from sqlqueue_spark.tables.queues import QueueTable, read_statement
@@ -163,13 +163,11 @@ class QueueAdmin:
         return sorted(row_version for (row_version,) in found)
 
     @property
-    def _identified(self) -> Mapping[str, object]:
+    def _identified(self) -> Parameters:
         """The parameters by which a statement finds the table."""
         return {"database": self.table.database, "object_id": self.table.object_id}
 
-    def _execute(
-        self, name: str, parameters: Mapping[str, object] = NOTHING, doing: str = "looking at"
-    ) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _execute(self, name: str, parameters: Parameters = NOTHING, doing: str = "looking at") -> list[tuple]:  # type: ignore[type-arg] # rows differ
         dialect = self.connection.dialect
         names = {"queue": dialect.table(self.table.table), "catalog": dialect.quote(self.table.database)}
         return self.connection.execute(

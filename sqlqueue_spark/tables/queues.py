@@ -5,14 +5,14 @@ Every method runs inside the connection's open transaction and never commits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.engines.dialects import ClaimedColumns, Dialect
-from sqlqueue_spark.engines.statements import NOTHING, Statement
+from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table, for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
@@ -229,7 +229,7 @@ class Queue:
         rows = self._execute("holders", where, "looking who holds rows of")
         return [Holder(*row) for row in rows]
 
-    def _execute(self, statement: str, parameters: Mapping[str, object], doing: str) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _execute(self, statement: str, parameters: Parameters, doing: str) -> list[tuple]:  # type: ignore[type-arg] # rows differ
         return self.connection.execute(
             self._render(statement), parameters, doing=f"{doing} {self.table.name}"
         )
@@ -238,5 +238,5 @@ class Queue:
         dialect = self.connection.dialect
         return dialect.render(statement, queue=self._quoted, catalog=dialect.quote(self.table.database))
 
-    def _bound(self, runs: RowSet) -> Mapping[str, object]:
+    def _bound(self, runs: RowSet) -> Parameters:
         return self.connection.dialect.bind(runs)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.engines.dialects import Dialect, dialect_of
-from sqlqueue_spark.engines.statements import NOTHING, Statement
+from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import (
     ClaimLost,
     ConfigurationError,
@@ -367,7 +367,7 @@ class Stage:
                 raise
             raise _refusal(destination, self._table, error, settling=settling) from error
 
-    def _end_of_chunk(self, which: Mapping[str, object], after: int) -> int | None:
+    def _end_of_chunk(self, which: Parameters, after: int) -> int | None:
         """The last row that one statement may move, None when none is left.
 
         Where many row locks never become a table lock, one statement may move all rows.
@@ -378,11 +378,11 @@ class Stage:
         last: int | None = self._execute("stage_next", bound)[0][0]
         return last
 
-    def _which(self, destination: str, tasks: Sequence[str]) -> Mapping[str, object]:
+    def _which(self, destination: str, tasks: Sequence[str]) -> Parameters:
         """The parameters that say which rows of the stage are meant."""
         return {"destination": destination, "tasks": self._connection.dialect.bind_texts(tasks)}
 
-    def _execute(self, name: str, bound: Mapping[str, object] = NOTHING) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _execute(self, name: str, bound: Parameters = NOTHING) -> list[tuple]:  # type: ignore[type-arg] # rows differ
         return self._connection.execute(self._render(name), bound, doing=self._doing)
 
     def _render(self, name: str, **identifiers: str) -> Statement:

@@ -31,7 +31,7 @@ from sqlqueue_spark.engines.connection import (
 )
 from sqlqueue_spark.engines.dialects import POSTGRESQL, DriverError, Kind, Load
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
-from sqlqueue_spark.engines.statements import NOTHING, Statement
+from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
 
 _CONNECT_SECONDS = 10
@@ -89,9 +89,7 @@ class PostgresConnection(Connection):
         if mark != str(self._mark):
             raise _failure(self.target, Kind.SHARED_SESSION).error()
 
-    def execute(
-        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
-    ) -> list[Row]:
+    def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
         with self._run(statement, parameters, doing) as cursor:
             rows: list[Row] = []
             while True:
@@ -100,9 +98,7 @@ class PostgresConnection(Connection):
                 if not cursor.nextset():
                     return rows
 
-    def modify(
-        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
-    ) -> int:
+    def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         with self._run(statement, parameters, doing) as cursor:
             return cursor.rowcount
 
@@ -128,9 +124,7 @@ class PostgresConnection(Connection):
             self._raw.close()
 
     @contextlib.contextmanager
-    def _run(
-        self, statement: Statement | str, parameters: Mapping[str, object], doing: str
-    ) -> Iterator[psycopg.Cursor[Row]]:
+    def _run(self, statement: Sql, parameters: Parameters, doing: str) -> Iterator[psycopg.Cursor[Row]]:
         with _translated(self.target, doing), self._raw.cursor(binary=True) as cursor:
             self._check_session()
             if isinstance(statement, str):

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind, Load
+from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.row_set import RowSet
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -104,7 +105,7 @@ class PostgreSQL(Dialect):
         row_versions, expired, sizes = rows[0]
         return (row_versions, expired, sizes) if row_versions else None
 
-    def bind(self, runs: RowSet) -> Mapping[str, object]:
+    def bind(self, runs: RowSet) -> Parameters:
         return {"firsts": [first for first, _ in runs], "lasts": [last for _, last in runs]}
 
     def bind_messages(self, messages: pa.RecordBatch) -> Load:

@@ -13,7 +13,7 @@ from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS, Connectio
 from sqlqueue_spark.engines.dialects import DriverError, Load
 from sqlqueue_spark.engines.drivers import check_opens
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
-from sqlqueue_spark.engines.statements import NOTHING, Statement
+from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 
 #: Without pooling, closing a connection ends its session and frees what the session holds. By default pyodbc lets the driver
 #: manager keep the connection.
@@ -49,9 +49,7 @@ class SqlServerConnection(Connection):
             self.close()
             raise
 
-    def execute(
-        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
-    ) -> list[Row]:
+    def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
         with self.running(statement, parameters, doing) as cursor:
             rows: list[Row] = []
             while True:  # an error can arrive after the first result set
@@ -60,9 +58,7 @@ class SqlServerConnection(Connection):
                 if not cursor.nextset():
                     return rows
 
-    def modify(
-        self, statement: Statement | str, parameters: Mapping[str, object] = NOTHING, *, doing: str = ""
-    ) -> int:
+    def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         with self.running(statement, parameters, doing) as cursor:
             count = int(cursor.rowcount)
             while (
@@ -107,9 +103,7 @@ class SqlServerConnection(Connection):
             self._raw.timeout = before
 
     @contextlib.contextmanager
-    def running(
-        self, statement: Statement | str, parameters: Mapping[str, object], doing: str
-    ) -> Iterator[pyodbc.Cursor]:
+    def running(self, statement: Sql, parameters: Parameters, doing: str) -> Iterator[pyodbc.Cursor]:
         text, values = (statement, ()) if isinstance(statement, str) else statement.bound("qmark", parameters)
         with _translated(self.target, doing), self._cursor() as cursor:
             cursor.setinputsizes([self._type(each) for each in values])

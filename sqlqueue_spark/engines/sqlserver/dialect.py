@@ -14,6 +14,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind, Load
+from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.row_set import RowSet
 
@@ -140,7 +141,7 @@ class SqlServer(Dialect):
     def quote(self, name: str) -> str:
         return "[" + name.replace("]", "]]") + "]"
 
-    def bind(self, runs: RowSet) -> Mapping[str, object]:
+    def bind(self, runs: RowSet) -> Parameters:
         return {"runs": json.dumps(list(runs), separators=(",", ":"))}
 
     def bind_messages(self, messages: pa.RecordBatch) -> Load:
