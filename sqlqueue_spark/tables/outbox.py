@@ -74,7 +74,7 @@ class OutboxTable:
 
     def exists(self) -> bool:
         """Whether the table is there."""
-        return bool(self._execute("exists", {"schema": self.schema, "name": self.table}, "looking for"))
+        return bool(self._execute("exists", "looking for", schema=self.schema, name=self.table))
 
     def create(self) -> None:
         """Create the table and its indexes. The caller has made others wait and has looked that it is not there."""
@@ -85,14 +85,14 @@ class OutboxTable:
         """Which of these ids are there already."""
         found: set[str] = set()
         for chunk in self._chunks(ids):
-            found |= self._answer("seen", self._bound(chunk), chunk)
+            found |= self._answer("seen", chunk)
         return found
 
     def seen_of(self, ids: Iterable[str], version: str) -> set[str]:
         """Which of these ids this version of the package has remembered."""
         found: set[str] = set()
         for chunk in self._chunks(ids):
-            found |= self._answer("seen_of", self._bound(chunk, version), chunk)
+            found |= self._answer("seen_of", chunk, version)
         return found
 
     def may_hold(self, version: str) -> bool:
@@ -101,7 +101,7 @@ class OutboxTable:
         It reads only the oldest rows. Versions follow each other in time, so if one of these rows is ours, they tell. Only
         where all of them are a .NET endpoint's may rows of that version stand behind them.
         """
-        written: dict[str | None, int] = dict(self._execute("oldest", NOTHING, "looking at"))
+        written: dict[str | None, int] = dict(self._execute("oldest", "looking at"))
         ours = {name for name in written if name is not None and name.startswith(_OURS)}
         return version in ours or (not ours and sum(written.values()) >= _OLDEST)
 
@@ -111,7 +111,7 @@ class OutboxTable:
         :raises Duplicate: one of them is there already, or another transaction, for which this one has waited, has added it.
         """
         for chunk in self._chunks(ids):
-            self._modify("add", self._bound(chunk, _version()), "adding ids to")
+            self._modify("add", "adding ids to", ids=self._bound(chunk), version=_version())
 
     def add_new(self, ids: Iterable[str]) -> set[str]:
         """Remember those of these ids that are not there, and return them.
@@ -130,7 +130,7 @@ class OutboxTable:
 
         :returns: how many ids it has forgotten.
         """
-        return self._modify("clean", {"seconds": -(-keep // timedelta(seconds=1))}, "cleaning")
+        return self._modify("clean", "cleaning", seconds=-(-keep // timedelta(seconds=1)))
 
     @property
     def most_forgotten(self) -> int:
@@ -139,7 +139,7 @@ class OutboxTable:
 
     def report(self) -> OutboxReport:
         """What the table holds; waits for nobody."""
-        rows, undispatched, oldest, now = self._execute("report", NOTHING, "looking at")[0]
+        rows, undispatched, oldest, now = self._execute("report", "looking at")[0]
         return OutboxReport(
             rows,
             undispatched,
@@ -149,11 +149,10 @@ class OutboxTable:
 
     def _add_new(self, chunk: Sequence[str]) -> set[str]:
         if not self._connection.dialect.statement("outbox_added"):
-            return self._answer("add_new", self._bound(chunk, _version()), chunk)
+            return self._answer("add_new", chunk, _version())
         mark = f"{_OURS}{secrets.token_hex(7)}"  # the 23 characters of PersistenceVersion
-        bound = self._bound(chunk, mark)
-        self._modify("add_new", bound, "adding ids to")
-        return self._answer("added", bound, chunk)
+        self._modify("add_new", "adding ids to", ids=self._bound(chunk), version=mark)
+        return self._answer("added", chunk, mark)
 
     def _chunks(self, ids: Iterable[str]) -> Iterator[Sequence[str]]:
         """The ids, sorted, in portions for one statement."""
@@ -161,13 +160,13 @@ class OutboxTable:
         for start in range(0, len(everything), rows):
             yield everything[start : start + rows]
 
-    def _bound(self, chunk: Sequence[str], version: str = "") -> Parameters:
-        return {"ids": self._connection.dialect.bind_texts(chunk), "version": version}
+    def _bound(self, chunk: Sequence[str]) -> object:
+        return self._connection.dialect.bind_texts(chunk)
 
-    def _answer(self, statement: str, parameters: Parameters, asked: Sequence[str]) -> set[str]:
+    def _answer(self, statement: str, asked: Sequence[str], version: str = "") -> set[str]:
         """The ids that a statement returns, all of them asked for. A mangled id would count as another one, and be lost."""
         doing = "adding ids to" if statement == "add_new" else "looking up ids in"
-        found = {each for (each,) in self._execute(statement, parameters, doing)}
+        found = {each for (each,) in self._execute(statement, doing, ids=self._bound(asked), version=version)}
         if strange := found.difference(asked):
             raise ConfigurationError(
                 f"The outbox table {self.name} was asked for some message ids and answered with {min(strange)!r}, which "
@@ -176,11 +175,11 @@ class OutboxTable:
             )
         return found
 
-    def _execute(self, statement: str, parameters: Parameters, doing: str) -> list[tuple[Any, ...]]:
+    def _execute(self, statement: str, doing: str, /, **parameters: object) -> list[tuple[Any, ...]]:
         with self._explained():
             return self._connection.execute(self._render(statement), parameters, doing=f"{doing} {self.name}")
 
-    def _modify(self, statement: str, parameters: Parameters, doing: str) -> int:
+    def _modify(self, statement: str, doing: str, /, **parameters: object) -> int:
         with self._explained():
             return self._connection.modify(self._render(statement), parameters, doing=f"{doing} {self.name}")
 

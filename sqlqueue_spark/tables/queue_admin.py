@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.engines.statements import NOTHING, Parameters
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
 from sqlqueue_spark.tables.queues import QueueTable, read_statement
@@ -101,7 +100,7 @@ class QueueAdmin:
 
     def indexes(self) -> list[Index]:
         """The indexes that queries may use."""
-        rows = self._execute("indexes", self._identified)
+        rows = self._execute("indexes")
         return [
             Index(
                 name=name,
@@ -116,18 +115,18 @@ class QueueAdmin:
 
     def new_index_name(self, wanted: str) -> str:
         """A name for a new index that nothing else has: ``wanted``, or that with a number."""
-        taken = {name.lower() for (name,) in self._execute("index_names", self._identified)}
+        taken = {name.lower() for (name,) in self._execute("index_names")}
         numbered = (wanted, *(f"{wanted}_{number}" for number in range(2, len(taken) + 3)))
         return next(name for name in numbered if name.lower() not in taken)
 
     def space(self) -> Space | None:
         """How full the table is; None where the engine gives back the room of deleted rows by itself."""
-        rows = self._execute("space", self._identified)
+        rows = self._execute("space")
         return Space(*rows[0]) if rows else None
 
     def numbers(self) -> Numbers | None:
         """What gives the rows their numbers; None when nothing does."""
-        rows = self._execute("numbers", self._identified)
+        rows = self._execute("numbers")
         if not rows:
             return None
         schema, name, last, highest = rows[0]
@@ -135,7 +134,7 @@ class QueueAdmin:
 
     def settings(self) -> list[tuple[str, str]]:
         """How the table is set up, as far as it matters to a queue: names and values."""
-        rows = self._execute("settings", self._identified)
+        rows = self._execute("settings")
         return [(name, value) for name, value in rows]
 
     def length(self) -> Length:
@@ -158,21 +157,18 @@ class QueueAdmin:
 
         :returns: the RowVersions of at most :attr:`Database.written` rows; fewer when there are no more.
         """
-        limits = {"after": after, "up_to": up_to, "count": self.connection.dialect.written}
-        found = self._execute("purge_expired" if expired else "purge", limits, "deleting from")
+        statement = "purge_expired" if expired else "purge"
+        count = self.connection.dialect.written
+        found = self._execute(statement, "deleting from", after=after, up_to=up_to, count=count)
         return sorted(row_version for (row_version,) in found)
 
-    @property
-    def _identified(self) -> Parameters:
-        """The parameters by which a statement finds the table."""
-        return {"database": self.table.database, "object_id": self.table.object_id}
-
-    def _execute(self, name: str, parameters: Parameters = NOTHING, doing: str = "looking at") -> list[tuple]:  # type: ignore[type-arg] # rows differ
-        dialect = self.connection.dialect
-        names = {"queue": dialect.table(self.table.table), "catalog": dialect.quote(self.table.database)}
-        return self.connection.execute(
-            dialect.render(name, **names), parameters, doing=f"{doing} {self.table.name}"
+    def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+        dialect, table = self.connection.dialect, self.table
+        rendered = dialect.render(
+            statement, queue=dialect.table(table.table), catalog=dialect.quote(table.database)
         )
+        bound = {"database": table.database, "object_id": table.object_id, **parameters}
+        return self.connection.execute(rendered, bound, doing=f"{doing} {table.name}")
 
 
 def schema_exists(connection: Connection, table: Table, database: str) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.engines.dialects import ClaimedColumns, Dialect
-from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
+from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table, for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
@@ -152,13 +152,13 @@ class Queue:
 
     def claim(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Lock the next rows above ``after``, stepping over rows that others hold; None when there are none."""
-        between = {"after": after, "up_to": up_to, "count": limit}
-        return self.connection.dialect.claimed(self._execute("claim", between, "claiming from"))
+        found = self._execute("claim", "claiming from", after=after, up_to=up_to, count=limit)
+        return self.connection.dialect.claimed(found)
 
     def look(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Find the next rows above ``after`` without locking them; expired rows are not told apart."""
-        between = {"after": after, "up_to": up_to, "count": limit}
-        return self.connection.dialect.claimed(self._execute("look", between, "looking at"))
+        found = self._execute("look", "looking at", after=after, up_to=up_to, count=limit)
+        return self.connection.dialect.claimed(found)
 
     def lock(self, runs: RowSet) -> Iterator[tuple[int, int]]:
         """Lock what is left of these rows, and wait for those that others hold.
@@ -166,18 +166,21 @@ class Queue:
         :returns: RowVersion and bytes of each row.
         :raises RowsHeld: somebody held one of them for longer than the lock timeout.
         """
-        for chunk in runs.chunks(self.connection.dialect.chunk):
-            for row_version, size, *_ in self._execute("lock", self._bound(chunk), "locking rows again in"):
+        dialect = self.connection.dialect
+        for chunk in runs.chunks(dialect.chunk):
+            for row_version, size, *_ in self._execute(
+                "lock", "locking rows again in", **dialect.bind(chunk)
+            ):
                 yield row_version, size
 
     def delete(self, runs: RowSet) -> int:
         """Delete these rows, which this transaction has locked, and return how many there were."""
-        doing = f"deleting from {self.table.name}"
+        doing, dialect = f"deleting from {self.table.name}", self.connection.dialect
         deleted = 0
-        for chunk in runs.chunks(self.connection.dialect.chunk):
+        for chunk in runs.chunks(dialect.chunk):
             one_run = len(chunk) == chunk.last - chunk.first + 1
             statement = self._render("delete_range" if one_run else "delete")
-            bound = {"first": chunk.first, "last": chunk.last} if one_run else self._bound(chunk)
+            bound = {"first": chunk.first, "last": chunk.last} if one_run else dialect.bind(chunk)
             deleted += self.connection.modify(statement, bound, doing=doing)
         return deleted
 
@@ -187,7 +190,7 @@ class Queue:
         :raises QueueError: a row has no id.
         """
         runs = RowSet((row_version, row_version) for row_version in row_versions)
-        found = dict(self._execute("ids", self._bound(runs), "checking rows of"))
+        found = dict(self._execute("ids", "checking rows of", **self.connection.dialect.bind(runs)))
         for row_version, row_id in found.items():
             if row_id is None:
                 raise QueueError(
@@ -199,22 +202,22 @@ class Queue:
     def identity(self) -> str | None:
         """The identity of the table that has the name now: somebody may drop it and create it again while a stream runs."""
         table = self.table.table
-        found = self._execute("identity", {"schema": table.schema, "name": table.table}, "identifying")
+        found = self._execute("identity", "identifying", schema=table.schema, name=table.table)
         return _identity(found[0]) if found else None
 
     def highest(self) -> int | None:
         """The highest RowVersion that is there."""
-        highest: int | None = self._execute("highest", NOTHING, "looking at")[0][0]
+        highest: int | None = self._execute("highest", "looking at")[0][0]
         return highest
 
     def ends(self) -> tuple[int, int] | None:
         """The lowest and the highest RowVersion that are there at one moment; None when nothing is."""
-        lowest, highest = self._execute("ends", NOTHING, "looking at")[0]
+        lowest, highest = self._execute("ends", "looking at")[0]
         return None if lowest is None or highest is None else (min(lowest, highest), max(lowest, highest))
 
     def waiting(self, after: int) -> Waiting | None:
         """What waits above ``after``; None when nothing does."""
-        rows = self._execute("waiting", {"after": after}, "looking at")
+        rows = self._execute("waiting", "looking at", after=after)
         if not rows:
             return None
         first, highest, headers, now = rows[0]
@@ -225,11 +228,12 @@ class Queue:
     def holders(self, runs: RowSet) -> list[Holder]:
         """Who holds locks on rows between the ends of these runs; SQL Server can tell it only of the whole table."""
         table = {"database": self.table.database, "object_id": self.table.object_id}
-        where = {**table, "first": runs.first, "last": runs.last}
-        rows = self._execute("holders", where, "looking who holds rows of")
-        return [Holder(*row) for row in rows]
+        doing = "looking who holds rows of"
+        return [
+            Holder(*row) for row in self._execute("holders", doing, first=runs.first, last=runs.last, **table)
+        ]
 
-    def _execute(self, statement: str, parameters: Parameters, doing: str) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _execute(self, statement: str, doing: str, /, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
         return self.connection.execute(
             self._render(statement), parameters, doing=f"{doing} {self.table.name}"
         )
@@ -237,6 +241,3 @@ class Queue:
     def _render(self, statement: str) -> Statement:
         dialect = self.connection.dialect
         return dialect.render(statement, queue=self._quoted, catalog=dialect.quote(self.table.database))
-
-    def _bound(self, runs: RowSet) -> Parameters:
-        return self.connection.dialect.bind(runs)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.engines.dialects import Dialect, dialect_of
-from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
+from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import (
     ClaimLost,
     ConfigurationError,
@@ -113,11 +113,11 @@ class Stage:
 
         :raises RowsHeld: somebody else has held it for longer than the lock timeout.
         """
-        self._execute("stage_hold", {"name": self._name_of_lock()})
+        self._execute("stage_hold", name=self._name_of_lock())
 
     def holders(self) -> list[str]:
         """Which other sessions hold the stage: those of live sources."""
-        rows = self._execute("stage_held", {"name": self._name_of_lock()})
+        rows = self._execute("stage_held", name=self._name_of_lock())
         return [
             f"session {session}" if session is not None else "another session of the database"
             for (session,) in rows
@@ -168,7 +168,7 @@ class Stage:
         """Empty the stage but for its mark. It needs the table for itself: call it where no statement waits for locks."""
         mark = self.mark()
         self._execute("stage_clear")
-        self._execute("stage_open", {"mark": (mark or Mark()).to_json()})
+        self._execute("stage_open", mark=(mark or Mark()).to_json())
 
     def _last(self) -> int:
         """The number of the last row that is there."""
@@ -176,9 +176,9 @@ class Stage:
         return LOWEST if last is None else last
 
     def _write(self, mark: Mark) -> None:
-        text = {"mark": mark.to_json()}
-        if not self._connection.modify(self._render("stage_seal"), text, doing=self._doing):
-            self._execute("stage_open", text)
+        text = mark.to_json()
+        if not self._connection.modify(self._render("stage_seal"), {"mark": text}, doing=self._doing):
+            self._execute("stage_open", mark=text)
 
     # -- staging --------------------------------------------------------------------------------
 
@@ -324,8 +324,9 @@ class Stage:
         wanted = {task: count for task, count in mark.tasks.items() if count}
         if not wanted:
             return
-        bound = {"tasks": self._connection.dialect.bind_texts(list(wanted)), "after": mark.after}
-        found = {task: int(count) for task, count in self._execute("stage_count", bound)}
+        tasks = self._connection.dialect.bind_texts(list(wanted))
+        counted = self._execute("stage_count", tasks=tasks, after=mark.after)
+        found = {task: int(count) for task, count in counted}
         if found != wanted:
             raise Incomplete(
                 f"The stage {self._table} holds {sum(found.values())} of the {sum(wanted.values())} messages that the batch "
@@ -374,16 +375,16 @@ class Stage:
         """
         if not self._connection.dialect.escalates:
             return HIGHEST
-        bound = {**which, "after": after, "count": self._connection.dialect.written}
-        last: int | None = self._execute("stage_next", bound)[0][0]
+        rows = self._connection.dialect.written
+        last: int | None = self._execute("stage_next", **which, after=after, count=rows)[0][0]
         return last
 
     def _which(self, destination: str, tasks: Sequence[str]) -> Parameters:
         """The parameters that say which rows of the stage are meant."""
         return {"destination": destination, "tasks": self._connection.dialect.bind_texts(tasks)}
 
-    def _execute(self, name: str, bound: Parameters = NOTHING) -> list[tuple]:  # type: ignore[type-arg] # rows differ
-        return self._connection.execute(self._render(name), bound, doing=self._doing)
+    def _execute(self, statement: str, /, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+        return self._connection.execute(self._render(statement), parameters, doing=self._doing)
 
     def _render(self, name: str, **identifiers: str) -> Statement:
         return self._connection.dialect.render(
