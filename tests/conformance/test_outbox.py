@@ -249,7 +249,9 @@ def test_ids_are_looked_up_in_an_index(postgresql, name):
         parameters = {
             "seen": (ids,), "seen_of": (ids, "x"), "add_new": ("x", ids), "clean": (WEEK.total_seconds(),), "oldest": (),
         }[name]  # fmt: skip
-        plan = connection.execute(f"EXPLAIN {outbox._render(name)}", parameters)
+        names = connection.dialect.outbox_names(outbox.schema, outbox.table)
+        statement = connection.dialect.render(f"outbox_{name}", **names)
+        plan = connection.execute(f"EXPLAIN {statement}", parameters)
     said = "\n".join(row[0] for row in plan)
     index = {
         "seen": "Index Cond", "seen_of": "Index Cond", "add_new": "Arbiter Indexes", "clean": "OutboxData_DispatchedAt",

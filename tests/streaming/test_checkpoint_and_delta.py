@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrameWriter
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.pipeline import DeltaOptions, delta_writer, sentence_of, with_message_columns, write_delta
@@ -159,10 +160,9 @@ def test_a_checkpoint_one_step_back_is_a_replay(drain):
 def test_a_batch_that_died_is_replayed(drain, monkeypatch):
     """Before Delta had it, or after."""
     drain.queue.insert(10)
-    for name, batches in (("DeltaWriter._write", 0), ("check_written", 1)):
-        owner, _, attribute = name.rpartition(".")
+    for owner, attribute, batches in ((DataFrameWriter, "save", 0), (delta_writer, "check_written", 1)):
         with monkeypatch.context() as patched:
-            patched.setattr(getattr(delta_writer, owner) if owner else delta_writer, attribute, killed)
+            patched.setattr(owner, attribute, killed)
             with pytest.raises(StreamingQueryException, match="killed"):
                 drain.run()
         assert (logged(drain.folder, "offsets"), logged(drain.folder, "commits")) == ([0], [])
