@@ -12,7 +12,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.pipeline import DeltaOptions, delta_writer, sentence_of, with_message_columns, write_delta
 from tests.support.jobs import LONG, Job
 from tests.support.messages import row_ids
-from tests.support.streams import end, ids_in_delta, interpreted, logged, start, stream
+from tests.support.streams import end, free, ids_in_delta, interpreted, logged, start, stream
 from tests.support.waiting import eventually
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -196,6 +196,7 @@ def test_an_original_ends_when_a_copy_has_its_batch(drain):
     with pytest.raises(StreamingQueryException, match="killed"):
         drain.run(frame=frame.mapInArrow(lambda batches: map(killed, batches), frame.schema))
     assert (logged(drain.folder, "offsets"), logged(drain.folder, "commits")) == ([0, 1], [0])
+    eventually(lambda: free(drain.queue) == 10)
     with drain.queue.session() as other:
         for _ in range(10):
             other.take()
@@ -207,6 +208,7 @@ def test_an_original_ends_when_a_copy_has_its_batch(drain):
         drain.run()
     assert sentence_of(refused.value) == drain.is_anothers(1, "checkpoint")
     assert (logged(drain.folder, "commits"), drain.queue.count()) == ([0], 10)
+    eventually(lambda: free(drain.queue) == 10)
     drain.run("new")
     assert (drain.ids(), drain.queue.count()) == (texts(range(30)), 0)
 
@@ -239,6 +241,7 @@ def test_one_of_two_streams_on_copies_of_a_checkpoint_ends(drain):
     end(original)
     assert sentence_of(refused.value) == drain.is_anothers(1, "checkpoint")
     assert (logged(drain.folder, "commits"), drain.queue.count()) == ([0], 10)
+    eventually(lambda: free(drain.queue) == 10)
     drain.run("copy")
     assert (drain.ids(), drain.queue.count()) == (texts(range(50)), 0)
 
