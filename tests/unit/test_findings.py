@@ -1,10 +1,13 @@
 """What is found wrong with a table on SQL Server, given what its statements answer; on PostgreSQL a real one answers."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from sqlqueue_spark.inspection.findings import Finding, findings
 from tests.support.answers import NUMBERS, TABLE, answering, rights_of
 
 #: What a classic table answers, with which nothing is wrong.
-CLASSIC = {
+CLASSIC: dict[str, Sequence[tuple[Any, ...]]] = {
     "columns": [
         ("Id", "uniqueidentifier", False, False),
         ("Expires", "datetime", True, False),
