@@ -13,6 +13,7 @@ from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.options import ConnectionOptions
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
 
@@ -200,9 +201,8 @@ def test_a_load_keeps_its_rate(engine, queue):
 
 def test_a_load_can_expire(engine, queue):
     queue_tables.send_load(options(engine), "orders", count=20, ttl=timedelta(milliseconds=1))
-    time.sleep(0.05)
-    length = queue_tables.length(options(engine), "orders")
-    assert (length.rows, length.expired) == (20, 20)
+    eventually(lambda: queue_tables.length(options(engine), "orders").expired == 20)
+    assert queue_tables.length(options(engine), "orders").rows == 20
 
 
 def test_large_messages_are_sent_in_small_transactions(postgresql):

@@ -15,6 +15,8 @@ from sqlqueue_spark.tables import queues
 from tests.support import tampering
 from tests.support.driver import streaming
 from tests.support.messages import row_id, row_ids
+from tests.support.streams import free
+from tests.support.waiting import eventually
 
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
 
@@ -132,6 +134,7 @@ def test_claimed_rows_are_hidden_until_given_back(engine, queue):
         assert stream.construct()
         assert queue.take() is None
         stream.receiver.close()
+        eventually(lambda: free(queue) == 3)  # a server takes its time to end a session
         assert queue.take().id == row_id(0)
 
 

@@ -248,7 +248,9 @@ def test_ids_are_looked_up_in_an_index(postgresql, name):
     with opened(postgresql) as (connection, outbox), connection.transaction():
         ids = connection.dialect.bind_texts([str(number) for number in range(4_000)])
         parameters = {"ids": ids, "version": "x", "seconds": WEEK.total_seconds()}
-        plan = connection.execute(Statement.parse(f"EXPLAIN {outbox._render(name)}"), parameters)
+        names = connection.dialect.outbox_names(outbox.schema, outbox.table)
+        statement = connection.dialect.render(f"outbox_{name}", **names)
+        plan = connection.execute(Statement.parse(f"EXPLAIN {statement}"), parameters)
     said = "\n".join(row[0] for row in plan)
     index = {
         "seen": "Index Cond", "seen_of": "Index Cond", "add_new": "Arbiter Indexes", "clean": "OutboxData_DispatchedAt",

@@ -1,16 +1,14 @@
 """A peek shows what a stream would receive, and neither locks, deletes nor counts."""
 
 from datetime import UTC, datetime, timedelta
-from unittest import mock
 
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.peek import plan_peek
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.tables.queues import Queue
 from tests.support import tampering
-from tests.support.driver import streaming
+from tests.support.driver import streaming, watched_connections
 
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
 
@@ -79,14 +77,19 @@ def test_rows_that_vanish_during_a_peek_are_no_error(engine, queue):
 def test_the_oldest_rows_are_shown_however_many_arrive(engine, queue):
     """Others send while the peek is planned."""
     queue.insert(100)
-    execute, arrived = Queue._execute, list[range]()
+    arrived = list[range]()
 
-    def execute_while_others_send(self, *asked):
-        found = execute(self, *asked)
-        arrived.append(queue.insert(50, start=100 + 50 * len(arrived)))
-        return found
+    def send_after_each_statement(_, connection):
+        execute = connection.execute
 
-    with mock.patch.object(Queue, "_execute", execute_while_others_send):
+        def execute_while_others_send(*asked, **doing):
+            found = execute(*asked, **doing)
+            arrived.append(queue.insert(50, start=100 + 50 * len(arrived)))
+            return found
+
+        connection.execute = execute_while_others_send
+
+    with watched_connections(send_after_each_statement):
         parts = plan_peek(options(engine, queue))
     assert arrived
     reader = SliceReader(Target.of(options(engine, queue)))

@@ -68,8 +68,7 @@ def receive(engine, url):
             assert stream.trigger()
             assert stream.construct()
             stream.stop()  # the next process begins with a replay and a recovery
-            while stream.trigger():
-                pass
+            stream.drain()
         assert queue.count() == 0
         queue.insert(30)
     said = parsed(url)

@@ -14,6 +14,7 @@ import stamina
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import GUARDED_ROLE
+from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, chunks, prepare
@@ -689,17 +690,14 @@ def test_cleaning_blocks_nobody_and_doubles_nothing(engine, queue, sent, outbox,
 
     def clean():
         cleaned = 0
-        with Sender(given, Destinations(given)) as cleaner:
-            connection = cleaner._connected(Destinations(given).where("orders")[0])
+        with connect(Target.of(given)) as connection:
             while not done.is_set() or cleaned < len(old):
                 with connection.transaction():
                     cleaned += OutboxTable(connection, "Sales").clean(timedelta(days=7))
         return cleaned
 
-    with Sender(given, Destinations(given)) as filler:
-        connection = filler._connected(Destinations(given).where("orders")[0])
-        with connection.transaction():
-            OutboxTable(connection, "Sales").add(old)
+    with connect(Target.of(given)) as connection, connection.transaction():
+        OutboxTable(connection, "Sales").add(old)
     sent.age(timedelta(days=8))
     with ThreadPoolExecutor(5) as pool:
         cleaning = pool.submit(clean)

@@ -356,7 +356,7 @@ def test_a_missing_table_is_named_as_a_shell_takes_it(postgresql):
     """What is pasted after the sentence says it creates the table that was meant."""
     queue, billing = postgresql.create_queue(), postgresql.create_queue("it's@here")
     queue.insert(10)
-    with forwarding(postgresql, queue, '"public"."it\'s@here"', commandTimeout="100ms") as stream:
+    with forwarding(postgresql, queue, '"public"."it\'s@here"', commandTimeout="1s") as stream:
         assert stream.trigger()
         tampering.drop(billing)
         with pytest.raises(QueueError) as caught:

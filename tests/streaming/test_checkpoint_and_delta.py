@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrameWriter
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.pipeline import DeltaOptions, delta_writer, sentence_of, with_message_columns, write_delta
 from tests.support.jobs import LONG, Job
 from tests.support.messages import row_ids
-from tests.support.streams import end, ids_in_delta, interpreted, logged, start, stream
+from tests.support.streams import end, free, ids_in_delta, interpreted, logged, start, stream
 from tests.support.waiting import eventually
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -159,10 +160,9 @@ def test_a_checkpoint_one_step_back_is_a_replay(drain):
 def test_a_batch_that_died_is_replayed(drain, monkeypatch):
     """Before Delta had it, or after."""
     drain.queue.insert(10)
-    for name, batches in (("DeltaWriter._write", 0), ("check_written", 1)):
-        owner, _, attribute = name.rpartition(".")
+    for owner, attribute, batches in ((DataFrameWriter, "save", 0), (delta_writer, "check_written", 1)):
         with monkeypatch.context() as patched:
-            patched.setattr(getattr(delta_writer, owner) if owner else delta_writer, attribute, killed)
+            patched.setattr(owner, attribute, killed)
             with pytest.raises(StreamingQueryException, match="killed"):
                 drain.run()
         assert (logged(drain.folder, "offsets"), logged(drain.folder, "commits")) == ([0], [])
@@ -196,6 +196,7 @@ def test_an_original_ends_when_a_copy_has_its_batch(drain):
     with pytest.raises(StreamingQueryException, match="killed"):
         drain.run(frame=frame.mapInArrow(lambda batches: map(killed, batches), frame.schema))
     assert (logged(drain.folder, "offsets"), logged(drain.folder, "commits")) == ([0, 1], [0])
+    eventually(lambda: free(drain.queue) == 10)
     with drain.queue.session() as other:
         for _ in range(10):
             other.take()
@@ -207,6 +208,7 @@ def test_an_original_ends_when_a_copy_has_its_batch(drain):
         drain.run()
     assert sentence_of(refused.value) == drain.is_anothers(1, "checkpoint")
     assert (logged(drain.folder, "commits"), drain.queue.count()) == ([0], 10)
+    eventually(lambda: free(drain.queue) == 10)
     drain.run("new")
     assert (drain.ids(), drain.queue.count()) == (texts(range(30)), 0)
 
@@ -239,6 +241,7 @@ def test_one_of_two_streams_on_copies_of_a_checkpoint_ends(drain):
     end(original)
     assert sentence_of(refused.value) == drain.is_anothers(1, "checkpoint")
     assert (logged(drain.folder, "commits"), drain.queue.count()) == ([0], 10)
+    eventually(lambda: free(drain.queue) == 10)
     drain.run("copy")
     assert (drain.ids(), drain.queue.count()) == (texts(range(50)), 0)
 

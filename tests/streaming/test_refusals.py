@@ -82,7 +82,7 @@ def test_a_login_without_rights_is_refused(spark, postgresql, guarded_url, tmp_p
     assert refusal(lambda: drain(writer)).startswith(f"User 'guarded' lacks a right at {where} while ")
 
 
-def test_a_password_is_in_no_plan_and_no_checkpoint(spark, postgresql, guarded_url, tmp_path):
+def test_a_password_is_in_no_plan_and_no_checkpoint(spark, postgresql, guarded_url, tmp_path, capsys):
     queue = postgresql.create_queue()
     queue.insert(1)
     postgresql.execute(f"GRANT SELECT, UPDATE, DELETE ON orders TO {GUARDED_ROLE}")
@@ -91,11 +91,11 @@ def test_a_password_is_in_no_plan_and_no_checkpoint(spark, postgresql, guarded_u
         to_each(frame, tmp_path, lambda batch, _: batch.write.format("noop").mode("overwrite").save())
     )
     peeked = spark.read.format("sqlqueue").options(url=guarded_url, queue=queue.address).load()
-    plans = [
-        str(frame._jdf.queryExecution()),
-        str(peeked._jdf.queryExecution()),
-        query._jsq.explainInternal(True),
-    ]
+    plans = []
+    for each in (frame, peeked, query):
+        capsys.readouterr()
+        each.explain(extended=True)
+        plans.append(capsys.readouterr().out)
     assert ["sqlqueue" in plan for plan in plans] == [True, True, True]
     files = [file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file()]
     assert len(files) > 3

@@ -83,17 +83,6 @@ def test_a_batch_called_again_sends_nothing_and_says_so(spark, engine, queue, se
     assert sent.message_ids() == message_ids(range(600))
 
 
-def test_a_sink_remembers_its_last_hundred_batches():
-    """What it sent in each."""
-    sink = SqlQueueSink(url="postgresql://h/d", queue="orders", endpoint="Sales")
-    for batch_id in (*range(150), 60):
-        sink._remember(batch_id, Sent(sent=batch_id))
-    sink._remember(150, Sent(sent=150))
-    known = [batch_id for batch_id in range(200) if sink.sent_in(batch_id) is not None]
-    assert known == [*range(51, 151)]
-    assert sink.details(60) == "sent=60 repeated=0"
-
-
 def test_what_is_written_twice_is_read_once(spark, engine, queue, sent):
     frame = orders(spark, range(50)).select("*", F.lit(None).alias("Headers"))
     for _ in range(2):

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 
+import psycopg
 import pytest
 
 from tests.support.drivers.death import processes_of
@@ -17,6 +18,11 @@ from tests.support.quick_java import quick
 from tests.support.waiting import eventually
 
 _ROOT = Path(__file__).parents[2]
+#: Counts the sessions of a login in its database. A statement that a killed program has sent may still be at work in one.
+_SESSIONS = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
+"""
 PATIENCE = timedelta(seconds=240)  # three pipelines that start one after the other, on a slow machine
 NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -32,14 +38,13 @@ class Drain:
         self, orders: Mapping[str, str] = NONE, /, *pipelines: str, limit: int = 100, in_turn: bool = False,
         within: timedelta = PATIENCE,
     ) -> int:  # fmt: skip
-        """Run it to its end; its return code, ``-SIGKILL`` if it was killed. None of its processes is left.
+        """Run it to its end; its return code, ``-SIGKILL`` if it was killed. None of its processes and sessions is left.
 
         :param limit: most rows of a batch, in slices of at least 40.
         :param in_turn: one pipeline after the other, instead of all at once.
         """
-        arguments = ["--url", self.url, "--folder", str(self.folder), "--limit", str(limit),
-                     *(["--in-turn"] if in_turn else [])]  # fmt: skip
-        return _run("drain", [*arguments, *pipelines], self.folder, orders, within)
+        arguments = ["--limit", str(limit), *(["--in-turn"] if in_turn else []), *pipelines]
+        return _run("drain", self.url, arguments, self.folder, orders, within)
 
     def logged(self, pipeline: str, log: str) -> list[int]:
         """The batches in Spark's ``offsets`` or ``commits`` log of a pipeline."""
@@ -57,12 +62,12 @@ class Forward:
     def run(
         self, orders: Mapping[str, str] = NONE, *, in_turn: bool = False, within: timedelta = PATIENCE
     ) -> int:
-        """Run it to its end; its return code, ``-SIGKILL`` if it was killed. None of its processes is left.
+        """Run it to its end; its return code, ``-SIGKILL`` if it was killed. None of its processes and sessions is left.
 
         :param in_turn: one pipeline after the other, instead of all at once.
         """
-        arguments = ["--url", self.url, "--folder", str(self.folder), *(["--in-turn"] if in_turn else [])]
-        return _run("forward", [*arguments, *self.pipelines], self.folder, orders, within)
+        arguments = [*(["--in-turn"] if in_turn else []), *self.pipelines]
+        return _run("forward", self.url, arguments, self.folder, orders, within)
 
     def logged(self, pipeline: str, log: str) -> list[int]:
         """The batches in Spark's ``offsets`` or ``commits`` log of a pipeline."""
@@ -70,9 +75,14 @@ class Forward:
 
 
 def _run(
-    program: str, arguments: Sequence[str], folder: Path, orders: Mapping[str, str], within: timedelta
+    program: str,
+    url: str,
+    arguments: Sequence[str],
+    folder: Path,
+    orders: Mapping[str, str],
+    within: timedelta,
 ) -> int:
-    child, said = started(program, arguments, folder, orders)
+    child, said = started(program, ["--url", url, "--folder", str(folder), *arguments], folder, orders)
     try:
         code = child.wait(within.total_seconds())
         eventually(lambda: not processes_of(child.pid))
@@ -81,6 +91,7 @@ def _run(
     finally:
         _end(child)
     assert code in (0, -signal.SIGKILL), _tail(said)
+    eventually(lambda: not _sessions(url))
     return code
 
 
@@ -100,6 +111,12 @@ def started(
             start_new_session=True,
         )
     return child, said
+
+
+def _sessions(url: str) -> int:
+    with psycopg.connect(url) as connection:
+        ((count,),) = connection.execute(_SESSIONS).fetchall()
+    return int(count)
 
 
 def _logged(checkpoint: Path, log: str) -> list[int]:

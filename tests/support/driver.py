@@ -237,6 +237,7 @@ def streaming(
 @contextlib.contextmanager
 def watched_connections(opened: Callable[[Target, Connection], None]) -> Iterator[None]:
     """Within the block call ``opened`` for every connection that the driver opens, and :func:`reached` at every step."""
+    # It is private, and the one place that sees each connection as it is opened: callers have names of their own for connect.
     connect = connections._driver
 
     def driver(target: Target) -> Any:
@@ -266,6 +267,7 @@ def _named(engine: Engine, program: str) -> str:
 def _cut(connection: Connection) -> None:
     """End a connection as the death of its process does: without a word to the server."""
     with contextlib.suppress(Exception):  # one that is closed already has no socket
+        # Nothing public leads to the socket: the package only ever closes a connection in good order.
         number = connection._raw.fileno()  # type: ignore[attr-defined] # the driver's connection
         with socket.socket(fileno=os.dup(number)) as copy:
             copy.shutdown(socket.SHUT_RDWR)

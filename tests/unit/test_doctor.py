@@ -113,7 +113,7 @@ def test_spark_is_shown_beside_the_pinned_version(monkeypatch, version, expected
 
 
 def test_the_package_tells_the_pinned_version():
-    assert machine_checks._tested() == metadata.version("pyspark")
+    assert machine_checks.spark() == f"pyspark {metadata.version('pyspark')}, as tested"
 
 
 @pytest.mark.parametrize(

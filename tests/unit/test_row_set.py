@@ -155,6 +155,22 @@ def test_no_rows_are_no_chunks():
 
 
 @pytest.mark.parametrize(
+    "first, last, expected",
+    [
+        (-100, 100, [(-5, -3), (1, 1), (10, 20)]),
+        (-4, 12, [(-4, -3), (1, 1), (10, 12)]),
+        (-3, 1, [(-3, -3), (1, 1)]),
+        (2, 9, []),
+        (11, 11, [(11, 11)]),
+        (21, 30, []),
+        (-30, -6, []),
+    ],
+)
+def test_the_rows_between_two_numbers_are_found(first, last, expected):
+    assert RowSet([(-5, -3), (1, 1), (10, 20)]).between(first, last) == RowSet(expected)
+
+
+@pytest.mark.parametrize(
     "positions,left",
     [
         ([], [(1, 3), (5, 5), (7, 9)]),

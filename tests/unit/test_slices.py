@@ -1,13 +1,16 @@
 """Slices: contiguous, of similar bytes, and what a worker reads or takes of one with each statement."""
 
+import itertools
 import pickle
 from array import array
 from dataclasses import replace
+from unittest import mock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from sqlqueue_spark.engines.connections import Reader, Target
+from sqlqueue_spark.engines.connections import BATCH_ROWS, Reader, Target
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost
 from sqlqueue_spark.receive import slices
@@ -17,6 +20,7 @@ from sqlqueue_spark.row_set import RowSet
 
 MEGABYTE = 1 << 20
 READ, TAKE = Statement.parse("READ"), Statement.parse("TAKE")
+PORTS = itertools.count(1)
 
 
 def claimed(*runs, size=100):
@@ -158,7 +162,9 @@ class Table(Reader):
         self.asked.append((first, last, small))
         numbers = [row for row in self.rows if first <= row <= last]
         empty = [pa.nulls(len(numbers), field.type) for field in schema][:-1]
-        yield pa.RecordBatch.from_arrays([*empty, pa.array(numbers, pa.int64())], schema=schema)
+        found = pa.RecordBatch.from_arrays([*empty, pa.array(numbers, pa.int64())], schema=schema)
+        for start in range(0, max(1, len(numbers)), BATCH_ROWS):
+            yield found.slice(start, BATCH_ROWS)
 
     def take(self, statement, parameters, schema):
         raise NotImplementedError
@@ -173,11 +179,11 @@ def read(monkeypatch):
 
     def run(table, part):
         monkeypatch.setattr(slices, "open_reader", lambda _: table)
-        batches = SliceReader(Target(url="Server=nowhere")).read(part)
+        # A worker keeps its connection for the next slice of the same place, so each table has a place of its own.
+        batches = SliceReader(Target(url=f"Server=nowhere,{next(PORTS)}")).read(part)
         return [row for batch in batches for row in batch["RowVersion"].to_pylist()], table.asked
 
-    yield run
-    slices._KEPT._close()
+    return run
 
 
 def test_all_rows_come_in_order_and_no_one_elses(read):
@@ -202,3 +208,14 @@ def test_a_row_that_is_gone_is_missed(lost, read):
     part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 2_500)]), small=RowSet([(2, 2_499)]))
     with pytest.raises(ClaimLost, match=r"^A slice of orders has 2499 of the 2500 rows that were claimed: "):
         read(Table([row for row in range(1, 2_501) if row != lost]), part)
+
+
+def test_the_cost_of_a_slice_grows_with_its_rows(read):
+    """Not with their square, where they are scattered."""
+    scattered = range(1, 30_002, 2)
+    part = Slice(statement=READ, queue="orders", rows=RowSet((row, row) for row in scattered))
+    with mock.patch.object(pc, "is_in", wraps=pc.is_in) as is_in:
+        assert read(Table(scattered), part) == ([*scattered], [(1, 30_001, False)])
+        compared = [len(call.kwargs["value_set"]) for call in is_in.call_args_list]
+    assert len(compared) > 1, "one record batch tells nothing"
+    assert sum(compared) == len(scattered)

@@ -20,6 +20,17 @@ def provider(monkeypatch):
     return vault
 
 
+@pytest.fixture
+def new_process():
+    """Azure's credential is made again, as in a new process.
+
+    A process keeps it for ever, and nothing public forgets it: so the test empties the private cache.
+    """
+    tokens._credential.cache_clear()
+    yield
+    tokens._credential.cache_clear()
+
+
 def target(**more):
     return Target.of(ConnectionOptions.parse({"url": "mssql://h/d", **more}))
 
@@ -82,7 +93,7 @@ def test_a_provider_that_is_not_there_is_said(provider):
         ("postgresql://h/d", "https://ossrdbms-aad.database.windows.net/.default"),
     ],
 )
-def test_azure_identity_gets_the_database_s_scope(monkeypatch, url, scope):
+def test_azure_identity_gets_the_database_s_scope(monkeypatch, new_process, url, scope):
     class DefaultAzureCredential:
         def get_token(self, scope):
             return types.SimpleNamespace(token=f"for {scope}")
@@ -91,16 +102,11 @@ def test_azure_identity_gets_the_database_s_scope(monkeypatch, url, scope):
     azure.DefaultAzureCredential = DefaultAzureCredential  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "azure", types.ModuleType("azure"))
     monkeypatch.setitem(sys.modules, "azure.identity", azure)
-    tokens._credential.cache_clear()
-    try:
-        assert target(url=url, accessTokenProvider="azure-identity").token() == f"for {scope}"
-    finally:
-        tokens._credential.cache_clear()
+    assert target(url=url, accessTokenProvider="azure-identity").token() == f"for {scope}"
 
 
-def test_missing_azure_identity_has_a_remedy(monkeypatch):
+def test_missing_azure_identity_has_a_remedy(monkeypatch, new_process):
     monkeypatch.setitem(sys.modules, "azure", None)
-    tokens._credential.cache_clear()
     assert refusal(accessTokenProvider="azure-identity").endswith(
         "install it with: pip install azure-identity."
     )
@@ -111,3 +117,21 @@ def test_a_token_goes_only_to_its_own_database():
     options = SinkOptions.parse({**given, "endpoint.billing.url": "mssql://me:own@other/d"})
     providers = [Destinations(options).where(each)[0].access_token_provider for each in ("orders", "billing")]
     assert providers == ["vault:get", None]
+
+
+@pytest.mark.parametrize("value", ["tokens", "tokens:", ":get", "a b:c", "os;system:x", "tokens:get()"])
+def test_a_token_provider_is_a_function_of_a_module(value):
+    with pytest.raises(ConfigurationError) as caught:
+        ConnectionOptions.parse({"url": "mssql://h", "accessTokenProvider": value})
+    assert str(caught.value) == (
+        f"The option accessTokenProvider must be module:function or azure-identity, not {value!r}."
+    )
+
+
+@pytest.mark.parametrize("other", ["password", "accessToken"])
+def test_a_token_provider_excludes_another_login(other):
+    with pytest.raises(ConfigurationError) as caught:
+        ConnectionOptions.parse({"url": "mssql://h", "accessTokenProvider": "a.b:c", other: "hunter2"})
+    assert str(caught.value) == (
+        f"Both accessTokenProvider and {other} are given, and only one of them can be the login; drop one."
+    )

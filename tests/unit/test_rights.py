@@ -1,9 +1,11 @@
-"""The script that gives a login the rights of a role: the whole text, for both engines and for odd names."""
+"""Which rights a login has, and the script that gives it those of a role: the whole text, for both engines and for odd names."""
 
 import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
+from sqlqueue_spark.tables.rights import Rights, held
+from tests.support.answers import TABLE, answering, rights_of
 
 QUEUE, USER = 'o"r]d{0}ers\n@sales', 'SHOP\\s"a]{x}'
 SCRIPTS = {
@@ -157,3 +159,9 @@ def test_a_name_that_would_be_cut_is_refused(arguments, complaint):
     result = run(*arguments, "--engine", "postgresql", "--grants", "shop")
     assert (result.exit_code, result.stdout) == (1, "")
     assert complaint in result.stderr
+
+
+def test_a_right_that_is_not_told_counts_as_held():
+    given = answering(rights=rights_of(True, None, False))
+    assert held(given, TABLE) == Rights(user="shop", receiver_lacks=(), sender_lacks=("INSERT",))
+    assert given.asked == {"rights": {"database": "Shop]s", "object_id": 42}}

@@ -1,0 +1,56 @@
+"""Which kind an error of a driver is: what may be tried again, and what may not."""
+
+import pytest
+
+from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER, DriverError, Kind
+
+
+@pytest.mark.parametrize(
+    "sqlstate, number, kind",
+    [
+        ("IMC06", None, Kind.CONNECTION_LOST),
+        ("IMC01", 0, Kind.CONNECTION_LOST),
+        ("IM002", None, Kind.OTHER),
+        ("08S01", 10054, Kind.CONNECTION_LOST),
+        ("HY000", 596, Kind.CONNECTION_LOST),
+        ("HY000", 976, Kind.NOT_REACHED),
+        ("42000", 1204, Kind.GAVE_WAY),
+        ("25000", 3906, Kind.CONNECTION_LOST),
+        ("42000", 7105, Kind.CONNECTION_LOST),
+        ("08004", 916, Kind.NO_RIGHT),
+        ("42000", 921, Kind.NOT_REACHED),
+        ("42000", 40550, Kind.CONNECTION_LOST),
+        ("HY000", 6005, Kind.NOT_REACHED),
+        ("42000", 8645, Kind.GAVE_WAY),
+        ("42000", 49918, Kind.GAVE_WAY),
+        ("42000", 40540, Kind.CONNECTION_LOST),
+        ("42000", 4221, Kind.NOT_REACHED),
+        ("42000", 922, Kind.NOT_REACHED),
+        ("28000", 18401, Kind.NOT_REACHED),
+        ("42000", 10936, Kind.GAVE_WAY),
+        ("42000", 701, Kind.GAVE_WAY),
+        (None, None, Kind.OTHER),
+        ("42000", 8114, Kind.OTHER),
+    ],
+)
+def test_errors_of_sql_server_have_their_kind(sqlstate, number, kind):
+    """What it says of a fail-over may be tried again."""
+    assert SQLSERVER.kind(DriverError(sqlstate, number, "")) is kind
+
+
+@pytest.mark.parametrize(
+    "said, kind",
+    [
+        (
+            "[libpq] Failed to update autocommit: ERROR:  no such order\nCONTEXT:  PL/pgSQL function no()",
+            Kind.OTHER,
+        ),
+        ("[libpq] Failed to update autocommit: ERROR:  could not serialize access", Kind.GAVE_WAY),
+        ("[libpq] Failed to update autocommit: ERROR:  deadlock detected", Kind.GAVE_WAY),
+        ("server closed the connection unexpectedly", Kind.CONNECTION_LOST),
+        ("SSL error: certificate verify failed", Kind.NOT_TRUSTED),
+    ],
+)
+def test_errors_of_postgresql_without_a_state_have_a_kind(said, kind):
+    """They are told by their words."""
+    assert POSTGRESQL.kind(DriverError(None, None, said)) is kind

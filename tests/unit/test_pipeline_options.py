@@ -1,0 +1,130 @@
+"""The options of a pipeline from queue to queue: what source and sink share is said once, what contradicts is refused."""
+
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline import ForwardOptions, agreed
+from tests.support.jobs import ROOT, module_of
+
+SECRET = "hunter2"
+PROGRAM = module_of("forward")
+
+
+@pytest.fixture
+def refused(monkeypatch):
+    """What the job says to arguments that it refuses without starting Spark."""
+    monkeypatch.setattr(PROGRAM, "run", lambda *_: pytest.fail("Spark would start"))
+    url = f"postgresql://me:{SECRET}@127.0.0.1:1/shop"
+    common = ["--queue", "orders", "--to", "Billing", "--endpoint", "E", "--checkpoint", "c"]
+
+    def run(*arguments):
+        environment = {"SQLQUEUE_URL": url, "SQLQUEUE_PASSWORD": SECRET}
+        result = CliRunner(env=environment).invoke(PROGRAM.main, [*common, *arguments])
+        assert SECRET not in result.output
+        assert (result.exit_code, result.stdout) == (2, "")
+        return result.stderr
+
+    return run
+
+
+ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
+
+
+@pytest.mark.parametrize(
+    "arguments,sentence",
+    [
+        (
+            ("--transaction-mode", "sendsAtomicWithReceive"),
+            ("The option stream is required with transactionMode sendsAtomicWithReceive; set it to a name of this "
+            "pipeline, the same on source and sink."),
+        ),
+        (
+            ("--set", "source.transactionMode=none", "--set", "sink.transactionMode=receiveOnly"),
+            "The option transactionMode is 'none' at the source and 'receiveOnly' at the sink; say it once, or the same.",
+        ),
+        (
+            ("--set", "source.stream=a", "--set", "sink.STREAM=b"),
+            "The option stream is 'a' at the source and 'b' at the sink; say it once, or the same.",
+        ),
+        (
+            (*ATOMIC, "--sink-url", f"postgresql://me:{SECRET}@127.0.0.1:1/other"),
+            ("The option url differs between source and sink, but sendsAtomicWithReceive sends in the source's own "
+            "transaction and so to its database alone; leave it out at the sink, or take receiveOnly with an outbox."),
+        ),
+        (
+            (*ATOMIC, "--set", "sink.defaultSchema=other"),
+            ("The option defaultSchema differs between source and sink, but sendsAtomicWithReceive sends in the source's "
+            "own transaction and so to its database alone; leave it out at the sink, or take receiveOnly with an outbox."),
+        ),
+        (
+            ("--transaction-mode", "transactionScope"),
+            ("The option transactionMode must be receiveOnly or sendsAtomicWithReceive or none (Spark cannot enlist in a "
+            "distributed transaction; with receiveOnly a sink with an outbox is safe), not 'transactionScope'."),
+        ),
+        (
+            ("--to", "orders@public"),
+            ("Source and sink are the same queue orders@[public], so its messages would go round for ever, or be dropped as "
+            "sent before; name another queue for the sink."),
+        ),
+        (("--sql", "SELECT 1", "--function", "a:b"), "Both sql and function are given; drop one of them."),
+        (
+            ("--function", "shop.route"),
+            "The option function must be a module and a function in it, such as shop.routing:to_billing, not 'shop.route'.",
+        ),
+        (("--set", "sink.outbx=none"), "There is no option 'outbx'; did you mean outbox?"),
+        (
+            ("--set", "delta.path=x"),
+            "--set delta.path=… cannot be read; write source.KEY=VALUE, sink.KEY=VALUE or forward.KEY=VALUE.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_wrong_configuration_is_one_sentence(refused, arguments, sentence):
+    """And exit code 2."""
+    assert refused(*arguments) == f"error: {sentence}\n"
+
+
+def test_an_outbox_needs_a_name_of_its_own():
+    with pytest.raises(ConfigurationError, match=r"^The option endpoint is required with an outbox: "):
+        agreed({"url": "postgresql://x", "queue": "orders"}, {"queue": "Billing"})
+
+
+def test_a_sink_in_the_sources_database_takes_its_login():
+    source = {
+        "url": "postgresql://x",
+        "USER": "me",
+        "password": SECRET,
+        "defaultSchema": "s",
+        "queue": "orders",
+    }
+    for sink in ({}, {"url": "postgresql://x"}):
+        _, found = agreed(source, {"queue": "b", "endpoint": "E", **sink})
+        parsed = SinkOptions.parse(found)
+        assert (parsed.url, parsed.user, parsed.password, parsed.default_schema) == ("postgresql://x", "me", SECRET, "s")  # fmt: skip
+
+
+def test_a_sink_with_its_own_login_gets_no_password():
+    """Not the source's; nor does one with a database of its own."""
+    source = {"url": "postgresql://x", "user": "me", "password": SECRET, "queue": "orders"}
+    for sink in ({"url": "postgresql://y"}, {"user": "other"}, {"accessToken": "t"}):
+        _, found = agreed(source, {"queue": "b", "endpoint": "E", **sink})
+        assert "password" not in found
+        assert SinkOptions.parse(found).user == sink.get("user")
+
+
+def test_mode_and_stream_are_said_once_on_either_side():
+    said = {"transactionMode": "sendsAtomicWithReceive", "stream": "Orders"}
+    for ours, theirs in ((said, {}), ({}, said)):
+        source, sink = agreed({"url": "postgresql://x", "queue": "orders", **ours}, {"queue": "b", **theirs})
+        assert SourceOptions.parse(source).stream == SinkOptions.parse(sink).stream == "Orders"
+        assert SourceOptions.parse(source).transaction_mode == SinkOptions.parse(sink).transaction_mode == "sendsAtomicWithReceive"  # fmt: skip
+
+
+def test_the_configuration_in_conf_lacks_only_a_url():
+    flags = {"source.url": "postgresql://x"}
+    found = PROGRAM.configuration(PROGRAM.SECTIONS, ROOT / "conf/forward.toml", (), flags)
+    source, sink = agreed(found["source"], found["sink"])
+    assert SourceOptions.parse(source).queue == "orders"
+    assert (SinkOptions.parse(sink).queue, SinkOptions.parse(sink).sender) == ("Billing", "ForwardOrders")
+    assert ForwardOptions.parse(found["forward"]).checkpoint == "data/checkpoints/forward-orders"

@@ -1,0 +1,133 @@
+"""The programs under ``jobs/`` before they start Spark: file, settings and flags become options, and what is wrong is said."""
+
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark.errors import ConfigurationError
+from tests.support.jobs import ROOT, module_of
+
+SECRET = "hunter2"
+
+
+@pytest.fixture(scope="module")
+def program():
+    return module_of("drain_to_delta")
+
+
+@pytest.fixture
+def refused(program, monkeypatch):
+    """What the job says to arguments that it refuses without starting Spark."""
+    monkeypatch.setattr(program, "run", lambda *_: pytest.fail("Spark would start"))
+
+    def run(*arguments):
+        environment = {"SQLQUEUE_URL": f"postgresql://me:{SECRET}@127.0.0.1:1/shop", "SQLQUEUE_PASSWORD": SECRET}  # fmt: skip
+        result = CliRunner(env=environment).invoke(program.main, [str(each) for each in arguments])
+        assert SECRET not in result.output
+        assert (result.exit_code, result.stdout) == (2, "")
+        return result.stderr
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "text,sentence",
+    [
+        (
+            '[sink]\npath = "x"',
+            "The configuration {file} has no section [sink]; there are [source], [delta].",
+        ),
+        ('queue = "orders"', "The configuration {file} has no section [queue]; there are [source], [delta]."),
+        ('[source]\nqueeu = "orders"', "There is no option 'queeu'; did you mean queue?"),
+        (
+            '[source]\nqueue = "orders"\nmaxConcurrency = 0',
+            "The option maxConcurrency must be a whole number above 0, not '0'.",
+        ),
+        (
+            '[source]\nqueue = "orders"\n[delta]\npath = "p"\ncheckpont = "c"',
+            "There is no option 'checkpont'; did you mean checkpoint?",
+        ),
+        (
+            '[source]\nqueue = "orders"\n[delta]\npath = "p"',
+            "The option checkpoint is required; set it to: Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.",
+        ),
+        (
+            '[source]\nqueue = "orders"\n[delta]\npath = "p"\ncheckpoint = "c"\navailableNow = "maybe"',
+            "The option availableNow must be true or false, not 'maybe'.",
+        ),
+        (
+            "[source",
+            "The configuration {file} is not valid TOML (Expected ']' at the end of a table declaration (at end of document)); correct it.",
+        ),
+    ],
+)
+def test_a_wrong_configuration_is_one_sentence(refused, tmp_path, text, sentence):
+    """And exit code 2."""
+    file = tmp_path / "wrong.toml"
+    file.write_text(text)
+    assert refused("--config", file) == f"error: {sentence.format(file=file)}\n"
+
+
+def test_a_configuration_that_is_no_text_is_refused(refused, tmp_path):
+    file = tmp_path / "wrong.toml"
+    file.write_bytes(b'[source]\nqueue = "\xff"')
+    assert refused("--config", file).startswith(f"error: The configuration {file} is not valid TOML (")
+
+
+@pytest.mark.parametrize(
+    "setting,sentence",
+    [
+        (f"source.password:{SECRET}", "A --set without ="),
+        (SECRET, "A --set without ="),
+        (f"password={SECRET}", "--set password=…"),
+        ("sink.path=x", "--set sink.path=…"),
+        ("=", "--set =…"),
+    ],
+)
+def test_a_malformed_setting_is_said_without_its_value(refused, setting, sentence):
+    remedy = "cannot be read; write source.KEY=VALUE or delta.KEY=VALUE."
+    assert refused("--set", setting) == f"error: {sentence} {remedy}\n"
+
+
+def test_an_unknown_argument_or_file_is_wrong_usage(refused):
+    assert "No such option '--quue'. Did you mean '--queue'?" in refused("--quue", "orders")
+    assert "File '/no/such.toml' does not exist." in refused("--config", "/no/such.toml")
+
+
+def configured(program, file, settings, given):
+    flags = {program.PLACES[name]: value for name, value in given.items()}
+    return program.configuration(program.SECTIONS, file, settings, flags)
+
+
+def test_the_command_line_wins_over_settings_and_file(program, tmp_path):
+    """And settings win over the file."""
+    file = tmp_path / "job.toml"
+    file.write_text(
+        '[source]\nqueue = "file"\nmaxConcurrency = 3\nclaimAhead = false\nendpoint.B.schema = "t"\n[delta]\npath = "file"\navailableNow = false\n'
+    )
+    settings = (
+        "source.queue=setting",
+        "source.maxconcurrency=2",
+        "source.maxConcurrency=4",
+        "delta.path=a=b.c",
+        "source.queue.a.schema=s",
+    )
+    given = {"queue": "line", "url": "postgresql://x", "available_now": True, "checkpoint": None}
+    assert configured(program, file, settings, given) == {
+        "source": {
+            "queue": "line",
+            "maxConcurrency": "4",
+            "claimAhead": "false",
+            "queue.a.schema": "s",
+            "endpoint.B.schema": "t",
+            "url": "postgresql://x",
+        },
+        "delta": {"path": "a=b.c", "availableNow": "true"},
+    }
+
+
+def test_the_configuration_in_conf_lacks_only_a_url(program):
+    with pytest.raises(ConfigurationError, match=r"^The option url is required; "):
+        program.SourceOptions.parse(configured(program, ROOT / "conf/drain_to_delta.toml", (), {})["source"])
+    found = configured(program, ROOT / "conf/drain_to_delta.toml", (), {"url": "postgresql://x"})
+    assert program.SourceOptions.parse(found["source"]).queue == "orders"
+    assert program.DeltaOptions.parse(found["delta"]).path == "data/orders"

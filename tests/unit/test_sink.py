@@ -1,0 +1,56 @@
+"""The sink without Spark: what it remembers of its batches, and what it tells whoever seals a stage."""
+
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+
+from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.send import Sent
+from sqlqueue_spark.spark.sink import SqlQueueSink
+from sqlqueue_spark.tables.stage import Run
+from sqlqueue_spark.tables.stage_mark import Batch
+
+RUN = Run(name="a run", batch=Batch(number=7))
+TYPES = {"Id": "string", "RowVersion": "bigint", "Headers": "string", "Body": "binary"}
+
+
+@pytest.fixture(autouse=True)
+def _prepared():
+    """Every destination is there."""
+    with mock.patch("sqlqueue_spark.spark.sink.prepare", return_value=RUN):
+        yield
+
+
+def frame(*columns, told=()):
+    """A frame of these columns and a body; its tasks tell this."""
+    found = mock.Mock(
+        dtypes=[(each, TYPES[each]) for each in [*columns, "Body"]], sparkSession=SimpleNamespace()
+    )
+    found.mapInArrow.return_value.collect.return_value = list(told)
+    return found
+
+
+def test_a_sink_remembers_its_last_hundred_batches():
+    """What it sent in each."""
+    sink = SqlQueueSink(url="postgresql://h/d", queue="orders", outbox="none")
+    for batch_id in (*range(150), 60, 150):
+        sink(frame(told=[SimpleNamespace(sent=batch_id, repeated=0)]), batch_id)
+    known = {batch_id: sink.sent_in(batch_id) for batch_id in range(200)}
+    assert {number: sent for number, sent in known.items() if sent is not None} == {
+        number: Sent(sent=number) for number in range(51, 151)
+    }
+    assert sink.details(60) == "sent=60 repeated=0"
+
+
+@pytest.mark.parametrize(
+    "columns, own_ids",
+    [(["Headers"], False), (["Id"], True), (["Id", "RowVersion"], False)],
+    ids=["new messages", "rows with Ids of their own", "rows that were received"],
+)
+def test_only_written_ids_may_be_there_already(columns, own_ids):
+    """All messages with such Ids are sent and taken back before the batch is done; else one a destination is enough."""
+    given = {"url": "postgresql://h/d", "queue": "billing", "transactionMode": ATOMIC, "stream": "Forward"}
+    with mock.patch("sqlqueue_spark.spark.sink.seal") as seal:
+        SqlQueueSink(options=given)(frame(*columns), 7)
+    assert seal.mock_calls == [mock.call(SinkOptions.parse(given), [], RUN, own_ids=own_ids)]
