@@ -7,24 +7,27 @@ senders and receivers of a live queue.
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
 from sqlqueue_spark.administration import trial_messages
 from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, findings
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.message import MESSAGE_ID, time_sent
-from sqlqueue_spark.messages.outgoing import Outgoing, fill_in, outgoing, outgoing_rows
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers, time_sent
+from sqlqueue_spark.messages.outgoing import milliseconds, replaced
+from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.progress import Progress, untold
 from sqlqueue_spark.row_set import LOWEST
+from sqlqueue_spark.send import Composed, FrameColumns, MessageBuilder
 from sqlqueue_spark.tables import ddl, queues, rights
-from sqlqueue_spark.tables.insert import CHUNK, Column, Inserter
+from sqlqueue_spark.tables.insert import CHUNK, Column
 from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
@@ -79,7 +82,6 @@ class Draft:
     message_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     ttl: timedelta | None = None
-    endpoint: str = "sqlqueue"
 
 
 def create(
@@ -151,17 +153,26 @@ def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
 
     :raises ConfigurationError: nobody says what type the message has.
     """
-    headers = fill_in(
-        draft.headers,
-        draft.body,
-        message_type=draft.message_type,
-        endpoint=draft.endpoint,
-        machine=socket.gethostname(),
-        now=datetime.now(UTC),
-    )
+    message = completed(options, queue, draft)
     with _inserter(options, queue) as insert:
-        insert([outgoing(headers, draft.body, draft.ttl)])
-    return headers[MESSAGE_ID]
+        insert(replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64())))
+    return message.ids[0]
+
+
+def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
+    """A message with the headers that every receiver expects, as a sink completes them.
+
+    :raises ConfigurationError: neither the draft's type nor a header says what type the message has.
+    """
+    if draft.message_type is None and ENCLOSED_MESSAGE_TYPES not in draft.headers:
+        raise ConfigurationError(
+            "A message needs a type, or no receiver knows what to do with it; give --type "
+            f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
+        )
+    sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
+    given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
+    builder = MessageBuilder(columns=FrameColumns(names={name: name for name in given}), options=sink)
+    return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
 
 
 def send_load(
@@ -179,7 +190,7 @@ def send_load(
     :param rate: messages a second, steadily; None is as fast as it goes.
     :param progress: is told how many more messages are sent and committed.
     """
-    ttl_ms = None if ttl is None else ttl // timedelta(milliseconds=1)
+    ttl_ms = milliseconds(ttl)
     portion = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _PORTIONS) // _PORTIONS))
     with _inserter(options, queue) as insert:
         began = time.monotonic()
@@ -230,15 +241,15 @@ def _queue_admin(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]
 
 
 @contextlib.contextmanager
-def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[Sequence[Outgoing]], None]]:
+def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
     """Sends messages to a queue, each call in a transaction of its own."""
     with _queue_admin(options, queue) as admin:
         with admin.connection.transaction():
-            inserter: Inserter = admin.inserter()
+            inserter = admin.inserter()
 
-        def insert(messages: Sequence[Outgoing]) -> None:
+        def insert(messages: pa.RecordBatch) -> None:
             with admin.connection.transaction():
-                inserter.insert(outgoing_rows(messages))
+                inserter.insert(messages)
 
         yield insert
 
