@@ -23,7 +23,6 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers, time_sent
 from sqlqueue_spark.messages.outgoing import milliseconds, replaced
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
-from sqlqueue_spark.progress import Progress, untold
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.send import Composed, FrameColumns, MessageBuilder
 from sqlqueue_spark.tables import ddl, queues, rights
@@ -183,7 +182,7 @@ def send_load(
     size: int = MESSAGE_BYTES,
     rate: int | None = None,
     ttl: timedelta | None = None,
-    progress: Progress = untold,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> timedelta:
     """Send ``count`` realistic messages of about ``size`` bytes of headers and body each; returns how long it took.
 
@@ -208,11 +207,13 @@ def purge(
     queue: str,
     *,
     expired: bool = False,
-    progress: Progress = untold,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> int:
     """Delete the rows that stand in a queue now, or only the expired ones; returns how many rows that were.
 
     Rows that others hold stay. Nobody waits, because each portion is a transaction of its own.
+
+    :param progress: is told how many more rows are deleted.
     """
     deleted = 0
     with _queue_admin(options, queue) as admin:
