@@ -17,7 +17,7 @@ import pyarrow as pa
 from sqlqueue_spark.administration import trial_messages
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.inspection.findings import Finding, findings
+from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers, time_sent
@@ -122,7 +122,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
             indexes=admin.indexes(),
             rights=held,
             settings=facts(admin, held),
-            findings=findings(admin.connection, admin.table, role),
+            findings=[*of_table(admin), *of_rights(admin, held, role)],
         )
 
 

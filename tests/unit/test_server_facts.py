@@ -119,13 +119,15 @@ def test_a_right_that_is_not_told_counts_as_held():
 def test_a_lacking_right_comes_with_its_grant():
     """In the database of the table."""
     given = admin(rights=rights_of(True, False, False), numbers=NUMBERS)
-    assert list(findings._right_findings(given, "receiver")) == [
+    held = rights.held(given.connection, TABLE)
+    assert list(findings.of_rights(given, held, "receiver")) == [
         Finding(
             message="The user 'shop' may not receive from orders@[dbo]@[Shop]]s], for it lacks DELETE; have a receiver's "
             "rights granted.",
             remedy_sql="USE [Shop]]s];\nGRANT SELECT ON [dbo].[orders] TO [shop];\nGRANT DELETE ON [dbo].[orders] TO [shop];",
         )
     ]
-    assert len(list(findings._right_findings(given, None))) == 2
+    assert len(list(findings.of_rights(given, held, None))) == 2
     may = admin(rights=rights_of(True, True, False))
-    assert list(findings._right_findings(may, None)) == list(findings._right_findings(may, "receiver")) == []
+    held = rights.held(may.connection, TABLE)
+    assert list(findings.of_rights(may, held, None)) == list(findings.of_rights(may, held, "receiver")) == []
