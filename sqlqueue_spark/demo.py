@@ -7,11 +7,9 @@ checkpoint stay in one folder, so that a second run goes on where the first one 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +18,11 @@ from pathlib import Path
 
 import click
 
+from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.inspection.doctor.machine_checks import java
+from sqlqueue_spark.options import ConnectionOptions
 
 QUEUE = "orders"
 DEFAULT_FOLDER = Path(".demo")
@@ -34,12 +36,14 @@ def main(folder: Path, messages: int) -> None:
 
     :param folder: where the database, the Delta table and the checkpoint are kept.
     :param messages: how many messages to send.
-    :raises ConfigurationError: a part that the demo needs is not there.
+    :raises SqlQueueError: a part that the demo needs is not there, or has failed.
     """
     job, conf = _repository_files()
-    _check_java()
+    java()
     with _alone(folder):
-        url = _start_server(folder)
+        server = EmbeddedServer(folder / "database", keep_running=True)
+        server.start()
+        url = server.url()
         environment = {
             **os.environ,
             "SQLQUEUE_URL": url,
@@ -61,15 +65,13 @@ def main(folder: Path, messages: int) -> None:
             environment, "spark-submit", *_SHORT_RUN, _short(job), "--queue", QUEUE, *places, "--available-now", "--show", "5",
             "--set", f"source.maxMessagesPerTrigger={max(1, messages // 4)}", log=log,
         )  # fmt: skip
-        left = _left(environment)
+        left = queue_tables.length(ConnectionOptions(url=url), QUEUE).rows
     _conclude("\n".join(said), left)
     click.echo(_NEXT.format(url=url, queue=QUEUE, places=shlex.join(places), stop=_stop_command(folder)))
 
 
 def stop(folder: Path) -> None:
     """Stop the demo's server; its data stay."""
-    from sqlqueue_spark.embedded import EmbeddedServer
-
     if (folder / "database").exists():
         EmbeddedServer(folder / "database").stop()
 
@@ -92,24 +94,6 @@ def _alone(folder: Path) -> Iterator[None]:
                 f"A demo runs in {folder} already; wait for it, or name another folder with --folder."
             ) from error
         yield
-
-
-def _check_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which(str(Path(home, "bin", "java")) if home else "java") is None:
-        where = f"in JAVA_HOME={home}" if home else "on the PATH"
-        raise ConfigurationError(
-            f"Java is not there {where}; install a JRE 17 (Debian: apt-get install openjdk-17-jre-headless) "
-            "or set JAVA_HOME to one."
-        )
-
-
-def _start_server(folder: Path) -> str:
-    from sqlqueue_spark.embedded import EmbeddedServer
-
-    server = EmbeddedServer(folder / "database", keep_running=True)
-    server.start()
-    return server.url()
 
 
 def _repository_files() -> tuple[Path, Path]:
@@ -161,12 +145,6 @@ def _short(path: Path) -> str:
     """A path as one would type it here."""
     path = path.resolve()
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def _left(environment: dict[str, str]) -> int:
-    command = [_installed("sqlqueue"), "length", QUEUE, "--json"]
-    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    return int(json.loads(shown)["rows"])
 
 
 def _conclude(said: str, left: int) -> None:

@@ -7,10 +7,8 @@ kill the process.
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
-from importlib import import_module
+import pkgutil
 
 ROWS_LOCKED = "rows locked"
 OFFSET_LOGGED = "offset logged"
@@ -40,11 +38,4 @@ TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
 def step(name: str) -> None:
     """Tell a test, if one wants to know, that this step is reached."""
     if named := os.environ.get("SQLQUEUE_AT_STEP"):
-        _load(named)(name)
-
-
-@functools.cache
-def _load(named: str) -> Callable[[str], None]:
-    module, _, function = named.partition(":")
-    loaded: Callable[[str], None] = getattr(import_module(module), function)
-    return loaded
+        pkgutil.resolve_name(named)(name)

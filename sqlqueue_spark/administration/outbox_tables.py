@@ -6,14 +6,13 @@ The functions take and return plain values; each opens a connection of its own a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.progress import Progress, untold
 from sqlqueue_spark.tables import ddl
 from sqlqueue_spark.tables.outbox import OutboxReport, OutboxTable, create_statements
 from sqlqueue_spark.tables.outbox_cleanup import forget
@@ -63,11 +62,13 @@ def cleanup(
     endpoint: str,
     keep: timedelta,
     *,
-    progress: Progress = untold,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> int:
     """Forget the message ids that are older than ``keep``; returns how many those were.
 
     Each portion is a transaction of its own. Rows that others hold stay, and so do rows that are not dispatched.
+
+    :param progress: is told how many more ids are forgotten.
     """
     with _opened(options, endpoint) as (connection, outbox):
         return forget(connection, outbox, keep, progress)

@@ -7,24 +7,26 @@ senders and receivers of a live queue.
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
+
 from sqlqueue_spark.administration import trial_messages
 from sqlqueue_spark.engines.connections import Connection, Target, connect
-from sqlqueue_spark.inspection.findings import Finding, findings
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.message import MESSAGE_ID, time_sent
-from sqlqueue_spark.messages.outgoing import Outgoing, fill_in, outgoing, outgoing_rows
-from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.progress import Progress, untold
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers, time_sent
+from sqlqueue_spark.messages.outgoing import milliseconds, replaced
+from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
+from sqlqueue_spark.send import Composed, FrameColumns, MessageBuilder
 from sqlqueue_spark.tables import ddl, queues, rights
-from sqlqueue_spark.tables.insert import CHUNK, Column, Inserter
+from sqlqueue_spark.tables.insert import CHUNK, Column
 from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
@@ -79,7 +81,6 @@ class Draft:
     message_type: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     ttl: timedelta | None = None
-    endpoint: str = "sqlqueue"
 
 
 def create(
@@ -121,7 +122,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
             indexes=admin.indexes(),
             rights=held,
             settings=facts(admin, held),
-            findings=findings(admin.connection, admin.table, role),
+            findings=[*of_table(admin), *of_rights(admin, held, role)],
         )
 
 
@@ -151,17 +152,26 @@ def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
 
     :raises ConfigurationError: nobody says what type the message has.
     """
-    headers = fill_in(
-        draft.headers,
-        draft.body,
-        message_type=draft.message_type,
-        endpoint=draft.endpoint,
-        machine=socket.gethostname(),
-        now=datetime.now(UTC),
-    )
+    message = completed(options, queue, draft)
     with _inserter(options, queue) as insert:
-        insert([outgoing(headers, draft.body, draft.ttl)])
-    return headers[MESSAGE_ID]
+        insert(replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64())))
+    return message.ids[0]
+
+
+def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
+    """A message with the headers that every receiver expects, as a sink completes them.
+
+    :raises ConfigurationError: neither the draft's type nor a header says what type the message has.
+    """
+    if draft.message_type is None and ENCLOSED_MESSAGE_TYPES not in draft.headers:
+        raise ConfigurationError(
+            "A message needs a type, or no receiver knows what to do with it; give --type "
+            f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
+        )
+    sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
+    given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
+    builder = MessageBuilder(columns=FrameColumns(names={name: name for name in given}), options=sink)
+    return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
 
 
 def send_load(
@@ -172,14 +182,14 @@ def send_load(
     size: int = MESSAGE_BYTES,
     rate: int | None = None,
     ttl: timedelta | None = None,
-    progress: Progress = untold,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> timedelta:
     """Send ``count`` realistic messages of about ``size`` bytes of headers and body each; returns how long it took.
 
     :param rate: messages a second, steadily; None is as fast as it goes.
     :param progress: is told how many more messages are sent and committed.
     """
-    ttl_ms = None if ttl is None else ttl // timedelta(milliseconds=1)
+    ttl_ms = milliseconds(ttl)
     portion = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _PORTIONS) // _PORTIONS))
     with _inserter(options, queue) as insert:
         began = time.monotonic()
@@ -197,11 +207,13 @@ def purge(
     queue: str,
     *,
     expired: bool = False,
-    progress: Progress = untold,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> int:
     """Delete the rows that stand in a queue now, or only the expired ones; returns how many rows that were.
 
     Rows that others hold stay. Nobody waits, because each portion is a transaction of its own.
+
+    :param progress: is told how many more rows are deleted.
     """
     deleted = 0
     with _queue_admin(options, queue) as admin:
@@ -230,15 +242,15 @@ def _queue_admin(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]
 
 
 @contextlib.contextmanager
-def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[Sequence[Outgoing]], None]]:
+def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
     """Sends messages to a queue, each call in a transaction of its own."""
     with _queue_admin(options, queue) as admin:
         with admin.connection.transaction():
-            inserter: Inserter = admin.inserter()
+            inserter = admin.inserter()
 
-        def insert(messages: Sequence[Outgoing]) -> None:
+        def insert(messages: pa.RecordBatch) -> None:
             with admin.connection.transaction():
-                inserter.insert(outgoing_rows(messages))
+                inserter.insert(messages)
 
         yield insert
 

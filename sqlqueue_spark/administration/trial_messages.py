@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import socket
 from datetime import datetime
-from typing import NamedTuple
+
+import pyarrow as pa
 
 from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
@@ -23,11 +24,10 @@ from sqlqueue_spark.messages.outgoing import (
     MESSAGE_INTENT,
     ORIGINATING_ENDPOINT,
     ORIGINATING_MACHINE,
+    OUTGOING,
     REPLY_TO_ADDRESS,
-    Outgoing,
-    new_ids,
+    new_id_texts,
     new_row_ids,
-    uuid_text,
 )
 
 _REPLY_TO = "Shop.Web"
@@ -35,48 +35,36 @@ _SKUS = ("APPLE-1KG", "BREAD-RYE", "COFFEE-500", "HONEY-250", "OLIVES-370", "PAS
 _NOTE = "Please leave the parcel with the neighbour on the second floor if nobody answers the door, and ring twice. "
 
 
-class _Kind(NamedTuple):
-    """One message type; in its texts ``%`` stands for what differs from message to message."""
-
-    headers: str
-    body: str
-
-
-def batch(first: int, count: int, size: int, *, now: datetime, ttl_ms: int | None = None) -> list[Outgoing]:
-    """Make ``count`` messages, numbered from ``first``; headers and body of each have about ``size`` bytes together.
+def batch(first: int, count: int, size: int, *, now: datetime, ttl_ms: int | None = None) -> pa.RecordBatch:
+    """Make ``count`` messages (:data:`OUTGOING`), numbered from ``first``; headers and body of each have about ``size`` bytes.
 
     A message is not cut to a size below 600 bytes or so, because its headers alone need that.
     """
-    ids = new_ids(2 * count)
-    row_ids = iter(new_row_ids(count).to_pylist())
+    ids = iter(new_id_texts(2 * count).to_pylist())
     sent = format_time(now)
     messages = []
-    for number in range(first, first + count):
-        kind = _KINDS[number % len(_KINDS)]
-        message_id = uuid_text(next(ids))
-        headers = kind.headers % (message_id, uuid_text(next(ids)), message_id, sent)
-        body = kind.body % (
-            number,
-            number % 9973,
-            _SKUS[number % len(_SKUS)],
-            number % 5 + 1,
-            number % 900 / 10,
-        )
+    for number, row_id in enumerate(new_row_ids(count).to_pylist(), first):
+        headers, body = _KINDS[number % len(_KINDS)]
+        message_id = next(ids)
+        headers %= (message_id, next(ids), message_id, sent)
+        sku = _SKUS[number % len(_SKUS)]
+        body %= (number, number % 9973, sku, number % 5 + 1, number % 900 / 10)
         note = _note(size - len(headers) - len(body))
         messages.append(
-            Outgoing(
-                id=next(row_ids),
-                headers=headers,
-                body=f'{body}"{note}"}}'.encode("ascii"),
-                ttl_ms=ttl_ms,
-                correlation_id=message_id,
-                reply_to=_REPLY_TO,
-            )
+            {
+                "id": row_id,
+                "headers": headers,
+                "body": f'{body}"{note}"}}'.encode("ascii"),
+                "ttl_ms": ttl_ms,
+                "correlation_id": message_id,
+                "reply_to": _REPLY_TO,
+            }
         )
-    return messages
+    return pa.RecordBatch.from_pylist(messages, OUTGOING)
 
 
-def _kind(message_type: str, intent: str, body: str) -> _Kind:
+def _kind(message_type: str, intent: str, body: str) -> tuple[str, str]:
+    """Headers and body of one message type, where ``%`` stands for what differs from message to message."""
     headers = format_headers(
         {
             MESSAGE_ID: "%s",
@@ -91,7 +79,7 @@ def _kind(message_type: str, intent: str, body: str) -> _Kind:
             TIME_SENT: "%s",
         }
     )
-    return _Kind(headers, body)
+    return headers, body
 
 
 _KINDS = (

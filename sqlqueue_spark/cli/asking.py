@@ -34,22 +34,21 @@ class Door(click.Group):
             raise click.ClickException(str(error)) from error
 
 
-def queue_address(value: str) -> str:
-    """A queue's address. A url in its place is refused, and not repeated in the error, because it may hold a secret."""
-    try:
-        dialect_of(value)
-    except ConfigurationError:
-        return value
-    raise click.BadParameter("a url stands where a queue's name is expected; give it as --url.")
+def _no_url(what: str) -> Callable[[str], str]:
+    """Takes a name. A url in its place is refused, and not repeated in the error, because it may hold a secret."""
+
+    def name(value: str) -> str:
+        try:
+            dialect_of(value)
+        except ConfigurationError:
+            return value
+        raise click.BadParameter(f"a url stands where {what} is expected; give it as --url.")
+
+    return name
 
 
-def endpoint_name(value: str) -> str:
-    """An endpoint's name. A url in its place is refused as :func:`queue_address` does it."""
-    try:
-        dialect_of(value)
-    except ConfigurationError:
-        return value
-    raise click.BadParameter("a url stands where an endpoint's name is expected; give it as --url.")
+queue_address = _no_url("a queue's name")
+endpoint_name = _no_url("an endpoint's name")
 
 
 def time_span(value: str) -> timedelta:
@@ -76,86 +75,79 @@ def body(value: str) -> bytes:
         raise click.BadParameter(f"{value[1:]!r} cannot be read: {error.strerror}.") from None
 
 
-def queues(command: Command) -> Command:
-    """Add the argument ``QUEUE...``."""
-    argument = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, type=queue_address)
-    return argument(command)
+def _names(value: str) -> list[str]:
+    return [name.strip() for name in value.split(",") if name.strip()]
 
 
-def endpoint(command: Command) -> Command:
-    """Add the argument ``ENDPOINT``."""
-    return click.argument("endpoint", metavar="ENDPOINT", type=endpoint_name)(command)
+def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta[_DEBUG] = value
 
 
-def naming(command: Command) -> Command:
-    """Add the options that say how addresses become tables."""
-    schema = click.option("--default-schema", help="Schema of queues that name none.", metavar="NAME")
-    legacy = click.option(
-        "--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."
-    )
-    return schema(legacy(command))
+def _all(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several arguments and options as one, which the help shows in this order."""
+
+    def added(command: Command) -> Command:
+        for part in reversed(parts):
+            command = part(command)
+        return command
+
+    return added
 
 
-def schema(command: Command) -> Command:
-    """Add the option that says where an outbox table lies."""
-    option = click.option("--schema", "default_schema", help="Schema of the outbox table.", metavar="NAME")
-    return option(command)
+queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, type=queue_address)
+endpoint = click.argument("endpoint", metavar="ENDPOINT", type=endpoint_name)
+as_json = click.option("--json", "json_", is_flag=True, help="One JSON object a line.")
+debug = click.option(
+    "--debug",
+    is_flag=True,
+    expose_value=False,
+    callback=_remember_debug,
+    help="Show where an error came from.",
+)
+role = click.option(
+    "--role",
+    type=click.Choice((RECEIVER, SENDER)),
+    help="What the login is for: it is wrong that it lacks one of this role's rights.",
+)
+#: Where an outbox table lies.
+schema = click.option("--schema", "default_schema", help="Schema of the outbox table.", metavar="NAME")
+#: How addresses become tables.
+naming = _all(
+    click.option("--default-schema", help="Schema of queues that name none.", metavar="NAME"),
+    click.option("--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."),
+)
+also_created = _all(
+    click.option(
+        "--instance",
+        "instances",
+        multiple=True,
+        metavar="X",
+        help="Also the callback queue of this instance: Sales.X for the queue Sales.",
+    ),
+    click.option(
+        "--with",
+        "companions",
+        metavar="NAME,…",
+        default="",
+        type=_names,
+        help="Also these queues, such as error,audit.",
+    ),
+    click.option("--stream", metavar="NAME", help="Also the table NAME.Outgoing of this atomic pipeline."),
+)
+#: The parameters that lead to a database, and the option that each of them stands for.
+_CONNECTION = {
+    "url": "url",
+    "user": "user",
+    "password": "password",
+    "access_token_provider": "accessTokenProvider",
+    "default_schema": "defaultSchema",
+    "legacy_addresses": "legacyAddresses",
+}
 
 
-def connected(command: Command) -> Command:
-    """Add the options that lead to a database and its queues; the command gets them as ``options``."""
-    return _connected(command, naming)
-
-
-def perhaps_connected(command: Command) -> Command:
-    """Add the same options where a url may be left out; then the command gets None as ``options``."""
-    return _connected(command, naming, required=False)
-
-
-def connected_to_outbox(command: Command) -> Command:
-    """Add the options that lead to an outbox table; the command gets them as ``options``."""
-    return _connected(command, schema)
-
-
-def _connected(command: Command, names: Callable[[Command], Command], *, required: bool = True) -> Command:
-    @functools.wraps(command)
-    def with_options(
-        *,
-        url: str | None,
-        user: str | None,
-        password: str | None,
-        access_token_provider: str | None,
-        default_schema: str | None,
-        legacy_addresses: bool = False,
-        **others: Any,
-    ) -> Any:
-        if url is None:
-            return command(options=None, **others)
-        given = {
-            "url": url,
-            "user": user,
-            "password": password,
-            "accessTokenProvider": access_token_provider,
-            "defaultSchema": default_schema,
-            "legacyAddresses": "true" if legacy_addresses else None,
-        }
-        parsed = ConnectionOptions.parse({name: value for name, value in given.items() if value is not None})
-        return command(options=parsed, **others)
-
-    wrapped: Command = debug(names(with_options))
-    for option in (
-        click.option(
-            "--password",
-            envvar="SQLQUEUE_PASSWORD",
-            show_envvar=True,
-            help="Password; better in the environment than here.",
-        ),
-        click.option(
-            "--access-token-provider",
-            metavar="NAME",
-            help="Where a Microsoft Entra token comes from: module:function or azure-identity.",
-        ),
-        click.option("--user", help="Login, kept out of the url.", metavar="NAME"),
+def _connected(names: Callable[[Command], Command], *, required: bool = True) -> Callable[[Command], Command]:
+    """The options that lead to a database; the command gets them as ``options``, or None where there is no url."""
+    options = _all(
         click.option(
             "--url",
             required=required,
@@ -163,48 +155,38 @@ def _connected(command: Command, names: Callable[[Command], Command], *, require
             show_envvar=True,
             help="postgresql://…; for SQL Server mssql://… or an ODBC connection string.",
         ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped
-
-
-def debug(command: Command) -> Command:
-    """Add the flag ``--debug``."""
-
-    def remember(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-        ctx.meta[_DEBUG] = value
-
-    return click.option(
-        "--debug", is_flag=True, expose_value=False, callback=remember, help="Show where an error came from."
-    )(command)
-
-
-def role(command: Command) -> Command:
-    """Add the option ``--role``."""
-    return click.option(
-        "--role",
-        type=click.Choice((RECEIVER, SENDER)),
-        help="What the login is for: it is wrong that it lacks one of this role's rights.",
-    )(command)
-
-
-def also_created(command: Command) -> Command:
-    """Add the options ``--instance``, ``--with`` and ``--stream``."""
-    instance = click.option(
-        "--instance",
-        "instances",
-        multiple=True,
-        metavar="X",
-        help="Also the callback queue of this instance: Sales.X for the queue Sales.",
+        click.option("--user", help="Login, kept out of the url.", metavar="NAME"),
+        click.option(
+            "--access-token-provider",
+            metavar="NAME",
+            help="Where a Microsoft Entra token comes from: module:function or azure-identity.",
+        ),
+        click.option(
+            "--password",
+            envvar="SQLQUEUE_PASSWORD",
+            show_envvar=True,
+            help="Password; better in the environment than here.",
+        ),
+        debug,
+        names,
     )
-    companions = click.option(
-        "--with",
-        "companions",
-        metavar="NAME,…",
-        default="",
-        help="Also these queues, such as error,audit.",
-    )
-    stream = click.option(
-        "--stream", metavar="NAME", help="Also the table NAME.Outgoing of this atomic pipeline."
-    )
-    return instance(companions(stream(command)))
+
+    def connected(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_options(**given: Any) -> Any:
+            told = {option: given.pop(name, None) for name, option in _CONNECTION.items()}
+            if told["url"] is None:
+                return command(options=None, **given)
+            parsed = ConnectionOptions.parse(
+                {name: str(value) for name, value in told.items() if value is not None}
+            )
+            return command(options=parsed, **given)
+
+        return options(with_options)
+
+    return connected
+
+
+connected = _connected(naming)
+perhaps_connected = _connected(naming, required=False)
+connected_to_outbox = _connected(schema)

@@ -20,7 +20,6 @@ from sqlqueue_spark.tables import scripts
 from sqlqueue_spark.tables.rights import RECEIVER, ROLES, SENDER
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-_JSON = click.option("--json", "json_", is_flag=True, help="One JSON object a line.")
 
 
 @click.group(cls=asking.Door, context_settings=_SETTINGS)
@@ -39,18 +38,9 @@ main.add_command(outbox)
 @asking.queues
 @asking.also_created
 @asking.connected
-def create(
-    *,
-    options: ConnectionOptions,
-    queues: tuple[str, ...],
-    instances: tuple[str, ...],
-    companions: str,
-    stream: str | None,
-) -> None:
+def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> None:
     """Create queue tables that are not there yet."""
-    for made in queue_tables.create(
-        options, queues, instances=instances, companions=_names(companions), stream=stream
-    ):
+    for made in queue_tables.create(options, queues, **also):
         click.echo(f"created {made.queue}" if made.new else f"{made.queue} was there already")
 
 
@@ -68,30 +58,19 @@ def create(
 def script(
     *,
     queues: tuple[str, ...],
-    instances: tuple[str, ...],
-    companions: str,
     engine: str,
     user: str | None,
     role: str | None,
     endpoint: str | None,
-    stream: str | None,
-    default_schema: str | None,
-    legacy_addresses: bool,
+    **naming: Any,
 ) -> None:
     """Write a script for a database administrator: it creates queue tables, or gives rights. Needs no connection."""
     if (user is None) is not (role is None):
         raise click.UsageError("--grants and --role belong together: who, and which rights.")
     if endpoint is not None and role != SENDER:
         raise click.UsageError("--endpoint belongs to --grants USER --role sender.")
-    if stream is not None and role not in (RECEIVER, None):
+    if naming["stream"] is not None and role not in (RECEIVER, None):
         raise click.UsageError("--stream belongs to --role receiver, or to no role.")
-    naming: dict[str, Any] = {
-        "instances": instances,
-        "companions": _names(companions),
-        "stream": stream,
-        "default_schema": default_schema,
-        "legacy_addresses": legacy_addresses,
-    }
     if user is None or role is None:
         text = scripts.create(engine, queues, **naming)
     else:
@@ -103,7 +82,7 @@ def script(
 @asking.queues
 @asking.connected
 @asking.role
-@_JSON
+@asking.as_json
 @click.pass_context
 def inspect(
     ctx: click.Context, options: ConnectionOptions, queues: tuple[str, ...], role: str | None, json_: bool
@@ -120,7 +99,7 @@ def inspect(
 @main.command()
 @asking.queues
 @asking.connected
-@_JSON
+@asking.as_json
 def length(options: ConnectionOptions, queues: tuple[str, ...], json_: bool) -> None:
     """Show how many messages wait, how many of them are expired, their bytes, and how old the oldest is."""
     for queue in queues:
@@ -131,7 +110,7 @@ def length(options: ConnectionOptions, queues: tuple[str, ...], json_: bool) -> 
 @asking.queues
 @asking.connected
 @click.option("--count", default=10, show_default=True, type=click.IntRange(1), help="How many at most.")
-@_JSON
+@asking.as_json
 def peek(options: ConnectionOptions, queues: tuple[str, ...], count: int, json_: bool) -> None:
     """Show the first messages without locking or deleting any; all of them with --json."""
     for queue in queues:
@@ -267,10 +246,6 @@ def demo(folder: Path, messages: int, stop: bool) -> None:
         show.stop(folder)
     else:
         show.main(folder, messages)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _show(

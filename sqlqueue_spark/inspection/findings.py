@@ -6,14 +6,14 @@ ReplyToAddress, Headers of either kind of text, further columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin, Space, compatibility
 from sqlqueue_spark.tables.queues import QueueTable
-from sqlqueue_spark.tables.rights import RECEIVER, SENDER
+from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
 
 #: The kinds of indexes that can be sought in order.
 _ORDERED = ("clustered", "nonclustered", "btree")
@@ -42,21 +42,31 @@ def findings(connection: Connection, table: QueueTable, role: str | None = None)
     :param role: what the login is for, receiver or sender; it is a finding if it lacks a right of this role. Without a role
         it is a finding only if it can do neither.
     """
-    return [*of_table(connection, table), *_right_findings(QueueAdmin(connection, table), role)]
-
-
-def of_table(connection: Connection, table: QueueTable) -> list[Finding]:
-    """Find what is wrong with a table whoever uses it. This only looks, as :func:`findings` does."""
     admin = QueueAdmin(connection, table)
+    return [*of_table(admin), *of_rights(admin, rights.held(connection, table), role)]
+
+
+def of_table(admin: QueueAdmin) -> list[Finding]:
+    """Find what is wrong with a table whoever uses it. This only looks, as :func:`findings` does."""
     found = list(_column_findings(admin))
     if not found:
-        checks: tuple[Callable[[QueueAdmin], Iterator[Finding]], ...] = (
-            _index_findings,
-            _space_findings,
-            _number_findings,
-        )
-        found = [finding for check in checks for finding in check(admin)]
+        found = [*_index_findings(admin), *_space_findings(admin), *_number_findings(admin)]
     return [*found, *_durability_findings(admin), *_compatibility_findings(admin)]
+
+
+def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Finding]:
+    """Find out whether a login with these rights lacks those of its role, as :func:`findings` says."""
+    asked = (RECEIVER, SENDER) if role is None else (role,)
+    if not all(held.lacks(each) for each in asked):
+        return
+    dialect, numbers = admin.connection.dialect, admin.numbers()
+    sequence = numbers and numbers.source
+    for each in asked:
+        yield Finding(
+            message=f"The user {held.user!r} may not {_DOING[each]} {admin.table.name}, for it lacks "
+            f"{', '.join(held.lacks(each))}; have a {each}'s rights granted.",
+            remedy_sql=rights.remedy(dialect, held.user, each, admin.table.table, sequence),
+        )
 
 
 def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
@@ -127,26 +137,6 @@ def _number_findings(admin: QueueAdmin) -> Iterator[Finding]:
             message=f"{admin.table.name} has used {numbers.last} of the {numbers.highest} numbers that "
             f"{row_version} can have; no message can be sent after the last one.",
             remedy_sql=_remedy(admin, "numbers", sequence=sequence),
-        )
-
-
-def _right_findings(admin: QueueAdmin, role: str | None) -> Iterator[Finding]:
-    held = rights.held(admin.connection, admin.table)
-    asked = (RECEIVER, SENDER) if role is None else (role,)
-    if not all(held.lacks(each) for each in asked):
-        return
-    numbers = admin.numbers()
-    for each in asked:
-        yield Finding(
-            message=f"The user {held.user!r} may not {_DOING[each]} {admin.table.name}, for it lacks "
-            f"{', '.join(held.lacks(each))}; have a {each}'s rights granted.",
-            remedy_sql=rights.remedy(
-                admin.connection.dialect,
-                held.user,
-                each,
-                admin.table.table,
-                numbers and numbers.source,
-            ),
         )
 
 

@@ -11,23 +11,13 @@ import os
 import re
 import sys
 import time
-import uuid
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.message import (
-    ENCLOSED_MESSAGE_TYPES,
-    MESSAGE_ID,
-    TIME_SENT,
-    format_headers,
-    format_time,
-)
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT
 
 CONTENT_TYPE = "NServiceBus.ContentType"
 CONVERSATION_ID = "NServiceBus.ConversationId"
@@ -72,23 +62,8 @@ _TIME_SPAN = re.compile(
 #: A longer time to be received means never: no database's dates go so far.
 _LONGEST_DAYS = 365_000
 
-
-class Outgoing(NamedTuple):
-    """One row to insert; ``id`` is a UUID's 16 bytes, ``headers`` is JSON.
-
-    ``ttl_ms`` counts from now by the database's clock. Where it is given, ``expires`` (in UTC) is computed from it.
-    """
-
-    id: bytes
-    headers: str
-    body: bytes | None
-    ttl_ms: int | None = None
-    correlation_id: str | None = None
-    reply_to: str | None = None
-    expires: datetime | None = None
-
-
-#: Messages on their way out, as columns; a column means what the field of its name means in :class:`Outgoing`.
+#: Messages on their way out, a row to insert each. ``id`` is a UUID's 16 bytes, ``headers`` is JSON. ``ttl_ms`` counts from now
+#: by the database's clock. Where it is given, ``expires`` is computed from it.
 OUTGOING = pa.schema([
     pa.field("id", pa.binary(16), nullable=False),
     pa.field("headers", pa.string(), nullable=False),
@@ -98,22 +73,6 @@ OUTGOING = pa.schema([
     ("reply_to", pa.string()),
     ("expires", pa.timestamp("us", tz="UTC")),
 ])  # fmt: skip
-
-
-def outgoing_rows(messages: Sequence[Outgoing]) -> pa.RecordBatch:
-    """Messages as :data:`OUTGOING`, in their order."""
-    columns = zip(*messages, strict=True) if messages else [()] * len(OUTGOING)
-    return pa.RecordBatch.from_arrays(
-        [pa.array(values, field.type) for values, field in zip(columns, OUTGOING, strict=True)],
-        schema=OUTGOING,
-    )
-
-
-def new_ids(count: int) -> Iterator[bytes]:
-    """Random UUIDs (version 4), from one read of the source of randomness."""
-    random = _random_uuids(count)
-    for at in range(0, 16 * count, 16):
-        yield random[at : at + 16]
 
 
 def new_row_ids(count: int) -> pa.Array:
@@ -175,54 +134,9 @@ def replaced(messages: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
 
 
-def outgoing(headers: Mapping[str, str], body: bytes | None, ttl: timedelta | None = None) -> Outgoing:
-    """A row with these headers, under a new Id (never the message id, which is a header)."""
-    return Outgoing(
-        id=new_row_ids(1)[0].as_py(),
-        headers=format_headers(headers),
-        body=body,
-        ttl_ms=None if ttl is None else milliseconds(ttl),
-        correlation_id=fitting(headers.get(CORRELATION_ID)),
-        reply_to=fitting(headers.get(REPLY_TO_ADDRESS)),
-    )
-
-
-def milliseconds(ttl: timedelta) -> int | None:
-    """A time to be received in milliseconds; None where no database's dates go so far."""
-    return None if ttl.days > _LONGEST_DAYS else ttl // timedelta(milliseconds=1)
-
-
-def fill_in(
-    given: Mapping[str, str],
-    body: bytes | None,
-    *,
-    message_type: str | None,
-    endpoint: str,
-    machine: str,
-    now: datetime,
-) -> dict[str, str]:
-    """The given headers and those that every receiver expects.
-
-    :raises ConfigurationError: neither ``message_type`` nor a header says what type the message has.
-    """
-    if message_type is None and ENCLOSED_MESSAGE_TYPES not in given:
-        raise ConfigurationError(
-            "A message needs a type, or no receiver knows what to do with it; give --type "
-            f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
-        )
-    message_id = given.get(MESSAGE_ID) or str(uuid.uuid4())
-    standard = {
-        MESSAGE_ID: message_id,
-        MESSAGE_INTENT: "Send",
-        CONVERSATION_ID: str(uuid.uuid4()),
-        CORRELATION_ID: message_id,
-        ORIGINATING_MACHINE: machine,
-        ORIGINATING_ENDPOINT: endpoint,
-        CONTENT_TYPE: content_type(body),
-        ENCLOSED_MESSAGE_TYPES: message_type or "",
-        TIME_SENT: format_time(now),
-    }
-    return {**standard, **given}
+def milliseconds(ttl: timedelta | None) -> int | None:
+    """A time to be received in milliseconds; None where there is none, or no database's dates go so far."""
+    return None if ttl is None or ttl.days > _LONGEST_DAYS else ttl // timedelta(milliseconds=1)
 
 
 def format_time_span(span: timedelta) -> str:
@@ -251,15 +165,6 @@ def parse_time_span(text: str | None) -> timedelta | None:
     )
 
 
-def content_type(body: bytes | None) -> str:
-    """The content type that a body looks like; receivers choose a serializer by it."""
-    # One byte beyond those that are looked at shows that the body goes on.
-    found: str = content_types(pa.array([None if body is None else body[: _LOOKED_AT + 1]], pa.binary()))[
-        0
-    ].as_py()
-    return found
-
-
 def content_types(bodies: pa.Array) -> pa.Array:
     """The content type that each body looks like by how it begins. Bodies may be large: only the beginning is read."""
     begins = pc.fill_null(pc.binary_slice(bodies, 0, _LOOKED_AT), b"")
@@ -277,9 +182,3 @@ def _found(pattern: str, begins: pa.Array) -> pa.Array:
 def ascii_json(text: str) -> str:
     """The same JSON without a letter beyond ASCII, for columns that cannot keep every letter."""
     return text if text.isascii() else re.sub(r"[^\x00-\x7f]", lambda c: json.dumps(c[0])[1:-1], text)
-
-
-def fitting(value: str | None) -> str | None:
-    """A header's value where its column CorrelationId or ReplyToAddress can take it, else None."""
-    fits = value is not None and len(value.encode()) <= COLUMN_BYTES and "\0" not in value
-    return value if fits else None

@@ -93,7 +93,7 @@ class Options:
         :raises ConfigurationError: an option is unknown, missing or malformed; the message says which and why.
         """
         fields = dataclasses.fields(cls)  # type: ignore[arg-type] # every subclass is a dataclass
-        known = {_camel(f.name).lower(): f for f in fields if "parse" in f.metadata}
+        known = {camel(f.name).lower(): f for f in fields if "parse" in f.metadata}
         per_name = {f.metadata["pattern"]: f.name for f in fields if "pattern" in f.metadata}
         values: dict[str, Any] = {field_name: {} for field_name in per_name.values()}
         for name, value in given.items():
@@ -103,17 +103,17 @@ class Options:
                 continue
             found = known.get(name.lower())
             if found is None:
-                raise ConfigurationError(_unknown(name, [_camel(f.name) for f in known.values()]))
+                raise ConfigurationError(_unknown(name, [camel(f.name) for f in known.values()]))
             try:
                 values[found.name] = found.metadata["parse"](value)
             except ValueError as error:
                 said = "the given value" if found.metadata["secret"] else repr(value)
-                message = f"The option {_camel(found.name)} must be {error}, not {said}."
+                message = f"The option {camel(found.name)} must be {error}, not {said}."
                 raise ConfigurationError(message) from None
         for f in known.values():
             if f.default is MISSING and f.name not in values:
                 meaning = f.metadata["meaning"].rstrip(".")
-                raise ConfigurationError(f"The option {_camel(f.name)} is required; set it to: {meaning}.")
+                raise ConfigurationError(f"The option {camel(f.name)} is required; set it to: {meaning}.")
         parsed = cls(**values)
         parsed.check()
         return parsed
@@ -132,10 +132,10 @@ class Options:
                 yield Described(f.metadata["pattern"], "none", f.metadata["meaning"], f.metadata["secret"])
             elif f.metadata:
                 shown = "required" if f.default is MISSING else f.metadata["shown"] or "none"
-                yield Described(_camel(f.name), shown, f.metadata["meaning"], f.metadata["secret"])
+                yield Described(camel(f.name), shown, f.metadata["meaning"], f.metadata["secret"])
 
 
-def _camel(name: str) -> str:
+def camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 

@@ -11,7 +11,6 @@ from datetime import timedelta
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.progress import Progress, untold
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logging.getLogger(__name__)
@@ -21,7 +20,7 @@ def forget(
     connection: Connection,
     outbox: OutboxTable,
     keep: timedelta,
-    progress: Progress = untold,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> int:
     """Forget the ids that are older than ``keep``, a chunk in each transaction.
 

@@ -6,6 +6,7 @@ import itertools
 import re
 import shlex
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +16,6 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables, queue_tables
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, QueueError
-from sqlqueue_spark.messages.outgoing import outgoing, outgoing_rows
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions, SourceOptions
 from sqlqueue_spark.receive import Receiver
 from sqlqueue_spark.receive.offset import INITIAL
@@ -28,7 +28,7 @@ from tests.support.forwarding import NAME, STAGE, forwarding, staged
 from tests.support.messages import message_id, message_ids
 from tests.support.postgresql import PostgresEngine
 from tests.support.proxy import proxied
-from tests.support.sending import batch, composed, ids_in, options, send
+from tests.support.sending import Outgoing, batch, composed, ids_in, options, outgoing_rows, send
 from tests.support.stages import opened
 from tests.support.waiting import eventually
 
@@ -52,7 +52,10 @@ def numbered(engine, numbers, queue="billing"):
     given = engine.queue(queue)
     ask = {"postgresql": "SELECT current_database()", "sqlserver": "SELECT DB_NAME()"}[engine.name]
     name = f"{given.address}@[{engine.fetch(ask)[0][0]}]"
-    rows = [outgoing({"NServiceBus.MessageId": message_id(number)}, b"x") for number in numbers]
+    rows = [
+        Outgoing(uuid.uuid4().bytes, f'{{"NServiceBus.MessageId":"{message_id(number)}"}}', b"x")
+        for number in numbers
+    ]
     return name, {name: outgoing_rows(rows)}
 
 

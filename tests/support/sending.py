@@ -5,12 +5,14 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 from unittest import mock
 
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.messages.outgoing import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import Composed, Destinations, FrameColumns, MessageBuilder, Sender, Sent
 from tests.support import driver
@@ -18,6 +20,22 @@ from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, message_id
 
 _TYPES = {"Body": pa.binary(), "Expires": pa.timestamp("us", tz="UTC"), "TimeToBeReceived": pa.duration("us")}
+
+
+class Outgoing(NamedTuple):
+    """One row of :data:`OUTGOING`."""
+
+    id: bytes
+    headers: str
+    body: bytes | None
+    ttl_ms: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expires: datetime | None = None
+
+
+def outgoing_rows(messages: Iterable[Outgoing]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([each._asdict() for each in messages], OUTGOING)
 
 
 def batch(numbers: Iterable[int], **columns: Any) -> pa.RecordBatch:

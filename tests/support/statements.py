@@ -11,7 +11,6 @@ from sqlqueue_spark.engines.connections import Connection, open_reader
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.outgoing import Outgoing, outgoing_rows
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
@@ -26,6 +25,7 @@ from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
 from tests.support.recording import Answer
+from tests.support.sending import Outgoing, outgoing_rows
 
 Action = Callable[[Any], object]
 

@@ -12,10 +12,11 @@ import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import parse_time
-from sqlqueue_spark.messages.outgoing import OUTGOING, Outgoing, format_time_span, outgoing, parse_time_span
+from sqlqueue_spark.messages.outgoing import OUTGOING, format_time_span, parse_time_span
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import FrameColumns, MessageBuilder
 from tests.support import messages as sent
+from tests.support.sending import Outgoing
 
 N = "NServiceBus."
 MAP = pa.map_(pa.string(), pa.string())
@@ -311,8 +312,8 @@ def test_what_does_not_fit_is_in_the_header_only(odd, fits):
     made = compose({"Body": b"x", "MessageId": odd}, {"Body": b"x", "MessageId": "ordinary"})
     assert [each.row.correlation_id for each in made] == [odd if fits else None, "ordinary"]
     assert json.loads(made[0].row.headers)[N + "CorrelationId"] == odd
-    own = outgoing({N + "CorrelationId": odd}, b"x")
-    assert own.correlation_id == (odd if fits else None)
+    (own,) = compose({"Body": b"x", "MessageId": "m", "Headers": json.dumps({N + "CorrelationId": odd})})
+    assert own.row.correlation_id == (odd if fits else None)
 
 
 def test_the_column_id_gives_a_row_its_id():

@@ -20,13 +20,13 @@ from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
-from sqlqueue_spark.messages.outgoing import outgoing_rows
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support import recording
 from tests.support.recording import Answer, Recorder
+from tests.support.sending import outgoing_rows
 from tests.support.statements import (
     CALLS,
     DATABASE,

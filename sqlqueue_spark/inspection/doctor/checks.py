@@ -25,7 +25,7 @@ class Check:
     said: str
 
 
-class Wrong(Exception):
+class Wrong(SqlQueueError):
     """Something is wrong; the text says in one sentence what to do."""
 
 
@@ -36,13 +36,13 @@ class Open(Exception):
 def checked(name: str, look: Callable[[], str]) -> Check:
     """Run a check.
 
-    :param look: returns what it found, or raises :class:`Wrong`, :class:`Open` or an error of ours.
+    :param look: returns what it found, or raises :class:`Wrong`, :class:`Open` or another error of ours.
     """
     try:
         return Check(name=name, state=State.FINE, said=look())
     except Open as why:
         return Check(name=name, state=State.OPEN, said=str(why))
-    except (Wrong, SqlQueueError) as remedy:
+    except SqlQueueError as remedy:
         return Check(name=name, state=State.WRONG, said=str(remedy))
 
 

@@ -12,10 +12,11 @@ from datetime import timedelta
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.hosts import Host, hosts
 from sqlqueue_spark.errors import QueueError, SqlQueueError
-from sqlqueue_spark.inspection import findings
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked, not_tried
+from sqlqueue_spark.inspection.findings import of_table
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.tables import queue_admin, queues, rights
+from sqlqueue_spark.tables import queues, rights
+from sqlqueue_spark.tables.queue_admin import QueueAdmin, compatibility, server
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
@@ -60,7 +61,7 @@ class _Way:
     found: Queue | None = None
 
     def checks(self) -> Iterator[Check]:
-        yield self._step("login", lambda: queue_admin.server(self.connection).login)
+        yield self._step("login", lambda: server(self.connection).login)
         yield self._step("database", self._database)
         if self.address is None:
             yield from _rest("queue", "no QUEUE is named")
@@ -79,15 +80,15 @@ class _Way:
         return checked(name, in_transaction)
 
     def _database(self) -> str:
-        server = queue_admin.server(self.connection)
-        found = queue_admin.compatibility(self.connection)
+        there = server(self.connection)
+        found = compatibility(self.connection)
         if found.is_ < found.needed:
             statement = self.connection.dialect.render("remedy_compatibility")
             raise Wrong(
-                f"The {found.what} of {server.database!r} is {found.is_}, but {found.needed} is needed; "
+                f"The {found.what} of {there.database!r} is {found.is_}, but {found.needed} is needed; "
                 + (f"raise it with: {statement}" if statement else "upgrade the server.")
             )
-        return f"{server.database} on {server.version}"
+        return f"{there.database} on {there.version}"
 
     def _queue(self) -> str:
         assert self.address is not None, "asked only where a queue is named"
@@ -95,17 +96,12 @@ class _Way:
         try:
             self.found = queues.get(self.connection, self.address, self.options.naming(dialect))
         except QueueError as error:
-            hidden = (
-                f" {dialect.title} hides a table from a login without any right to it."
-                if dialect.hides_tables
-                else ""
-            )
-            raise Wrong(f"{error}{hidden}") from error
-        wrong = findings.of_table(self.connection, self.found.table)
+            hidden = f" {dialect.title} hides a table from a login without any right to it."
+            raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
+        wrong = of_table(QueueAdmin(self.connection, self.found.table))
         if wrong:
-            raise Wrong(
-                f"{wrong[0].message} See what to run with: sqlqueue inspect {shlex.quote(self.address)}"
-            )
+            command = f"sqlqueue inspect {shlex.quote(self.address)}"
+            raise Wrong(f"{wrong[0].message} See what to run with: {command}")
         return self.found.table.name
 
     def _rights(self) -> str:
