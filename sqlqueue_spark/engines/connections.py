@@ -49,5 +49,5 @@ def _driver(target: Target) -> ModuleType:
     except ImportError as error:
         raise ConfigurationError(
             f"The driver for {target.dialect.title} cannot be loaded ({error}); install it with: "
-            f"pip install 'sqlqueue-spark[{target.dialect.name}]'."
+            f"pip install 'sqlqueue-spark[{target.dialect.extra}]'."
         ) from error

@@ -54,6 +54,8 @@ class Dialect(Database):
     """One full engine: it keeps queues, and not only outboxes."""
 
     default_schema: ClassVar[str]
+    #: What pip installs its drivers as: ``sqlqueue-spark[…]``.
+    extra: ClassVar[str]
     #: Most rows that one statement locks or deletes.
     chunk: ClassVar[int]
     #: Whether plain reads go on seeing rows that an open transaction has deleted. Then a claim deletes its rows at once,

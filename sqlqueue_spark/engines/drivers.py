@@ -1,18 +1,31 @@
 """The database drivers of this machine: which there are, and whether they can be loaded.
 
-Each function says in a few words what it found. It raises an :class:`ImportError` where the driver is not there or cannot be
-loaded.
+Each function that looks says in a few words what it found. It raises an :class:`ImportError` where the driver is not there or
+cannot be loaded.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
+from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER, Dialect
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
 from sqlqueue_spark.errors import ConfigurationError
+
+
+class Part(NamedTuple):
+    """One of the drivers that an engine needs. ``look`` is given the url, if the url is one of that engine's."""
+
+    name: str
+    look: Callable[[str | None], str]
+    #: The part that loads this one.
+    loader: str | None = None
+    #: What it costs to go without this part; None where nothing works without it.
+    without: str | None = None
 
 
 def psycopg() -> str:
@@ -84,3 +97,18 @@ def check_opens(driver: Driver, installed: Sequence[str]) -> None:
             f"The ODBC driver {driver.name} cannot be loaded ({error}); install the library that it misses (Debian: apt-get "
             "install unixodbc libgssapi-krb5-2)."
         ) from error
+
+
+#: What each engine needs.
+PARTS: Mapping[Dialect, Sequence[Part]] = {
+    POSTGRESQL: (Part("psycopg", lambda _: psycopg()), Part("adbc", lambda _: adbc())),
+    SQLSERVER: (
+        Part("pyodbc", lambda _: pyodbc()),
+        Part("odbc", odbc, loader="pyodbc"),
+        Part(
+            "arrow-odbc",
+            lambda _: arrow_odbc(),
+            without="Until then SQL Server's rows are read a value at a time, which costs this machine more.",
+        ),
+    ),
+}

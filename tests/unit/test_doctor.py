@@ -3,6 +3,7 @@
 import os
 import sys
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -154,10 +155,20 @@ def missing(error):
     return look
 
 
+def looking(monkeypatch, **looks):
+    """Let these drivers be looked for so."""
+    parts = {
+        engine: tuple(part._replace(look=looks.get(part.name, part.look)) for part in parts)
+        for engine, parts in found.PARTS.items()
+    }
+    monkeypatch.setattr(found, "PARTS", parts)
+
+
 @pytest.fixture
 def without_drivers(monkeypatch):
-    for name in ("psycopg", "adbc", "pyodbc", "odbc", "arrow_odbc"):
-        monkeypatch.setattr(found, name, missing(ModuleNotFoundError(f"No module named {name!r}")))
+    looking(
+        monkeypatch, **{part.name: missing(ModuleNotFoundError()) for part in chain(*found.PARTS.values())}
+    )
 
 
 @loads_pyodbc
@@ -192,21 +203,19 @@ def test_a_missing_driver_is_wrong_only_if_needed(without_drivers):
 def test_without_a_url_one_engine_must_be_complete(without_drivers, monkeypatch):
     (*_, last) = driver_checks.checks(None, None)
     assert (last.name, last.state) == ("drivers", State.WRONG)
-    monkeypatch.setattr(found, "psycopg", lambda: "3")
-    monkeypatch.setattr(found, "adbc", lambda: "1")
+    looking(monkeypatch, psycopg=lambda _: "3", adbc=lambda _: "1")
     assert State.WRONG not in [each.state for each in driver_checks.checks(None, None)]
 
 
 def test_a_missing_library_is_named_with_its_package(monkeypatch):
-    monkeypatch.setattr(found, "pyodbc", missing(ImportError("libodbc.so.2: cannot open shared object file")))
+    looking(monkeypatch, pyodbc=missing(ImportError("libodbc.so.2: cannot open shared object file")))
     (_, _, check, *_) = driver_checks.checks(SQLSERVER, "Server=db")
     assert check.said == "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
 
 
 def test_sqlserver_is_complete_without_arrow_odbc(without_drivers, monkeypatch):
     """It only makes reading cheaper."""
-    monkeypatch.setattr(found, "pyodbc", lambda: "5")
-    monkeypatch.setattr(found, "odbc", lambda _: "ODBC Driver 18 for SQL Server (installed)")
+    looking(monkeypatch, pyodbc=lambda _: "5", odbc=lambda _: "ODBC Driver 18 for SQL Server (installed)")
     assert [each.state for each in driver_checks.checks(None, None)] == [
         *[State.OPEN] * 2,
         *[State.FINE] * 2,

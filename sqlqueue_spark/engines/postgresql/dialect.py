@@ -69,6 +69,7 @@ class PostgreSQL(Dialect):
     title: ClassVar[str] = "PostgreSQL"
     sql: ClassVar[Traversable] = resources.files(__package__) / "sql"
     default_schema: ClassVar[str] = "public"
+    extra: ClassVar[str] = "postgresql"
     # Row locks live in the rows here and never escalate. A claim by 20,000 rows a statement is twice as fast as by 4,000.
     chunk: ClassVar[int] = 20_000
     queue_columns: ClassVar[Mapping[str, Sequence[str]]] = {

@@ -107,6 +107,7 @@ class SqlServer(Dialect):
     title: ClassVar[str] = "SQL Server"
     sql: ClassVar[Traversable] = resources.files(__package__) / "sql"
     default_schema: ClassVar[str] = "dbo"
+    extra: ClassVar[str] = "mssql"
     # A statement that takes 5,000 locks on one index or heap may be given a table lock, which stops every sender. Locks on
     # pages count, and a row may have a page to itself (docs/sqlserver-locking.md).
     chunk: ClassVar[int] = 2_400

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
 from sqlqueue_spark.engines import drivers
-from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER, Dialect
+from sqlqueue_spark.engines.dialects import Dialect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked
-
-Look = Callable[[], str]
 
 
 def checks(needed: Dialect | None, url: str | None) -> Iterator[Check]:
@@ -17,47 +16,29 @@ def checks(needed: Dialect | None, url: str | None) -> Iterator[Check]:
 
     :param needed: the engine of the url. Without a url the drivers of any one engine must be complete.
     """
-    looks: dict[Dialect, dict[str, Look]] = {
-        POSTGRESQL: {"psycopg": drivers.psycopg, "adbc": drivers.adbc},
-        SQLSERVER: {"pyodbc": drivers.pyodbc, "odbc": lambda: _odbc(url if needed is SQLSERVER else None)},
-    }
     complete = False
-    for engine, theirs in looks.items():
-        made = [checked(name, _needed(engine, look, needed is engine)) for name, look in theirs.items()]
-        yield from made
-        complete = complete or all(each.state is State.FINE for each in made)
-        if engine is SQLSERVER:
-            yield checked("arrow-odbc", _arrow_odbc)
+    for engine, parts in drivers.PARTS.items():
+        own_url = url if engine is needed else None
+        made = {
+            each: checked(each.name, partial(_look, engine, each, own_url, engine is needed))
+            for each in parts
+        }
+        yield from made.values()
+        complete |= all(check.state is State.FINE for part, check in made.items() if part.without is None)
     if needed is None and not complete:
         yield checked("drivers", _none)
 
 
-def _needed(engine: Dialect, look: Look, needed: bool) -> Look:
-    def looked() -> str:
-        try:
-            return look()
-        except (ImportError, ConfigurationError) as error:
-            said = _sentence(engine, error)
-        raise Wrong(said) if needed else Open(f"{said} Only {engine.title} needs it.")
-
-    return looked
-
-
-def _odbc(url: str | None) -> str:
+def _look(engine: Dialect, part: drivers.Part, url: str | None, needed: bool) -> str:
     try:
-        return drivers.odbc(url)
-    except ImportError:
-        raise Open("not tried: pyodbc cannot be loaded") from None
-
-
-def _arrow_odbc() -> str:
-    try:
-        return drivers.arrow_odbc()
-    except ImportError as error:
-        said = _sentence(SQLSERVER, error)
-    raise Open(
-        f"{said} Until then SQL Server's rows are read a value at a time, which costs this machine more."
-    )
+        return part.look(url)
+    except (ImportError, ConfigurationError) as error:
+        if part.loader is not None and isinstance(error, ImportError):
+            raise Open(f"not tried: {part.loader} cannot be loaded") from None
+        said = _sentence(engine, error)
+    if part.without is not None:
+        raise Open(f"{said} {part.without}")
+    raise Wrong(said) if needed else Open(f"{said} Only {engine.title} needs it.")
 
 
 def _sentence(engine: Dialect, error: ImportError | ConfigurationError) -> str:
@@ -65,13 +46,12 @@ def _sentence(engine: Dialect, error: ImportError | ConfigurationError) -> str:
         return str(error)
     if "libodbc" in str(error):
         return "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
-    extra = "mssql" if engine is SQLSERVER else engine.name
     why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded ({error})"
-    return f"It {why}; install it with: pip install 'sqlqueue-spark[{extra}]'."
+    return f"It {why}; install it with: pip install 'sqlqueue-spark[{engine.extra}]'."
 
 
 def _none() -> str:
+    extras = " or ".join(f"'sqlqueue-spark[{engine.extra}]'" for engine in drivers.PARTS)
     raise Wrong(
-        "There is no engine whose drivers are all there; install those of one with: pip install "
-        "'sqlqueue-spark[postgresql]' or 'sqlqueue-spark[mssql]'."
+        f"There is no engine whose drivers are all there; install those of one with: pip install {extras}."
     )
