@@ -18,7 +18,8 @@ from sqlqueue_spark.errors import ConfigurationError
 T = TypeVar("T")
 
 _QUOTED = re.compile(r'"(?P<first>(?:[^"]|"")+)"(?:\."(?P<second>(?:[^"]|"")+)")?')
-_PART = re.compile(r"\[(?P<bracketed>(?:[^\]]|\]\])*)\]|(?P<bare>[^@\[\]]*)")
+_PART = r"(\[(?:[^\]]|\]\])*\]|[^@\[\]]*)"
+_BEHIND_TABLE = re.compile(f"{_PART}(?:@{_PART})?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +94,13 @@ class Address:
             )
         if not at or legacy:
             return cls(table=table)
-        parts = _parts(rest)
-        if parts is None or len(parts) > 2:
+        parts = _BEHIND_TABLE.fullmatch(rest)
+        if parts is None:
             raise ConfigurationError(
                 f"The queue address {text!r} cannot be read after the first '@'; write "
                 "table@[schema]@[catalog] and double every ']' inside the brackets."
             )
-        schema, catalog = (*parts, "")[:2]
+        schema, catalog = map(_unbracketed, parts.groups(""))
         return cls(table=table, schema=schema or None, catalog=catalog or None)
 
 
@@ -146,16 +147,15 @@ def of_endpoint(settings: Mapping[str, T], queue: str) -> T | None:
     A name that ends in ``*`` is a prefix, so that an endpoint's callback queues follow it; the longest match wins.
     """
     name = queue.lower()
+    prefixes = {each: each.removesuffix("*") for each in settings}
     fitting = [
         each
-        for each in settings
-        if name == each or (each.endswith("*") and name.startswith(each.removesuffix("*")))
+        for each, prefix in prefixes.items()
+        if each == name or (prefix != each and name.startswith(prefix))
     ]
-    return (
-        settings[max(fitting, key=lambda each: (len(each.removesuffix("*")), each == name))]
-        if fitting
-        else None
-    )
+    if not fitting:
+        return None
+    return settings[max(fitting, key=lambda each: (len(prefixes[each]), each == name))]
 
 
 def for_shell(address: str) -> str:
@@ -176,17 +176,5 @@ def _bracketed(name: str) -> str:
     return "[" + name.replace("]", "]]") + "]"
 
 
-def _parts(rest: str) -> list[str] | None:
-    """The ``@``-separated names after the table, or None when brackets do not close."""
-    parts, position = [], 0
-    while True:
-        match = _PART.match(rest, position)
-        assert match is not None, "the pattern matches the empty string"
-        bracketed = match["bracketed"]
-        parts.append(match["bare"] if bracketed is None else bracketed.replace("]]", "]"))
-        position = match.end()
-        if position == len(rest):
-            return parts
-        if rest[position] != "@":
-            return None
-        position += 1
+def _unbracketed(name: str) -> str:
+    return name[1:-1].replace("]]", "]") if name.startswith("[") else name

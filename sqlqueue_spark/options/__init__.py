@@ -8,12 +8,11 @@ from sqlqueue_spark.options.options import (
     OPTIMISTIC,
     RECEIVE_ONLY,
     ConnectionOptions,
-    NamesTables,
     SinkOptions,
     SourceOptions,
 )
 
 __all__ = [
-    "ATOMIC", "AZURE_IDENTITY", "NO_OUTBOX", "NO_TRANSACTION", "OPTIMISTIC", "RECEIVE_ONLY", "ConnectionOptions", "NamesTables",
-    "SinkOptions", "SourceOptions",
+    "ATOMIC", "AZURE_IDENTITY", "NO_OUTBOX", "NO_TRANSACTION", "OPTIMISTIC", "RECEIVE_ONLY", "ConnectionOptions", "SinkOptions",
+    "SourceOptions",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field
 from datetime import timedelta
 from typing import Any, Self
@@ -103,7 +103,9 @@ class Options:
                 continue
             found = known.get(name.lower())
             if found is None:
-                raise ConfigurationError(_unknown(name, [camel(f.name) for f in known.values()]))
+                names = [camel(f.name) for f in known.values()]
+                hint = suggestion(name, names, f"the options are {', '.join(names)}.")
+                raise ConfigurationError(f"There is no option {name!r}; {hint}")
             try:
                 values[found.name] = found.metadata["parse"](value)
             except ValueError as error:
@@ -153,8 +155,8 @@ def _per_name(name: str, patterns: Mapping[str, str]) -> tuple[str, str] | None:
     return None
 
 
-def _unknown(name: str, known: list[str]) -> str:
+def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
+    """What to say to a name that is not known: the nearest one that is, or ``otherwise``."""
     lowered = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), lowered, n=1)
-    hint = f"did you mean {lowered[near[0]]}?" if near else f"the options are {', '.join(known)}."
-    return f"There is no option {name!r}; {hint}"
+    return f"did you mean {lowered[near[0]]}?" if near else otherwise

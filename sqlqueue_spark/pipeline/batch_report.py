@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
     QueryProgressEvent,
     QueryStartedEvent,
     QueryTerminatedEvent,
@@ -109,9 +108,6 @@ class BatchReport(StreamingQueryListener):
         )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        pass
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:

@@ -31,9 +31,8 @@ class Checkpoint:
     @property
     def pending(self) -> int | None:
         """The batch that was begun and not done, which Spark runs again."""
-        return (
-            self.begun if self.begun is not None and (self.done is None or self.done < self.begun) else None
-        )
+        done = self.begun is None or (self.done is not None and self.done >= self.begun)
+        return None if done else self.begun
 
 
 @dataclass(frozen=True)

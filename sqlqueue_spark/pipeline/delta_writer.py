@@ -52,21 +52,16 @@ class DeltaWriter:
         check_written(self._before, self._path, own, self._table.recorded(self._query_id))
 
     def _write(self, df: DataFrame, own: Recorded) -> None:
-        said = marked(own.mark or "", self._spark.conf.get(_USER_METADATA, None))
-        once = {"txnAppId": self._query_id, "txnVersion": str(own.batch), "userMetadata": said}
+        data = marked(own.mark or "", self._spark.conf.get(_USER_METADATA, None))
+        once = {"txnAppId": self._query_id, "txnVersion": str(own.batch), "userMetadata": data}
         try:
             df.write.format("delta").mode("append").options(**once).save(self._path)
         except Exception as error:
             if _CONFLICT in str(error):
                 return  # the caller now looks whose batch that was
             if stopped := _STOPPED.search(str(error)):
-                raise _stopped(stopped[0]) from None
+                # query.stop() came in the middle of the batch. Spark knows it by this text. A long text makes Spark overflow
+                # its stack (``StreamExecution.isInterruptionException``).
+                said = "py4j.protocol.Py4JJavaError: An error occurred while calling save"
+                raise SqlQueueError(f"{said}: {stopped[0]}") from None
             raise
-
-
-def _stopped(by: str) -> SqlQueueError:
-    """The error that ends a batch when ``query.stop()`` comes in the middle of it.
-
-    Spark knows it by this text. A long text makes Spark overflow its stack (``StreamExecution.isInterruptionException``).
-    """
-    return SqlQueueError(f"py4j.protocol.Py4JJavaError: An error occurred while calling save: {by}")

@@ -27,8 +27,8 @@ def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str
     for name in _SHARED:
         _take(here, there, name)
         _take(there, here, name)
-    if _said(there, "url") in (None, _said(here, "url")):
-        login = _LOGIN if all(_said(there, name) is None for name in _LOGIN) else ()
+    if said(there, "url") in (None, said(here, "url")):
+        login = _LOGIN if all(said(there, name) is None for name in _LOGIN) else ()
         for name in (*_DATABASE, *login):
             _take(there, here, name)
     _check(SourceOptions.parse(here), SinkOptions.parse(there))
@@ -70,11 +70,11 @@ def _check_one_database(source: SourceOptions, sink: SinkOptions) -> None:
 
 def _take(options: dict[str, str], others: Mapping[str, str], name: str) -> None:
     """Complete options by one that only the others say."""
-    value = _said(others, name)
-    if value is not None and _said(options, name) is None:
+    value = said(others, name)
+    if value is not None and said(options, name) is None:
         options[name] = value
 
 
-def _said(options: Mapping[str, str], name: str) -> str | None:
+def said(options: Mapping[str, str], name: str) -> str | None:
     """An option's value; names are case-insensitive."""
     return next((value for key, value in options.items() if key.lower() == name.lower()), None)

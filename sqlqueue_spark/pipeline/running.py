@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.pipeline.batch_report import BatchReport, Details, Totals
+from sqlqueue_spark.pipeline.pipeline_options import said
 
 
 @contextmanager
@@ -26,12 +26,10 @@ def stoppable(source: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Path,
     an earlier run has left is removed: it would speak of batches that this run may have to do again.
     """
     with tempfile.TemporaryDirectory(prefix="sqlqueue-") as folder:
-        stop_file = Path(_said(source, "stopFile") or Path(folder) / "stop")
-        done_file = Path(_said(source, "doneFile") or Path(folder) / "done")
+        stop_file = Path(said(source, "stopFile") or Path(folder) / "stop")
+        done_file = Path(said(source, "doneFile") or Path(folder) / "done")
         done_file.unlink(missing_ok=True)
-        others = {
-            name: value for name, value in source.items() if name.lower() not in ("stopfile", "donefile")
-        }
+        others = {name: each for name, each in source.items() if name.lower() not in ("stopfile", "donefile")}
         yield {**others, "stopFile": str(stop_file), "doneFile": str(done_file)}, stop_file, done_file
         done_file.unlink(missing_ok=True)
 
@@ -59,7 +57,7 @@ def run_until_stopped(
     spark.streams.addListener(batches)
     began = time.monotonic()
     try:
-        with _Signals(spark) as asked:
+        with _signals(spark) as asked:
             will_hear = query.isActive
             while not query.awaitTermination(1):
                 if asked.is_set() or stop_file.exists():
@@ -76,53 +74,39 @@ def run_until_stopped(
     return batches.totals(time.monotonic() - began)
 
 
-def _said(options: Mapping[str, str], name: str) -> str | None:
-    """An option's value; names are case-insensitive."""
-    return next((value for key, value in options.items() if key.lower() == name.lower()), None)
-
-
-class _Signals:
-    """Turns SIGTERM and SIGINT into a flag, in this process and in the JVM under which spark-submit runs us.
+@contextmanager
+def _signals(spark: SparkSession) -> Iterator[threading.Event]:
+    """Turn SIGTERM and SIGINT into a flag, in this process and in the JVM under which spark-submit runs us.
 
     Else the JVM would end the Spark context in the middle of a batch, which is safe but not clean.
     """
-
-    class _Handler:
-        def __init__(self, asked: threading.Event) -> None:
-            self._asked = asked
-
-        def handle(self, received: object) -> None:  # noqa: ARG002 -- the interface's parameter
-            self._asked.set()
-
-        class Java:
-            implements = ["sun.misc.SignalHandler"]  # noqa: RUF012 # py4j's protocol
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self._asked = threading.Event()
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> threading.Event:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            if threading.current_thread() is threading.main_thread():
-                self._before[number] = signal.signal(number, self._ask)
-        for name in ("TERM", "INT"):  # a terminal's Ctrl-C goes to every process
-            self._handle_in_jvm(name)
-        return self._asked
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 -- a handler's parameters
-        self._asked.set()
-
-    def _handle_in_jvm(self, name: str) -> None:
-        jvm = getattr(self._spark, "_jvm", None)
-        if jvm is None:  # Spark Connect: the JVM is elsewhere and not ours
-            return
+    asked = threading.Event()
+    here = threading.current_thread() is threading.main_thread()  # no other thread may handle signals
+    numbers = (signal.SIGTERM, signal.SIGINT) if here else ()
+    before = {number: signal.signal(number, lambda *_: asked.set()) for number in numbers}
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is not None:  # else it is Spark Connect, and the JVM is elsewhere and not ours
         from pyspark.java_gateway import ensure_callback_server_started
 
-        gateway = self._spark.sparkContext._gateway  # noqa: SLF001 -- Spark's own foreachBatch does the same
+        gateway = spark.sparkContext._gateway  # noqa: SLF001 -- Spark's own foreachBatch does the same
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call] # as pyspark left it
-        jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), self._Handler(self._asked))
+        for name in ("TERM", "INT"):  # a terminal's Ctrl-C goes to every process
+            jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), _Handler(asked))
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Handler:
+    """The JVM calls it when a signal comes."""
+
+    def __init__(self, asked: threading.Event) -> None:
+        self._asked = asked
+
+    def handle(self, received: object) -> None:  # noqa: ARG002 -- the interface's parameter
+        self._asked.set()
+
+    class Java:
+        implements = ["sun.misc.SignalHandler"]  # noqa: RUF012 # py4j's protocol

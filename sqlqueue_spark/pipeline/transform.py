@@ -91,11 +91,10 @@ def _found(name: str) -> Callable[[DataFrame], object]:
             f"The module of the function {name} cannot be imported ({type(error).__name__}: {_reason(error)}); put it on "
             "PYTHONPATH or give it to spark-submit with --py-files, and correct the name."
         ) from error
-    found = getattr(module, attribute, None)
+    found: Callable[[DataFrame], object] | None = getattr(module, attribute, None)
     if not callable(found):
         raise ConfigurationError(f"The module {module_name} has no function {attribute}; correct the name.")
-    function: Callable[[DataFrame], object] = found
-    return function
+    return found
 
 
 def _streaming(result: DataFrame, whose: str) -> DataFrame:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.options.fields import suggestion
 
 _TEXT = ("string",)
 #: The columns that a frame may have, each with the types that it may have, as Spark names them.
@@ -51,7 +51,8 @@ class FrameColumns:
         for given, type_ in columns:
             name = known.get(given.lower())
             if name is None:
-                raise ConfigurationError(_unknown(given))
+                hint = suggestion(given, _TYPES, f"drop it, or rename it to one of {', '.join(_TYPES)}.")
+                raise ConfigurationError(f"A message has no column {given!r}; {hint}")
             if name in names:
                 raise ConfigurationError(
                     f"There are two columns {names[name]} and {given}, which mean the same; drop one."
@@ -89,14 +90,3 @@ def _check_together(columns: FrameColumns, options: SinkOptions) -> None:
             "An outbox needs message ids, and there is neither a column MessageId nor Headers; make ids of key columns, "
             "withColumn('MessageId', functions.deterministic_id('order', 'line')), or set outbox to none."
         )
-
-
-def _unknown(given: str) -> str:
-    lowered = {name.lower(): name for name in _TYPES}
-    near = difflib.get_close_matches(given.lower(), lowered, n=1)
-    hint = (
-        f"did you mean {lowered[near[0]]}?"
-        if near
-        else f"drop it, or rename it to one of {', '.join(_TYPES)}."
-    )
-    return f"A message has no column {given!r}; {hint}"
