@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
 from sqlqueue_spark.tables.queues import QueueTable, read_statement
 
@@ -143,10 +144,18 @@ class QueueAdmin:
         return Length(rows, expired, size, headers, now.replace(tzinfo=UTC))
 
     def peek(self, count: int) -> list[Message]:
-        """The first rows, without locking any."""
-        statement = read_statement(self.connection.dialect, self.table, "peek")
-        rows = self.connection.execute(statement, {"count": count}, doing=f"looking at {self.table.name}")
-        return [_message(row) for row in rows]
+        """The first rows, without locking any for longer than a short statement."""
+        dialect = self.connection.dialect
+        statement = read_statement(dialect, self.table, "peek")
+        found: list[Message] = []
+        after, more = LOWEST, True
+        while more and len(found) < count:
+            wanted = {"after": after, "count": min(count - len(found), dialect.written)}
+            rows = self.connection.execute(statement, wanted, doing=f"looking at {self.table.name}")
+            found += [_message(row) for row in rows]
+            more = len(rows) == wanted["count"]
+            after = found[-1].row_version if found else after
+        return found
 
     def inserter(self) -> Inserter:
         """An :class:`Inserter` for the columns that the table has."""

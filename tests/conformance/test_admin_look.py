@@ -33,6 +33,13 @@ def test_length_tells_what_stands_there(engine, queue):
         assert queue_tables.length(said, "orders").rows == {"postgresql": 8, "sqlserver": 9}[engine.name]
 
 
+@pytest.mark.parametrize("count", [4_000, 4_001, 4_500])
+def test_peek_shows_more_than_one_statement_reads(engine, queue, count):
+    queue.insert(4_300)
+    found = queue_tables.peek(options(engine), "orders", count)
+    assert [message.row_version for message in found] == [*range(1, min(count, 4_300) + 1)]
+
+
 def test_peek_shows_the_first_messages_and_holds_none(engine, queue):
     said = options(engine)
     queue.insert(3)

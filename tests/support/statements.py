@@ -378,12 +378,12 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     },
     "read": (
         read("read", 5, 9_000_000_000),
-        [Answer("SELECT LOWER", MESSAGES, [MESSAGE_ROW])],
+        [Answer("SELECT TOP (2400)", MESSAGES, [MESSAGE_ROW])],
         [READ],
     ),
     "read_unexpired": (
         read("read_unexpired", 5, 9),
-        [Answer("SELECT LOWER", MESSAGES, [MESSAGE_ROW])],
+        [Answer("SELECT TOP (2400)", MESSAGES, [MESSAGE_ROW])],
         [READ],
     ),
     "take": (

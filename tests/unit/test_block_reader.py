@@ -14,6 +14,7 @@ import pytest
 from sqlqueue_spark.engines.connections import Target, open_reader
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.tds import session
+from sqlqueue_spark.engines.sqlserver.windows import WINDOW_ROWS
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.receive.slices import SCHEMA
@@ -138,10 +139,42 @@ def test_a_block_is_no_larger_than_its_range(opened):
     assert recorder.blocks() == [3, 3]
 
 
-def test_blocks_become_batches_of_the_usual_size(opened):
-    reader, _ = opened(messages(1, 10_300))
-    batches = list(reader.batches(READ, (1, 10_300), SCHEMA, small=True))
-    assert [(batch.num_rows, batch.schema) for batch in batches] == [(10_000, SCHEMA), (300, SCHEMA)]
+def in_windows(first, last):
+    """Messages as statements answer that read at most 2,400 rows each."""
+    return [
+        messages(start, min(start + WINDOW_ROWS - 1, last)) for start in range(first, last + 1, WINDOW_ROWS)
+    ]
+
+
+@pytest.mark.parametrize("small,bound", [(True, in_blocks), (False, one_by_one)])
+def test_a_statement_reads_few_rows(small, bound, opened):
+    """It has ended before anybody gets a row; what several have read becomes a batch of the usual size."""
+    reader, recorder = opened(*in_windows(1, 10_300))
+    batches = reader.batches(READ, (1, 20_000), SCHEMA, small=small)
+    first = next(batches)
+    assert statements(recorder) == [bound(start, 20_000) for start in (1, 2_401, 4_801, 7_201)]
+    (second,) = batches
+    assert statements(recorder)[4:] == [bound(9_601, 20_000)]
+    assert [(batch.num_rows, batch.schema) for batch in (first, second)] == [(9_600, SCHEMA), (700, SCHEMA)]
+    assert pa.Table.from_batches([first, second])["RowVersion"].to_pylist() == [*range(1, 10_301)]
+
+
+@pytest.mark.parametrize("small,bound", [(True, in_blocks), (False, one_by_one)])
+@pytest.mark.parametrize("last,ranges", [(2_400, [(1, 2_400)]), (2_401, [(1, 2_401), (2_401, 2_401)])])
+def test_a_full_statement_is_followed_by_another(small, bound, last, ranges, opened):
+    """But for the end of the range."""
+    reader, recorder = opened(messages(1, 2_400), [])
+    assert len(read(reader, 1, last, small=small)) == 2_400
+    assert statements(recorder) == [bound(*between) for between in ranges]
+
+
+@pytest.mark.parametrize("small,bound,rows", [(True, in_blocks, 1_100), (False, one_by_one, 1_049)])
+def test_a_statement_reads_8_megabytes_at_most(small, bound, rows, opened):
+    """It ends with the block, or with the row, that makes them full."""
+    large = [message(number, headers=FITS) for number in range(1, 1_301)]
+    reader, recorder = opened(large, large[rows:])
+    assert [row[-1] for row in read(reader, 1, 1_300, small=small)] == [*range(1, 1_301)]
+    assert statements(recorder) == [bound(1, 1_300), bound(rows + 1, 1_300)]
 
 
 def test_the_ends_of_a_range_are_of_one_type(opened):
@@ -168,15 +201,15 @@ def test_a_small_row_fits_into_its_columns(wide, opened):
 
 @pytest.mark.parametrize("column", ["headers", "body"])
 def test_a_grown_row_ends_the_reading_in_blocks(column, opened):
-    """From its block on, rows are read one by one."""
-    rows = messages(1, 600)
-    rows[450] = message(451, **{column: TOO_LONG})
-    reader, recorder = opened(rows, rows[400:])
-    assert read(reader, 1, 600) == [
+    """From its window on, rows are read one by one."""
+    rows = messages(1, 3_000)
+    rows[2_950] = message(2_951, **{column: TOO_LONG})
+    reader, recorder = opened(rows[:2_400], rows[2_400:], rows[2_400:])
+    assert read(reader, 1, 3_000) == [
         (*(ID, None, None, True, None), *(row[5], row[6].encode()), row_version)
         for row_version, row in enumerate(rows, 1)
     ]
-    assert statements(recorder) == [in_blocks(1, 600), one_by_one(401, 600)]
+    assert statements(recorder) == [in_blocks(1, 3_000), in_blocks(2_401, 3_000), one_by_one(2_401, 3_000)]
 
 
 def test_the_next_range_is_read_in_blocks_again(opened):

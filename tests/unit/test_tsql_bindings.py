@@ -257,7 +257,8 @@ def test_no_statement_has_rows_enough_to_escalate(recorded):
         [2_401, 4_800],
         [4_801, 5_000],
     ]
-    assert "TOP (2400)" in str(SQLSERVER.statement("outbox_clean"))
+    for name in ("outbox_clean", "read", "read_unexpired"):
+        assert f"TOP ({SQLSERVER.chunk})" in str(SQLSERVER.statement(name))
     assert max(SQLSERVER.chunk, SQLSERVER.written) * LOCKS_OF_A_ROW < 5_000
 
 

@@ -10,14 +10,16 @@ import contextlib
 import logging
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import arrow_odbc
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS, Reader, Target, under
+from sqlqueue_spark.engines.connection import Reader, Target, under
 from sqlqueue_spark.engines.dialects import SQLSERVER, DriverError
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
+from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import Statement
 
 log = logging.getLogger(__name__)
@@ -62,10 +64,9 @@ class ColumnReader(Reader):
         first, last = between
         if small and str(statement).isascii():  # see Login.by_columns; a table's name may be anything
             try:
-                with contextlib.closing(_gathered(self._read(statement, between, schema))) as batches:
-                    for batch in batches:
-                        yield batch
-                        first = batch["RowVersion"][-1].as_py() + 1
+                for batch in windowed(partial(self._window, statement, schema), between):
+                    yield batch
+                    first = batch["RowVersion"][-1].as_py() + 1
                 return
             except _DoesNotFit as error:  # somebody has changed a row since
                 log.info("row_by_row first=%d last=%d: %s", first, last, error)
@@ -95,20 +96,26 @@ class ColumnReader(Reader):
             self._blocks = made
         return self._blocks
 
-    def _read(
-        self, statement: Statement, between: tuple[int, int], schema: pa.Schema
-    ) -> Generator[pa.RecordBatch, None, None]:
+    def _window(self, statement: Statement, schema: pa.Schema, first: int, last: int) -> Window:
         connection = self._in_blocks()
-        first, last = between
         # Every number becomes twenty digits: a bound text's type has its length, and each type has its own plan.
         text, values = statement.bound("qmark", {"first": f"{first:020}", "last": f"{last:020}"})
         bound = {**_BOUND, "batch_size": min(_BLOCK_ROWS, last - first + 1)}
+        held: list[pa.RecordBatch] = []
+        size, more = 0, False
         with self._translated("reading"):
             blocks = connection.read_arrow_batches(text, parameters=list(values), **bound)
             for block in blocks:
-                yield under(schema, block)
-            while blocks.more_results(**bound):  # an error can arrive after the first result set
-                pass
+                held.append(under(schema, block))
+                size += held[-1].nbytes
+                if size >= WINDOW_BYTES:
+                    more = True  # the statement ends with the object
+                    break
+            else:
+                while blocks.more_results(**bound):  # an error can arrive after the first result set
+                    pass
+        rows = pa.concat_batches(held) if held else pa.RecordBatch.from_pylist([], schema=schema)
+        return Window(rows, more or rows.num_rows >= WINDOW_ROWS)
 
     @contextlib.contextmanager
     def _translated(self, doing: str, *, connecting: bool = False) -> Iterator[None]:
@@ -123,23 +130,3 @@ class ColumnReader(Reader):
                 DriverError(said[1], int(said[2]), said[3]) if said else DriverError(None, None, str(error))
             )
             fail(error, told, self._target, doing, connecting=connecting)
-
-
-def _gathered(blocks: Generator[pa.RecordBatch, None, None]) -> Generator[pa.RecordBatch, None, None]:
-    """Gather blocks into batches of the usual size; rows that came before a value that does not fit are yielded first."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    with contextlib.closing(blocks):
-        try:
-            for block in blocks:
-                held.append(block)
-                rows, size = rows + block.num_rows, size + block.nbytes
-                if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-                    yield pa.concat_batches(held)
-                    held, rows, size = [], 0, 0
-        except _DoesNotFit:
-            if held:
-                yield pa.concat_batches(held)
-            raise
-        if held:
-            yield pa.concat_batches(held)

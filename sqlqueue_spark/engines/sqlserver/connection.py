@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyodbc
 
-from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS, Connection, Reader, Row, Target
+from sqlqueue_spark.engines.connection import Connection, Reader, Row, Target
 from sqlqueue_spark.engines.dialects import DriverError, Load
 from sqlqueue_spark.engines.drivers import check_opens
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
+from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 
 #: Without pooling, closing a connection ends its session and frees what the session holds. By default pyodbc lets the driver
@@ -142,37 +144,33 @@ class RowReader(Reader):
         small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)  # so no commit can fail after the last row
-        first, last = between
-        yield from self._batches(statement, {"first": first, "last": last}, schema)
+        yield from windowed(partial(self._window, statement, schema), between)
 
     def take(
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> list[pa.RecordBatch]:
         self._connection.streaming(False)
-        taken = list(self._batches(statement, parameters, schema))
+        with self._connection.running(statement, parameters, "reading") as cursor:
+            rows = cursor.fetchall()
+            _finish(cursor)
         self._connection.commit()
-        return taken
+        return [_batch(rows, schema)] if rows else []
 
     def close(self) -> None:
         self._connection.close()
 
-    def _batches(
-        self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
-    ) -> Iterator[pa.RecordBatch]:
+    def _window(self, statement: Statement, schema: pa.Schema, first: int, last: int) -> Window:
         headers, body = (schema.get_field_index(name) for name in ("Headers", "Body"))
-        with self._connection.running(statement, parameters, "reading") as cursor:
-            rows: list[pyodbc.Row] = []
-            held = 0
+        rows: list[pyodbc.Row] = []
+        held = 0
+        with self._connection.running(statement, {"first": first, "last": last}, "reading") as cursor:
             for row in cursor:
                 rows.append(row)
                 held += len(row[headers] or "") + len(row[body] or b"")
-                if len(rows) == BATCH_ROWS or held >= BATCH_BYTES:
-                    yield _batch(rows, schema)
-                    rows, held = [], 0
-            while cursor.nextset():
-                pass
-            if rows:
-                yield _batch(rows, schema)
+                if held >= WINDOW_BYTES:
+                    return Window(_batch(rows, schema), True)
+            _finish(cursor)
+        return Window(_batch(rows, schema), len(rows) >= WINDOW_ROWS)
 
 
 def connect(target: Target) -> Connection:
@@ -195,11 +193,15 @@ def open_reader(target: Target) -> Reader:
 
 
 def _batch(rows: list[pyodbc.Row], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        pa.array(values, type=field.type)
-        for values, field in zip(zip(*rows, strict=True), schema, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _finish(cursor: pyodbc.Cursor) -> None:
+    """Go on to the end of the answer: an error can arrive after the last row."""
+    while cursor.nextset():
+        pass
 
 
 def _connect(target: Target, login: Login, installed: Sequence[str]) -> pyodbc.Connection:

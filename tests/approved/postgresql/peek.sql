@@ -8,5 +8,6 @@ SELECT id::text AS "Id",
        seq::bigint AS "RowVersion",
        expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired
 FROM "public"."orders"
+WHERE seq > :after
 ORDER BY seq
 LIMIT :count

@@ -8,5 +8,6 @@ SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        RowVersion,
        CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
 FROM [dbo].[orders] WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)
+WHERE RowVersion > :after
 ORDER BY RowVersion
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY

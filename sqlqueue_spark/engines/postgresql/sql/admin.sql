@@ -63,8 +63,8 @@ SELECT count(*),
 FROM {queue}
 
 -- name: peek
--- Returns the first rows of a queue, and locks nothing.
--- in: how many     out: the eight columns of a message, and whether it has expired
+-- Returns the next rows of a queue, and locks nothing.
+-- in: after which seq, how many     out: the eight columns of a message, and whether it has expired
 -- Columns that the table does not have arrive as NULL, and so does an infinite expiry.
 SELECT id::text AS "Id",
        {CorrelationId}::text AS "CorrelationId",
@@ -76,6 +76,7 @@ SELECT id::text AS "Id",
        seq::bigint AS "RowVersion",
        expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired
 FROM {queue}
+WHERE seq > :after
 ORDER BY seq
 LIMIT :count
 

@@ -93,12 +93,13 @@ SELECT COUNT_BIG(*),
 FROM {queue} WITH (READUNCOMMITTED)
 
 -- name: peek
--- Returns the first rows of a queue.
--- in: how many     out: the eight columns of a message, and whether it has expired
--- The statement's shared locks last only while a row is read, and pass the update locks of receivers. READPAST steps over
--- rows that others are just sending or deleting. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside
--- READCOMMITTEDLOCK (error 650). Headers are varchar or nvarchar, depending on the table's age. Columns that the table does
--- not have arrive as NULL.
+-- Returns the next rows of a queue.
+-- in: after which RowVersion, how many     out: the eight columns of a message, and whether it has expired
+-- The statement may keep the shared lock of each row until it ends, because it reads (max) columns. So the caller asks for at
+-- most 2,400 rows at once, which is too few for a lock on the table, and fetches them all. The shared locks pass the update
+-- locks of receivers. READPAST steps over rows that others are just sending or deleting. With READ_COMMITTED_SNAPSHOT on,
+-- READPAST is legal only beside READCOMMITTEDLOCK (error 650). Headers are varchar or nvarchar, depending on the table's age.
+-- Columns that the table does not have arrive as NULL.
 SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
@@ -109,6 +110,7 @@ SELECT LOWER(CONVERT(char(36), Id)) AS Id,
        RowVersion,
        CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK)
+WHERE RowVersion > :after
 ORDER BY RowVersion
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 

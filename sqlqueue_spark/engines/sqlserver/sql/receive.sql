@@ -48,15 +48,16 @@ OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1)
 
 -- name: read
--- Reads the rows of a range.
+-- Reads the first rows of a range.
 -- in: first RowVersion, last RowVersion     out: the eight columns of a message
--- The statement's shared locks pass the driver's update locks. READPAST steps over rows that others are just deleting;
--- these rows are not in the claim. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error
--- 650). FORCESEEK: on a heap, the server may think a scan of the whole backlog with a sort cheaper than the read of a wide
--- range. FAST 1: where the server expects many rows, it reads ahead on a heap. It then keeps the locks of all these rows
--- until the last row is fetched, or takes one lock on the whole table instead (docs/sqlserver-locking.md). Headers are
--- varchar or nvarchar, depending on the table's age. Columns that the table does not have arrive as NULL.
-SELECT LOWER(CONVERT(char(36), Id)) AS Id,
+-- The statement may keep the shared lock of each row until it ends, because it reads (max) columns. So it reads at most 2,400
+-- rows, which is too few for a lock on the table, and the client fetches them all before it gives any away (windows.py). The
+-- shared locks pass the driver's update locks. READPAST steps over rows that others are just deleting; these rows are not in
+-- the claim. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error 650). FORCESEEK: on a
+-- heap, the server may think a scan of the whole backlog with a sort cheaper than the read of a wide range. FAST 1 keeps the
+-- server from reading ahead on a heap. Headers are varchar or nvarchar, depending on the table's age. Columns that the table
+-- does not have arrive as NULL.
+SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
        CAST({Recoverable} AS bit) AS Recoverable,
@@ -70,10 +71,10 @@ ORDER BY RowVersion
 OPTION (FAST 1)
 
 -- name: read_unexpired
--- Reads the rows of a range that have not expired.
+-- Reads the first rows of a range that have not expired.
 -- in: first RowVersion, last RowVersion     out: the eight columns of a message
 -- It has the hints of read, and serves a look at a queue that claims nothing.
-SELECT LOWER(CONVERT(char(36), Id)) AS Id,
+SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
        CAST({Recoverable} AS bit) AS Recoverable,

@@ -1,0 +1,65 @@
+"""Reads a range of rows in windows, because a statement on SQL Server may keep the shared locks of its rows until it ends.
+
+It keeps the lock of each row of which it has read a ``(max)`` column, under READ COMMITTED too, whatever the size of the value
+(https://learn.microsoft.com/archive/blogs/craigfr/read-committed-and-large-objects). A statement that is fetched as fast as
+Spark works would so hold up whoever wants a row in between, and could get a lock on the whole table. So each statement reads
+few rows. It is fetched whole, and has ended, before anybody gets a row of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS
+from sqlqueue_spark.engines.dialects import SQLSERVER
+
+#: Most rows of a window: the statements that read a range say TOP with this number. With so many rows no lock escalates.
+WINDOW_ROWS = SQLSERVER.chunk
+#: A window ends with the row that makes it so large.
+WINDOW_BYTES = BATCH_BYTES
+
+
+class Window(NamedTuple):
+    """The rows that one statement has read, and whether others may follow in the range."""
+
+    rows: pa.RecordBatch
+    more: bool
+
+
+def windowed(
+    read: Callable[[int, int], Window], between: tuple[int, int]
+) -> Generator[pa.RecordBatch, None, None]:
+    """The rows of a range in record batches of the usual size, each of whole windows.
+
+    Where ``read`` fails, the rows of the windows before come first.
+
+    :param read: reads the first rows between two RowVersions, both included, and ends its statement.
+    """
+    first, last = between
+    held: list[pa.RecordBatch] = []
+    more = True
+    while more and first <= last:
+        try:
+            rows, more = read(first, last)
+        except Exception:
+            if held:
+                yield pa.concat_batches(held)
+            raise
+        if rows.num_rows:
+            held.append(rows)
+            first = rows["RowVersion"][-1].as_py() + 1
+        if _full(held):
+            yield pa.concat_batches(held)
+            held = []
+    if held:
+        yield pa.concat_batches(held)
+
+
+def _full(held: list[pa.RecordBatch]) -> bool:
+    """Whether a batch of these windows is not to get another one."""
+    rows: int = sum(each.num_rows for each in held)
+    size: int = sum(each.nbytes for each in held)
+    return rows + WINDOW_ROWS > BATCH_ROWS or size >= BATCH_BYTES
