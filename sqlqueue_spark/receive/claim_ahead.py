@@ -92,7 +92,7 @@ class ClaimAhead(Generic[F]):
             waits = self._held is not None
         self.give_up()
         if waits:
-            log.info("claim_ahead_given_back queue=%s: no trigger asked for it", self._present.end["queue"])
+            log.info("claim_ahead_given_back queue=%s: no trigger asked for it", self._present.end.queue)
 
     def _claim(self) -> None:
         held = None
@@ -106,7 +106,7 @@ class ClaimAhead(Generic[F]):
             if held is None or not held.keeps_queue:
                 self._end_with(queue)
         except SqlQueueError as error:
-            log.info("claim_ahead_failed queue=%s: %s", self._present.end["queue"], error)
+            log.info("claim_ahead_failed queue=%s: %s", self._present.end.queue, error)
         with self._lock:
             if not self._given_up:
                 self._held, held = held, None

@@ -13,7 +13,7 @@ from sqlqueue_spark.receive.claim import Head, Limits
 from sqlqueue_spark.receive.claim_ahead import IDLE_SECONDS, ClaimAhead, worthwhile
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.look import Find, Found
-from sqlqueue_spark.receive.offset import Json
+from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Queue
@@ -65,7 +65,7 @@ class Scanner(Generic[F]):
         """Whether it is time to look."""
         return self._pace.due
 
-    def next(self, start: Json, max_rows: int | None) -> F | None:
+    def next(self, start: Offset | None, max_rows: int | None) -> F | None:
         """Claim the next rows; None when there are none, it is not time to look, or ``stopFile`` asks to stop.
 
         :param start: the offset that the claim follows.
@@ -115,7 +115,7 @@ class Scanner(Generic[F]):
 
     # -- where to look ---------------------------------------------------------------------------
 
-    def _next(self, start: Json, max_rows: int | None) -> F | None:
+    def _next(self, start: Offset | None, max_rows: int | None) -> F | None:
         """The next claim: late rows from below when it is time to look, else the one made ahead, else a new one."""
         if max_rows is None:
             self.give_up_ahead()
@@ -137,7 +137,7 @@ class Scanner(Generic[F]):
             held.mark(self._head)
         return held
 
-    def _late_rows(self, start: Json) -> F | None:
+    def _late_rows(self, start: Offset | None) -> F | None:
         """Rows below the last claim, when it is time to look for them."""
         ranges = self._head.late_rows(self._clock())
         took = 0.0
@@ -149,7 +149,7 @@ class Scanner(Generic[F]):
             self._head.looked_from_start(self._clock(), took)
         return None
 
-    def _look(self, start: Json, after: int, up_to: int, limits: Limits) -> F | None:
+    def _look(self, start: Offset | None, after: int, up_to: int, limits: Limits) -> F | None:
         queue = self._pool.borrow()
         began = self._clock()  # not before: the time to make a connection is not part of the look
         try:
@@ -169,7 +169,7 @@ class Scanner(Generic[F]):
             self._head.looked_from_start(self._clock(), self._took)
         return held
 
-    def _take_ahead(self, start: Json) -> F | None:
+    def _take_ahead(self, start: Offset | None) -> F | None:
         assert self._ahead is not None, "asked only where there is one"
         ahead, self._ahead = self._ahead, None
         self._ahead_waited = False

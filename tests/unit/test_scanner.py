@@ -47,9 +47,9 @@ def test_time_to_connect_does_not_delay_late_rows(seconds):
 
     seeker = Scanner(OPTIONS, SlowPool(now), find, lambda: now[0], lambda _: None)
     seeker._next_waiting = 1e9
-    assert seeker.next({}, 10) is not None
+    assert seeker.next(None, 10) is not None
     now[0] += 20 * seconds - 0.1
-    assert seeker.next({}, 10) is None
+    assert seeker.next(None, 10) is None
     now[0] += 0.2
-    assert seeker.next({}, 10) is not None
+    assert seeker.next(None, 10) is not None
     assert looks == [LOWEST, 7, LOWEST]
