@@ -51,11 +51,3 @@ class ReceiverBeforeSpark42:
             self._done, self._known = start, True
         self._planned = end
         return self._source.plan(start, end)
-
-    def settle(self, end: Offset | None) -> None:
-        """Settle the batch that ends with ``end`` if it is still held. Calling again is harmless."""
-        self._source.settle(end)
-
-    def close(self) -> None:
-        """Give back what is held and end the connections."""
-        self._source.close()

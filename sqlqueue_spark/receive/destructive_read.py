@@ -48,14 +48,11 @@ class Planned:
     table: QueueTable
     rows: Claimed
     full: bool
+    queue: None = None
 
     @property
     def last(self) -> int:
         return self.rows.live.last
-
-    @property
-    def keeps_queue(self) -> bool:
-        return False
 
     def follow(self, start: Offset | None) -> None:
         self.start, self.end = start, self.end.after(start)

@@ -59,11 +59,6 @@ class HeldClaim:
         """The highest RowVersion that was claimed."""
         return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
 
-    @property
-    def keeps_queue(self) -> bool:
-        """Always: the open transaction of its connection holds the rows."""
-        return True
-
     def mark(self, head: Head) -> None:
         """Tell ``head`` which rows were claimed: late rows can stand anywhere but there."""
         head.claimed(self.rows)

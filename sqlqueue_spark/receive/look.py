@@ -22,8 +22,8 @@ class Found(Protocol):
         """The highest RowVersion that was found."""
 
     @property
-    def keeps_queue(self) -> bool:
-        """Whether the connection on which the rows were found holds them. If not, this stream does not hold them."""
+    def queue(self) -> Queue | None:
+        """The queue whose open transaction holds the rows; None where this stream does not hold them."""
 
     def follow(self, start: Offset | None) -> None:
         """Become the batch after ``start``, whichever batch the rows were found behind."""

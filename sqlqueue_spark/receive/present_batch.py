@@ -64,7 +64,8 @@ class PresentBatch:
             else:
                 self._release()
         if start is not None and start != self._settled:
-            self._held = self._locked_again(None, start, Settling.THE_NEXT_PROCESS)
+            queue, rows = self._lock(start, start.live, start.expired)
+            self._held = HeldClaim(queue, None, start, rows, settling=Settling.THE_NEXT_PROCESS)
             self._settle()
 
     def plan(self, start: Offset | None, end: Offset) -> list[Slice]:
@@ -148,20 +149,13 @@ class PresentBatch:
     def _replay(self, start: Offset | None, end: Offset) -> None:
         """Lock what is left of an unfinished batch again, and hold it."""
         self._release()
-        held = self._locked_again(start, end)
+        queue, rows = self._lock(end, end.live, end.expired)
         if end.taken:
             say_not_taken_again(end)
         elif not end.empty:
-            log.warning("replaying queue=%s rows=%d taken_by_others=%d", held.queue.table.name, len(held.rows.live),
-                        len(end.live) - len(held.rows.live))  # fmt: skip
-        self._held = held
-
-    def _locked_again(
-        self, start: Offset | None, end: Offset, settling: Settling = Settling.ITS_CLAIM
-    ) -> HeldClaim:
-        """What is left of a batch that another process has begun."""
-        queue, rows = self._lock(end, end.live, end.expired)
-        return HeldClaim(queue, start, end, rows, settling=settling)
+            log.warning("replaying queue=%s rows=%d taken_by_others=%d", queue.table.name, len(rows.live),
+                        len(end.live) - len(rows.live))  # fmt: skip
+        self._held = HeldClaim(queue, start, end, rows)
 
     def _lock(self, end: Offset, live: RowSet, expired: RowSet) -> tuple[Queue, Claimed]:
         """Lock what is left of these rows of a batch.

@@ -24,8 +24,9 @@ class Follower:
 
     def __init__(self, options):
         kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
-        self._core = ReceiverBeforeSpark42(kind(options), options.max_messages_per_trigger)
-        self.initial, self.close = self._core.initial, self._core.close
+        self._source = kind(options)
+        self._core = ReceiverBeforeSpark42(self._source, options.max_messages_per_trigger)
+        self.initial, self.close = self._core.initial, self._source.close
 
     def latest(self):
         return to_json(self._core.latest())
@@ -34,7 +35,7 @@ class Follower:
         return self._core.plan(Offset.from_json(start), Offset.from_json(end))
 
     def settle(self, end):
-        self._core.settle(Offset.from_json(end))
+        self._source.settle(Offset.from_json(end))
 
 
 class FollowedStream(Stream):

@@ -163,10 +163,10 @@ class _Reader:
         return [pickle.loads(pickle.dumps(each)) for each in planned]  # noqa: S301 -- as Spark sends them
 
     def settle(self, end: dict[str, Any]) -> None:
-        (self._follower or self._core).settle(Offset.from_json(end))
+        self._core.settle(Offset.from_json(end))
 
     def close(self) -> None:
-        (self._follower or self._core).close()
+        self._core.close()
 
 
 class Query:

@@ -40,13 +40,13 @@ def test_time_to_connect_does_not_delay_late_rows(seconds):
         return Found() if after == LOWEST else None
 
     class Found:
-        last, keeps_queue = 7, False
+        last, queue = 7, None
 
         def mark(self, head):
             head.passed(self.last)
 
     seeker = Scanner(OPTIONS, SlowPool(now), find, lambda: now[0], lambda _: None)
-    seeker._next_waiting = 1e9
+    seeker._backlog._next_look = 1e9
     assert seeker.next(None, 10) is not None
     now[0] += 20 * seconds - 0.1
     assert seeker.next(None, 10) is None
