@@ -85,12 +85,12 @@ class ClaimAhead(Generic[F]):
         held = None
         try:
             held = claim()
+            if held is not None and self._timer is None:
+                self.give_up_within(self._unasked_seconds)
         except SqlQueueError as error:
             log.info("claim_ahead_failed queue=%s: %s", self._queue, error)
         finally:
             self._made.set_result(held)  # if it was given up meanwhile, this releases it
-        if held is not None and self._timer is None and not self._taken.locked():
-            self.give_up_within(self._unasked_seconds)
 
 
 def worthwhile(present: Found, up_to: int) -> bool:
