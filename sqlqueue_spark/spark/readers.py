@@ -70,14 +70,13 @@ class QueueStreamReader(DataSourceStreamReader):
         self._options = options
         kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
         self._source: StreamSource = kind(options, on_first_open=_log_findings)
+        self._plan = self._source.plan
 
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
-        return [
-            SlicePartition(part) for part in self._source.plan(Offset.from_json(start), Offset.from_json(end))
-        ]
+        return [SlicePartition(part) for part in self._plan(Offset.from_json(start), Offset.from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
@@ -103,6 +102,7 @@ class StreamReaderBeforeSpark42(QueueStreamReader):
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._follower = ReceiverBeforeSpark42(self._source, options.max_messages_per_trigger)
+        self._plan = self._follower.plan
 
     def initialOffset(self) -> dict[str, Any]:
         self._follower.initial()
@@ -110,12 +110,6 @@ class StreamReaderBeforeSpark42(QueueStreamReader):
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # as it was before 4.2
         return to_json(self._follower.latest())
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
-        return [
-            SlicePartition(part)
-            for part in self._follower.plan(Offset.from_json(start), Offset.from_json(end))
-        ]
 
 
 class SqlQueuePeekReader(DataSourceReader):
