@@ -43,10 +43,13 @@ _PORTIONS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Created:
-    """A queue that is there now; ``new`` says that it was not there before."""
+    """A table that is there now; ``new`` says that it was not there before."""
 
-    queue: str
+    name: str
     new: bool
+
+    def __str__(self) -> str:
+        return f"created {self.name}" if self.new else f"{self.name} was there already"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +103,12 @@ def create(
     target = Target.of(options)
     naming = options.naming(target.dialect)
     with connect(target) as connection:
-        made = [_created(connection, table) for table in naming.tables(wanted, instances, companions)]
+        tables = naming.tables(wanted, instances, companions)
+        made = {table: ddl.create_queue(connection, table) for table in tables}
         if stream is not None:
             table = table_named(stream, naming.default_schema)
-            new = ddl.create_stage(connection, table)
-            made.append(Created(queue=_name(connection, table), new=new))
-        return made
+            made[table] = ddl.create_stage(connection, table)
+        return [Created(name=_name(connection, table), new=new) for table, new in made.items()]
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
@@ -253,11 +256,6 @@ def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[pa.R
                 inserter.insert(messages)
 
         yield insert
-
-
-def _created(connection: Connection, table: Table) -> Created:
-    new = ddl.create_queue(connection, table)
-    return Created(queue=_name(connection, table), new=new)
 
 
 def _name(connection: Connection, table: Table) -> str:

@@ -25,8 +25,7 @@ def outbox() -> None:
 @asking.connected_to_outbox
 def create(options: ConnectionOptions, endpoint: str) -> None:
     """Create an outbox table that is not there yet."""
-    made = outbox_tables.create(options, endpoint)
-    click.echo(f"created {made.outbox}" if made.new else f"{made.outbox} was there already")
+    click.echo(outbox_tables.create(options, endpoint))
 
 
 @outbox.command()
@@ -65,7 +64,7 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta) -> None:
 @outbox.command()
 @asking.endpoint
 @asking.connected_to_outbox
-@click.option("--json", "json_", is_flag=True, help="One JSON object.")
+@asking.as_json
 @click.pass_context
 def report(ctx: click.Context, options: ConnectionOptions, endpoint: str, json_: bool) -> None:
     """Show how many message ids are remembered, and what is not dispatched; exit code 1 when something is."""

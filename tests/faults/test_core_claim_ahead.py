@@ -9,7 +9,6 @@ import pytest
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, claim_ahead, slices
 from sqlqueue_spark.receive.held_claim import hold
-from sqlqueue_spark.receive.offset import INITIAL
 from tests.support.driver import streaming, told
 from tests.support.messages import row_ids
 from tests.support.streams import free
@@ -87,8 +86,8 @@ def test_a_stop_during_a_claim_ahead_leaves_no_session(postgresql, monkeypatch):
     url = f"{postgresql.url}?application_name=ahead"
     monkeypatch.setattr("sqlqueue_spark.receive.receiver.hold", hold_when_closed)
     receiver = Receiver(SourceOptions.parse({"url": url, "queue": queue.address}))
-    end = receiver.latest(dict(INITIAL), 10)
-    receiver.plan(dict(INITIAL), end)
+    end = receiver.latest(None, 10)
+    receiver.plan(None, end)
     assert begun.wait(10)
     receiver.close()
     closed.set()

@@ -32,7 +32,7 @@ from sqlqueue_spark.receive import (
     claim_ahead,
     slices,
 )
-from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
@@ -155,19 +155,18 @@ class _Reader:
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         if self._follower is not None:
-            return self._follower.latest()
-        found: dict[str, Any] = self._core.latest(start, self._most)
-        return found
+            return to_json(self._follower.latest())
+        return to_json(self._core.latest(Offset.from_json(start), self._most))
 
     def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
-        planned = (self._follower or self._core).plan(start, end)
+        planned = (self._follower or self._core).plan(Offset.from_json(start), Offset.from_json(end))
         return [pickle.loads(pickle.dumps(each)) for each in planned]  # noqa: S301 -- as Spark sends them
 
     def settle(self, end: dict[str, Any]) -> None:
-        (self._follower or self._core).settle(end)
+        self._core.settle(Offset.from_json(end))
 
     def close(self) -> None:
-        (self._follower or self._core).close()
+        self._core.close()
 
 
 class Query:

@@ -8,7 +8,7 @@ from unittest import mock
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive import destructive_read, held_claim
+from sqlqueue_spark.receive import destructive_read, held_claim, offset
 from sqlqueue_spark.receive.claim import delete
 from sqlqueue_spark.receive.held_claim import HeldClaim
 from sqlqueue_spark.receive.offset import Offset
@@ -29,6 +29,7 @@ def serials() -> Iterator[None]:
         return 0
 
     with (
+        mock.patch.object(offset, "next_serial", same),
         mock.patch.object(held_claim, "next_serial", same),
         mock.patch.object(destructive_read, "next_serial", same),
     ):
@@ -80,12 +81,10 @@ def patient_settling() -> Iterator[None]:
             self.release()
             raise
 
-    def send_and_empty(
-        self: StageLifecycle, queue: Queue, offset: Offset, end: Any, *, deleting: int
-    ) -> None:
-        send(self, queue, offset, end, deleting=deleting)
+    def send_and_empty(self: StageLifecycle, queue: Queue, end: Offset, *, deleting: int) -> None:
+        send(self, queue, end, deleting=deleting)
         if self._sent is not None:
-            Stage(queue.connection, Table.from_text(offset.stage)).clear()
+            Stage(queue.connection, Table.from_text(end.stage)).clear()
 
     with (
         mock.patch.object(HeldClaim, "settle", settle),
