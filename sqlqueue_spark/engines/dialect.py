@@ -58,9 +58,6 @@ class Dialect(Database):
     extra: ClassVar[str]
     #: Most rows that one statement locks or deletes.
     chunk: ClassVar[int]
-    #: Whether plain reads go on seeing rows that an open transaction has deleted. Then a claim deletes its rows at once,
-    #: as the one-row receivers do, and settling it is only the commit.
-    reads_see_open_deletes: ClassVar[bool] = False
     #: Whether a statement that takes thousands of row locks may be given a lock on the whole table instead.
     escalates: ClassVar[bool] = True
     #: Whether the end of the transaction undoes what ``lock_timeout`` sets.

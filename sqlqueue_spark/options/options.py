@@ -53,6 +53,9 @@ def token_provider(value: str) -> str:
 RECEIVE_ONLY, ATOMIC, NO_TRANSACTION = "receiveOnly", "sendsAtomicWithReceive", "none"
 OPTIMISTIC, PESSIMISTIC, NO_OUTBOX = "optimistic", "pessimistic", "none"
 
+_MOST_ROWS = 100_000
+_MOST_LOCKED_ROWS = 20_000
+
 transaction_mode = one_of(
     RECEIVE_ONLY,
     ATOMIC,
@@ -121,7 +124,7 @@ class SourceOptions(ConnectionOptions):
     """The options of ``spark.readStream.format("sqlqueue")`` and ``spark.read``."""
 
     queue: str = option("Address of the queue table.", parse=text)
-    max_messages_per_trigger: int = option("Most rows one micro-batch claims.", parse=positive, default=100_000, shown="`100000`")  # fmt: skip
+    max_messages_per_trigger: int | None = option("Most rows one micro-batch claims.", parse=positive, default=None, shown="`100000`; on SQL Server without READ_COMMITTED_SNAPSHOT `20000`")  # fmt: skip
     max_bytes_per_trigger: int = option("And most bytes of headers and bodies.", parse=size, default=1 << 30, shown="`1g`")  # fmt: skip
     max_concurrency: int = option("Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", parse=positive, default=8, shown="`8`")  # fmt: skip
     min_messages_per_partition: int = option("Rows below which a batch is not split further.", parse=positive, default=20_000, shown="`20000`")  # fmt: skip
@@ -131,6 +134,16 @@ class SourceOptions(ConnectionOptions):
     claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True, shown="`true`")  # fmt: skip
     done_file: str | None = option("File on the driver that tells which batches Spark has logged, a JSON list of their end offsets: these are settled at once, not when the next trigger comes. The jobs write one.", parse=text, default=None)  # fmt: skip
     stop_file: str | None = option("While this file exists on the driver, no new rows are claimed: the gentle way to stop.", parse=text, default=None)  # fmt: skip
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows of a batch, if nothing speaks for fewer."""
+        return self.max_messages_per_trigger or _MOST_ROWS
+
+    @property
+    def most_locked_rows(self) -> int:
+        """The most rows of a batch where one-row receivers have to step over each row that is claimed."""
+        return self.max_messages_per_trigger or _MOST_LOCKED_ROWS
 
     def slices(self, rows: int) -> int:
         """The most slices that a batch of so many rows is cut into."""

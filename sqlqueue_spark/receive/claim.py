@@ -36,6 +36,8 @@ class Claimed:
     bytes: int = 0
     #: A limit ended the claim, and it locked no row above. So more rows are likely to wait, and can be claimed in order.
     full: bool = False
+    #: Rows of others stood between those that were locked, as far as the engine tells.
+    stepped_over: bool = False
 
     @property
     def rows(self) -> int:
@@ -48,7 +50,35 @@ def claim(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
     One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the rows so far.
     Rows that then do not fit are not claimed, but stay locked until the transaction ends. The next claim takes them first.
     """
-    return _gather(queue, queue.claim, after, up_to, limits)
+    claimed = _gather(queue, queue.claim, after, up_to, limits)
+    claimed.stepped_over = _stepped_over(queue, claimed)
+    while claimed.stepped_over and queue.table.keeps_skipped:
+        queue.connection.rollback()
+        again = _claim_again(queue, claimed, limits)
+        if again.rows == claimed.rows:
+            return again
+        claimed = again
+    return claimed
+
+
+def _stepped_over(queue: Queue, claimed: Claimed) -> bool:
+    """Whether rows of others stand between those that were claimed."""
+    runs = [each for each in (claimed.live, claimed.expired) if each]
+    if not runs or not queue.connection.dialect.statement("count_range"):
+        return False
+    return queue.count(min(each.first for each in runs), max(each.last for each in runs)) > claimed.rows
+
+
+def _claim_again(queue: Queue, before: Claimed, limits: Limits) -> Claimed:
+    """Lock the rows of a claim that was rolled back, as far as nobody has taken one meanwhile, and nothing beside them.
+
+    The claim before had stepped over rows of others. On a heap it may have kept the index key of such a row. Whoever holds the
+    row and then needs its key would wait until the batch is settled, and might hold what the batch needs.
+    """
+    claimed = Claimed(full=before.full, stepped_over=True)
+    for columns in queue.claim_runs(RowSet(heapq.merge(before.live, before.expired))):
+        _add(claimed, columns, limits.bytes, queue.table.name)
+    return claimed
 
 
 def look(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:

@@ -13,6 +13,7 @@ from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost,
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
 from sqlqueue_spark.receive.claim import Claimed, Head, Limits, claim, delete
 from sqlqueue_spark.receive.offset import Offset, next_serial
+from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import Queue
 
 log = logging.getLogger(__name__)
@@ -167,14 +168,24 @@ def may_go_away(error: SqlQueueError) -> bool:
 
 
 def hold(
-    queue: Queue, start: Offset | None, after: int, up_to: int, limits: Limits, *, stage: str = ""
+    queue: Queue,
+    start: Offset | None,
+    after: int,
+    up_to: int,
+    limits: Limits,
+    *,
+    most_locked: int = HIGHEST,
+    stage: str = "",
 ) -> HeldClaim | None:
     """Claim the next rows; None when there are none, and then no transaction is left open.
 
     If all rows of a claim have expired, they are deleted at once, without a batch, and the next rows are claimed.
 
+    :param most_locked: most rows where one-row receivers have to step over each of them, if there is a limit at all.
     :param stage: the stage, on which what the batch sends waits until it is settled; empty where there is none.
     """
+    if not queue.table.row_versions and limits.rows != HIGHEST:
+        limits = replace(limits, rows=min(limits.rows, most_locked))
     while True:
         claimed = claim(queue, after, up_to, limits)
         if claimed.live:
@@ -197,7 +208,9 @@ def hold(
     )
     log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", queue.table.name, len(claimed.live),
              len(claimed.expired), claimed.bytes, claimed.live.first, claimed.live.last)  # fmt: skip
-    held = HeldClaim(queue, start, end, claimed, full=claimed.full)
-    if queue.connection.dialect.reads_see_open_deletes:
+    # A claim ahead would make others step over twice as many rows.
+    alone = queue.table.row_versions or not claimed.stepped_over
+    held = HeldClaim(queue, start, end, claimed, full=claimed.full and alone)
+    if queue.table.row_versions:
         held.delete()
     return held

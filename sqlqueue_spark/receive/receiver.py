@@ -46,7 +46,9 @@ class Receiver(StreamSource):
         self._options = options
         self._pool = ConnectionPool(options, on_first_open)
         stage = stage_of(options)
-        find = hold if stage is None else functools.partial(hold, stage=stage.to_text())
+        find = functools.partial(
+            hold, most_locked=options.most_locked_rows, stage="" if stage is None else stage.to_text()
+        )
         self._scanner = Scanner(options, self._pool, find, clock, sleep)
         self._present = PresentBatch(options, self._pool, self._scanner)
         self._staging = self._present.staging

@@ -48,7 +48,7 @@ class Scanner(Generic[F]):
         self._ahead: ClaimAhead[F] | None = None
         #: Late rows went before the claim ahead. Now it comes next: it is locked, and there may always be another late row.
         self._ahead_waited = False
-        self._limits = Limits(rows=options.max_messages_per_trigger, bytes=options.max_bytes_per_trigger)
+        self._limits = Limits(rows=options.most_rows, bytes=options.max_bytes_per_trigger)
 
     def rest(self) -> None:
         """Sleep while it is not yet time to look again, but never for long."""

@@ -101,7 +101,7 @@ class StreamReaderBeforeSpark42(QueueStreamReader):
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
-        self._follower = ReceiverBeforeSpark42(self._source, options.max_messages_per_trigger)
+        self._follower = ReceiverBeforeSpark42(self._source, options.most_rows)
         self._plan = self._follower.plan
 
     def initialOffset(self) -> dict[str, Any]:

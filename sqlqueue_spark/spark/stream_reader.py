@@ -19,7 +19,7 @@ class SqlQueueStreamReader(QueueStreamReader, SupportsTriggerAvailableNow):
     """A reader with admission control, ``Trigger.AvailableNow``, and metrics of how much waits."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._options.max_messages_per_trigger)
+        return ReadMaxRows(self._options.most_rows)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         rows = None if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", None)

@@ -56,6 +56,11 @@ class QueueTable:
     database: str
     #: Whether that database takes no changes here: it is a readable copy, or on a standby server.
     read_only: bool = False
+    #: Whether plain reads see row versions: also those of rows that an open transaction has deleted. A claim then deletes its
+    #: rows at once, as the one-row receivers do, and settling it is only the commit.
+    row_versions: bool = False
+    #: Whether a claim keeps a lock on the index key of a row that it has stepped over.
+    keeps_skipped: bool = False
     #: The name of that database as its server spells it; None where it is the connection's own database.
     foreign: str | None = None
 
@@ -132,11 +137,21 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
             f"There is no queue table {table} in this database; create it with: sqlqueue create {for_shell(address)}, "
             "or correct the queue name or its schema."
         )
-    return Queue(connection, found)
+    return Queue(connection, _with_storage(connection, found))
+
+
+def _with_storage(connection: Connection, table: QueueTable) -> QueueTable:
+    dialect = connection.dialect
+    statement = dialect.render("storage", catalog=dialect.quote(table.database))
+    where = {"database": table.database, "object_id": table.object_id}
+    row_versions, heap = connection.execute(statement, where, doing=f"looking at {table.name}")[0]
+    return replace(table, row_versions=bool(row_versions), keeps_skipped=bool(heap))
 
 
 def read_statement(dialect: Dialect, table: QueueTable, name: str = "read") -> Statement:
     """The statement that reads (or takes) a range of rows in all columns of the stream."""
+    if name == "read" and table.row_versions and dialect.statement("read_versions"):
+        name = "read_versions"
     present = {column.lower() for column in table.columns}
     optional = {name: dialect.quote(name) if name.lower() in present else "NULL" for name in OPTIONAL_COLUMNS}
     return dialect.render(name, queue=dialect.table(table.table), **optional)
@@ -154,6 +169,19 @@ class Queue:
         """Lock the next rows above ``after``, stepping over rows that others hold; None when there are none."""
         found = self._execute("claim", "claiming from", after=after, up_to=up_to, count=limit)
         return self.connection.dialect.claimed(found)
+
+    def claim_runs(self, runs: RowSet) -> Iterator[ClaimedColumns]:
+        """Lock those of these rows that nobody holds."""
+        dialect = self.connection.dialect
+        for chunk in runs.chunks(dialect.chunk):
+            found = dialect.claimed(self._execute("claim_runs", "claiming from", **dialect.bind(chunk)))
+            if found is not None:
+                yield found
+
+    def count(self, first: int, last: int) -> int:
+        """How many rows stand between two RowVersions, both included, whoever holds them."""
+        count: int = self._execute("count_range", "looking at", first=first, last=last)[0][0]
+        return count
 
     def look(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Find the next rows above ``after`` without locking them; expired rows are not told apart."""

@@ -25,7 +25,7 @@ class Follower:
     def __init__(self, options):
         kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
         self._source = kind(options)
-        self._core = ReceiverBeforeSpark42(self._source, options.max_messages_per_trigger)
+        self._core = ReceiverBeforeSpark42(self._source, options.most_rows)
         self.initial, self.close = self._core.initial, self._source.close
 
     def latest(self):

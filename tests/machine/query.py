@@ -148,7 +148,7 @@ class _Reader:
     def __init__(self, world: World, options: SourceOptions, *, follows: bool, first: bool) -> None:
         kind: Any = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
         self._core = kind(options, clock=world.clock, sleep=world.sleep)
-        self._most = options.max_messages_per_trigger
+        self._most = options.most_rows
         self._follower = ReceiverBeforeSpark42(self._core, self._most) if follows else None
         if self._follower is not None and first:
             self._follower.initial()

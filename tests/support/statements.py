@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connections import Connection, open_reader
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.errors import QueueError
-from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
@@ -78,6 +78,8 @@ MARK = '{"claim":"c","run":"r","sealed":true,"tasks":{"t":2},"destinations":["or
 
 DATABASE = Answer("SELECT DB_NAME()", "wb", [["shop", 0]])
 CLOCK = Answer("SELECT SYSUTCDATETIME()", "t", [[NOW]])
+STORAGE = Answer("is_read_committed_snapshot_on", "bb", [[0, 0]])
+VERSIONS_IN_A_HEAP = Answer("is_read_committed_snapshot_on", "bb", [[1, 1]])
 IDENTITY = Answer("t.create_date", "wwiw", [["dbo", "orders", 77, NOW]])
 TABLE_COLUMNS = Answer("c.is_computed", "wwbb", [[each.name, each.type, 1, 0] for each in COLUMNS])
 FOUND = Answer("AS bytes", "ibi", [[5, 0, 700], [6, 1, 700]])
@@ -158,6 +160,11 @@ def isolated(level: str) -> Action:
     return action
 
 
+def _storage(connection: Connection) -> object:
+    table = queues.get(connection, "orders", Naming(default_schema="dbo")).table
+    return table.row_versions, table.keeps_skipped
+
+
 def _hasty(connection: Connection) -> None:
     with connection.hasty(100):
         pass
@@ -169,6 +176,12 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [FOUND],
         ((5, 6), (False, True), (700, 700)),
     ),
+    "claim_runs": (
+        lambda c: list(queue(c).claim_runs(RowSet([(5, 6), (9, 9)]))),
+        [FOUND],
+        [((5, 6), (False, True), (700, 700))],
+    ),
+    "count_range": (lambda c: queue(c).count(5, 9), [Answer("COUNT_BIG", "i", [[4]])], 4),
     "look": (lambda c: queue(c).look(4, 9_000_000_000, 2), [FOUND], ((5, 6), (False, True), (700, 700))),
     "lock": (
         lambda c: list(queue(c).lock(RowSet([(5, 6), (9, 9)]))),
@@ -182,6 +195,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("q.Id", "iw", [[5, ID], [9, ID.upper()]])],
         {5: ID, 9: ID},
     ),
+    "storage": (_storage, [DATABASE, IDENTITY, TABLE_COLUMNS, VERSIONS_IN_A_HEAP], (True, True)),
     "identity": (lambda c: queue(c).identity(), [IDENTITY], f"77/{NOW}"),
     "highest": (lambda c: queue(c).highest(), [Answer("MAX(RowVersion)", "i", [[9]])], 9),
     "ends": (lambda c: queue(c).ends(), [Answer("MIN(RowVersion)", "ii", [[5, 9]])], (5, 9)),
@@ -378,6 +392,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     },
     "read": (
         read("read", 5, 9_000_000_000),
+        [Answer("SELECT TOP (2400)", MESSAGES, [MESSAGE_ROW])],
+        [READ],
+    ),
+    "read_versions": (
+        read("read_versions", 5, 9),
         [Answer("SELECT TOP (2400)", MESSAGES, [MESSAGE_ROW])],
         [READ],
     ),

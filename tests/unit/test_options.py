@@ -20,7 +20,8 @@ def parse(**more):
 def test_the_defaults_are_those_of_the_contract():
     options = parse()
     assert (
-        options.max_messages_per_trigger,
+        options.most_rows,
+        options.most_locked_rows,
         options.max_bytes_per_trigger,
         options.max_concurrency,
         options.min_messages_per_partition,
@@ -31,6 +32,7 @@ def test_the_defaults_are_those_of_the_contract():
         options.legacy_addresses,
     ) == (
         100_000,
+        20_000,
         1 << 30,
         8,
         20_000,

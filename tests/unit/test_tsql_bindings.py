@@ -35,6 +35,7 @@ from tests.support.statements import (
     IDENTITY,
     MESSAGE,
     NAMES,
+    STORAGE,
     TABLE_COLUMNS,
     Action,
     inserter,
@@ -209,7 +210,7 @@ def test_a_closed_connection_is_a_lost_one(library, tmp_path):
 def test_nothing_is_received_from_a_read_only_copy(library, tmp_path):
     """SQL Server leaves out of account there that rows are to be locked, so a claim would hold nothing."""
     copy = Answer(DATABASE.part, DATABASE.types, [["shop", 1]])
-    recorder = Recorder(library, tmp_path, [copy, IDENTITY, TABLE_COLUMNS])
+    recorder = Recorder(library, tmp_path, [copy, IDENTITY, TABLE_COLUMNS, STORAGE])
     pool = ConnectionPool(SourceOptions.parse({"url": recorder.url, "queue": "orders"}), None)
     sentence = (
         "The database of orders@[dbo]@[shop] is read-only here, so nothing can be received; let the url lead to the primary "

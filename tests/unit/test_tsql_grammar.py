@@ -27,7 +27,7 @@ NAMES = sorted(SQLSERVER.statements())
 HOSTILE = Table(table="or]ders' -- ; DROP", schema="my schema", catalog="sh[op")
 #: With all the columns that not every table has, and without any.
 SHAPES = {"full": OPTIONAL_COLUMNS, "bare": ()}
-READING = {"read", "read_unexpired", "peek", "take"}
+READING = {"read", "read_unexpired", "read_versions", "peek", "take"}
 #: They are read as parts of whole scripts.
 HALVES = {"script_begin", "script_end"}
 

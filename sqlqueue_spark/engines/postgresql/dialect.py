@@ -81,7 +81,6 @@ class PostgreSQL(Dialect):
     }
     row_version: ClassVar[str] = "seq"
     longest_queue: ClassVar[tuple[int, str]] = (55, "bytes")  # 63 less what index names add
-    reads_see_open_deletes: ClassVar[bool] = True
     escalates: ClassVar[bool] = False
     lock_timeout_ends_with_transaction: ClassVar[bool] = True
     quoted_addresses: ClassVar[bool] = True

@@ -32,3 +32,9 @@ JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = :schema AND c.relname = :name AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum
+
+-- name: storage
+-- Returns how rows of a table are kept.
+-- out: whether plain reads see row versions, whether the table is a heap with indexes that are locked apart from it
+-- Every read sees row versions here, and locks lie in the rows.
+SELECT true, false

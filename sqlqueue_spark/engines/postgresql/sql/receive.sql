@@ -32,6 +32,12 @@ FROM (
     FOR UPDATE SKIP LOCKED
 ) AS locked
 
+-- name: claim_runs
+-- Nothing to do: a claim keeps nothing of a row that it has stepped over.
+
+-- name: count_range
+-- Nothing to ask: a claim keeps nothing of a row that it has stepped over.
+
 -- name: look
 -- Returns the next rows in seq order, and locks nothing.
 -- in: after which seq, up to which, how many     out: one row of arrays: seq, false, bytes
@@ -74,6 +80,9 @@ SELECT id::text AS "Id",
 FROM {queue}
 WHERE seq BETWEEN :first AND :last AND (expires IS NULL OR expires > statement_timestamp() AT TIME ZONE 'UTC')
 ORDER BY seq
+
+-- name: read_versions
+-- Nothing to do: read reads row versions.
 
 -- name: take
 -- Deletes the rows of a range and returns them.

@@ -33,3 +33,14 @@ JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
 JOIN {catalog}.sys.types AS y ON y.user_type_id = c.user_type_id
 WHERE s.name = :schema AND t.name = :name
 ORDER BY c.column_id
+
+-- name: storage
+-- Returns how rows of a table are kept.
+-- in: database, object id of the table
+-- out: whether plain reads see row versions, whether the table is a heap with indexes that are locked apart from it
+-- The setting READ_COMMITTED_SNAPSHOT is that of the table's own database. A login that may not see it is taken for one
+-- without it.
+SELECT CAST(COALESCE((SELECT d.is_read_committed_snapshot_on FROM sys.databases AS d WHERE d.name = :database), 0) AS bit),
+       CAST(CASE WHEN EXISTS (
+           SELECT 1 FROM {catalog}.sys.indexes AS i WHERE i.object_id = :object_id AND i.type = 0
+       ) THEN 1 ELSE 0 END AS bit)

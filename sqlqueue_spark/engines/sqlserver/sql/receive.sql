@@ -31,6 +31,28 @@ ORDER BY RowVersion
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1)
 
+-- name: claim_runs
+-- Locks those of some rows that nobody holds.
+-- in: the runs as JSON [[first,last],…]     out: RowVersion, expired, bytes
+-- For a claim that has stepped over rows of others and was rolled back: this statement seeks only the rows that were got, so
+-- that it keeps nothing of the others. Hints as in claim; MAXDOP 1: one thread locks the rows in ascending order.
+SELECT q.RowVersion,
+       CAST(CASE WHEN q.Expires <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS bit) AS expired,
+       COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes
+FROM OPENJSON(CAST(:runs AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
+INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+    ON q.RowVersion BETWEEN run.first AND run.last
+ORDER BY q.RowVersion
+OPTION (MAXDOP 1)
+
+-- name: count_range
+-- Returns how many rows stand in a range, whoever holds them.
+-- in: first RowVersion, last RowVersion     out: rows
+-- READUNCOMMITTED counts rows that others hold, and waits for nobody. A claim that got fewer rows has stepped over some.
+SELECT COUNT_BIG(*)
+FROM {queue} WITH (READUNCOMMITTED, FORCESEEK)
+WHERE RowVersion BETWEEN :first AND :last
+
 -- name: look
 -- Returns the next rows in RowVersion order, and locks each row only while it is read.
 -- in: after which RowVersion, up to which, how many     out: RowVersion, 0, bytes
@@ -84,6 +106,25 @@ SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
        RowVersion
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
 WHERE RowVersion BETWEEN :first AND :last AND (Expires IS NULL OR Expires > SYSUTCDATETIME())
+ORDER BY RowVersion
+OPTION (FAST 1)
+
+-- name: read_versions
+-- Reads the first rows of a range as they were committed last, and locks nothing.
+-- in: first RowVersion, last RowVersion     out: the eight columns of a message
+-- For a database with READ_COMMITTED_SNAPSHOT: the claim has deleted its rows in a transaction that is still open, and row
+-- versions show them all the same. Without hints for locks the statement takes none, so it holds nobody up. It reads at most
+-- 2,400 rows, as read does. FORCESEEK and FAST 1 as in read.
+SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
+       CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
+       CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
+       CAST({Recoverable} AS bit) AS Recoverable,
+       Expires,
+       CAST(Headers AS nvarchar(max)) AS Headers,
+       Body,
+       RowVersion
+FROM {queue} WITH (FORCESEEK)
+WHERE RowVersion BETWEEN :first AND :last
 ORDER BY RowVersion
 OPTION (FAST 1)
 

@@ -1,0 +1,150 @@
+"""A claim on SQL Server, as far as it is told without one: which statements it says, depending on how the rows are kept."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.receive.claim import Claimed, Limits, claim
+from sqlqueue_spark.receive.held_claim import hold
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
+from sqlqueue_spark.tables.queues import Queue, read_statement
+from tests.support import recording
+from tests.support.recording import Answer, Recorder
+from tests.support.statements import ID, IDENTITY, QUEUE
+
+ROWS = [[number, 0, 700] for number in (5, 6, 9)]
+LIMITS = Limits(rows=10, bytes=1 << 20)
+CLAIM = Answer("OFFSET 0 ROWS", "ibi", ROWS)
+DELETED = [Answer("DELETE q", changed=3)]
+
+
+def again(*numbers):
+    return Answer("INNER LOOP JOIN", "ibi", [[number, 0, 700] for number in numbers])
+
+
+def counted(rows):
+    return Answer("COUNT_BIG", "i", [[rows]])
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    if (reason := recording.missing()) is not None:
+        pytest.skip(reason)
+    return recording.compiled(tmp_path_factory.mktemp("recording"))
+
+
+@pytest.fixture
+def claiming(library, tmp_path):
+    """What comes of a claim that is answered so, and what was said."""
+
+    def run(act, *answers, **storage):
+        recorder = Recorder(library, tmp_path, answers)
+        with connect(Target(url=recorder.url)) as connection:
+            before = len(recorder.endings())
+            found = act(Queue(connection, replace(QUEUE, **storage)))
+            return found, said(recorder), recorder.endings()[before:]
+
+    return run
+
+
+def said(recorder):
+    """The names of the statements that were executed, but for the one that sets the session up."""
+    table = SQLSERVER.table(QUEUE.table)
+    names = {
+        SQLSERVER.render(name, queue=table, catalog="[shop]").bound("qmark", NO_VALUES)[0]: name
+        for name in ("claim", "count_range", "claim_runs", "identity", "ids", "delete", "delete_range")
+    }
+    return [names.get(each.text, each.text) for each in recorder.executions()[1:]]
+
+
+class _Anything(dict):  # type: ignore[type-arg]
+    def __missing__(self, name):
+        return name
+
+
+NO_VALUES = _Anything()
+take = partial(claim, after=LOWEST, up_to=HIGHEST, limits=LIMITS)
+
+
+@pytest.mark.parametrize("heap", [False, True])
+def test_a_claim_that_stepped_over_nobody_is_kept(heap, claiming):
+    found, statements, endings = claiming(take, CLAIM, counted(3), keeps_skipped=heap)
+    assert (found.live, found.stepped_over) == (RowSet([(5, 6), (9, 9)]), False)
+    assert (statements, endings) == (["claim", "count_range"], [])
+
+
+def test_a_claim_on_a_heap_keeps_no_key_of_others(claiming):
+    """It is rolled back, and only the rows that it had got are sought again."""
+    found, statements, endings = claiming(take, CLAIM, counted(4), again(5, 6, 9), keeps_skipped=True)
+    assert (found.live, found.sizes.tolist(), found.stepped_over) == (
+        RowSet([(5, 6), (9, 9)]),
+        [700] * 3,
+        True,
+    )
+    assert (statements, endings) == (["claim", "count_range", "claim_runs"], ["rollback"])
+
+
+def test_what_is_taken_meanwhile_is_not_stepped_over(claiming):
+    """It is rolled back again, until all rows that are sought are got."""
+    answers = (CLAIM, counted(4), again(5, 9), again(5), again(5))
+    found, statements, endings = claiming(take, *answers, keeps_skipped=True)
+    assert found.live == RowSet([(5, 5)])
+    assert statements == ["claim", "count_range", *["claim_runs"] * 3]
+    assert endings == ["rollback"] * 3
+
+
+def test_a_claim_on_a_heap_may_lose_all_its_rows(claiming):
+    found, _, endings = claiming(take, CLAIM, counted(4), again(), again(), keeps_skipped=True)
+    assert (found, endings) == (Claimed(stepped_over=True), ["rollback"] * 2)
+
+
+def test_a_claim_on_a_clustered_table_stays(claiming):
+    """It keeps nothing of the rows that it stepped over."""
+    found, statements, endings = claiming(take, CLAIM, counted(4))
+    assert (found.live, found.stepped_over) == (RowSet([(5, 6), (9, 9)]), True)
+    assert (statements, endings) == (["claim", "count_range"], [])
+
+
+held = partial(hold, start=None, after=LOWEST, up_to=HIGHEST)
+IDS = Answer("q.Id", "iw", [[5, ID], [9, ID]])
+
+
+@pytest.mark.parametrize("versions,deleting", [(False, []), (True, ["delete"])])
+def test_rows_are_deleted_when_claimed_if_reads_see_versions(versions, deleting, claiming):
+    """One-row receivers then count nothing, and rest; else they would try each row that is claimed, again and again."""
+    answers = (CLAIM, counted(3), IDENTITY, IDS, *DELETED)
+    found, statements, endings = claiming(partial(held, limits=LIMITS), *answers, row_versions=versions)
+    assert (found.deleted, found.rows.live) == (versions, RowSet([(5, 6), (9, 9)]))
+    assert statements == ["claim", "count_range", "identity", "ids", *deleting]
+    assert endings == []
+
+
+@pytest.mark.parametrize("versions,others,ahead", [(False, 3, True), (False, 4, False), (True, 4, True)])
+def test_none_is_claimed_ahead_among_rows_of_others(versions, others, ahead, claiming):
+    """Where they would have to step over twice as many rows."""
+    limits = Limits(rows=3, bytes=1 << 20)
+    answers = (CLAIM, counted(others), IDENTITY, IDS, *DELETED)
+    found, *_ = claiming(partial(held, limits=limits), *answers, row_versions=versions)
+    assert found.full is ahead
+
+
+@pytest.mark.parametrize(
+    "versions,asked,expected", [(False, 10, 2), (True, 10, 10), (False, 1, 1), (False, HIGHEST, 256)]
+)
+def test_a_batch_that_others_step_over_is_small(versions, asked, expected, claiming, library, tmp_path):
+    """Unless somebody has asked for everything."""
+    recorder = Recorder(library, tmp_path, [Answer("OFFSET 0 ROWS", "ibi", [])])
+    with connect(Target(url=recorder.url)) as connection:
+        table = replace(QUEUE, row_versions=versions)
+        assert held(Queue(connection, table), limits=Limits(rows=asked, bytes=1 << 20), most_locked=2) is None
+    (execution,) = [each for each in recorder.executions() if "OFFSET 0 ROWS" in each.text]
+    assert execution.bound[-1].value == expected
+
+
+@pytest.mark.parametrize("versions,hints", [(False, "READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK"), (True, "FORCESEEK")])  # fmt: skip
+def test_claimed_rows_are_read_without_locks_if_reads_see_versions(versions, hints):
+    text = str(read_statement(SQLSERVER, replace(QUEUE, row_versions=versions)))
+    assert f"WITH ({hints})" in text
