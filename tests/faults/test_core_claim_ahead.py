@@ -75,12 +75,12 @@ def test_a_stop_during_a_claim_ahead_leaves_no_session(postgresql, monkeypatch):
     queue.insert(20)
     begun, closed = threading.Event(), threading.Event()
 
-    def hold_when_closed(*arguments):
+    def hold_when_closed(*arguments, **named):
         if threading.current_thread().name == "sqlqueue-claim-ahead":
             begun.set()
             assert closed.wait(10)
             queue.execute("DELETE FROM {table}")
-        return hold(*arguments)
+        return hold(*arguments, **named)
 
     sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ahead' AND state IS NOT NULL"
     url = f"{postgresql.url}?application_name=ahead"
