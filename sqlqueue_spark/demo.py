@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import click
@@ -113,13 +113,13 @@ def _run(environment: dict[str, str], program: str, *arguments: str, log: Path |
     :raises SqlQueueError: it failed.
     """
     click.secho(f"\n$ {shlex.join([program, *arguments])}", bold=True)
-    with ExitStack() as stack:
-        stderr = stack.enter_context(log.open("wb")) if log else None
-        process = stack.enter_context(
-            subprocess.Popen(
-                [_installed(program), *arguments], env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
-            )
-        )  # fmt: skip
+    command = [_installed(program), *arguments]
+    with (
+        log.open("wb") if log else nullcontext() as stderr,
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+        ) as process,
+    ):
         assert process.stdout is not None, "it was asked for"
         said = []
         for line in process.stdout:

@@ -29,7 +29,11 @@ def checks(needed: Dialect | None, url: str | None) -> Iterator[Check]:
         if engine is SQLSERVER:
             yield checked("arrow-odbc", _arrow_odbc)
     if needed is None and not complete:
-        yield checked("drivers", _none)
+        said = (
+            "There is no engine whose drivers are all there; install those of one with: pip install "
+            "'sqlqueue-spark[postgresql]' or 'sqlqueue-spark[mssql]'."
+        )
+        yield Check(name="drivers", state=State.WRONG, said=said)
 
 
 def _needed(engine: Dialect, look: Look, needed: bool) -> Look:
@@ -68,10 +72,3 @@ def _sentence(engine: Dialect, error: ImportError | ConfigurationError) -> str:
     extra = "mssql" if engine is SQLSERVER else engine.name
     why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded ({error})"
     return f"It {why}; install it with: pip install 'sqlqueue-spark[{extra}]'."
-
-
-def _none() -> str:
-    raise Wrong(
-        "There is no engine whose drivers are all there; install those of one with: pip install "
-        "'sqlqueue-spark[postgresql]' or 'sqlqueue-spark[mssql]'."
-    )
