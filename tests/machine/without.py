@@ -11,8 +11,8 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive import destructive_read, held_claim, offset
 from sqlqueue_spark.receive.claim import delete
 from sqlqueue_spark.receive.held_claim import HeldClaim, Settling
-from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.receiver import Receiver
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.present_batch import PresentBatch
 from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.receive.stage_lifecycle import StageLifecycle
 from sqlqueue_spark.send.message_builder import Composed
@@ -145,11 +145,14 @@ def turns_of_claims_ahead() -> Iterator[None]:
 @contextlib.contextmanager
 def recovery() -> Iterator[None]:
     """A new process leaves alone what is left of the last batch."""
+    finish = PresentBatch.finish
 
-    def recover(self: Receiver, start: Json) -> None:
-        self._settled = start
+    def finish_own(self: PresentBatch, start: Offset | None) -> None:
+        if self._held is None:
+            self._settled = start
+        finish(self, start)
 
-    with mock.patch.object(Receiver, "_recover", recover):
+    with mock.patch.object(PresentBatch, "finish", finish_own):
         yield
 
 
@@ -175,11 +178,9 @@ def stage_of_the_offset() -> Iterator[None]:
     """A source that is no longer atomic deletes a batch and leaves on the stage what the batch sends."""
     send = StageLifecycle.send
 
-    def send_if_atomic(
-        self: StageLifecycle, queue: Queue, offset: Offset, end: Any, *, deleting: int
-    ) -> None:
+    def send_if_atomic(self: StageLifecycle, queue: Queue, end: Offset, *, deleting: int) -> None:
         if self._own is not None:
-            send(self, queue, offset, end, deleting=deleting)
+            send(self, queue, end, deleting=deleting)
 
     with mock.patch.object(StageLifecycle, "send", send_if_atomic):
         yield
@@ -189,7 +190,7 @@ def stage_of_the_offset() -> Iterator[None]:
 def batches_left_to_the_sink() -> Iterator[None]:
     """The stage sends a batch that was begun atomic, though its sink sends it by itself since."""
 
-    def leave(_: StageLifecycle, __: Offset, ___: Json) -> None: ...
+    def leave(_: StageLifecycle, __: Offset) -> None: ...
 
     with mock.patch.object(StageLifecycle, "_leave_to_the_sink", leave):
         yield
