@@ -468,3 +468,33 @@ def test_two_sources_that_swap_roles_send_a_dead_batch_once(union, billing, firs
         0,
         0,
     )
+
+
+@pytest.mark.parametrize("rows_of_both", [True, False])
+def test_two_sources_that_swap_roles_lose_no_logged_batch(union, billing, rows_of_both):
+    """What one of them has sealed is not given up by the other: it may be all that is left of the other's own rows."""
+    now, before = union.sources
+    before.table.insert(3)
+    if rows_of_both:
+        now.table.insert(3, start=3)
+    union.start(atomic=1)
+    assert union.trigger()
+    union.crash()
+    union.start(atomic=0)
+    with pytest.raises(ConfigurationError) as caught:
+        union.trigger()
+    stage = f"{NAME}.Outgoing@[{now.table.schema}]"
+    assert str(caught.value) == (
+        f"The stage {stage} has what a batch of the queue {before.end(1)['queue']} sends, and that batch is not settled; start "
+        "once with the transactionMode and the stream that its source had, then with the new ones. To go on without these "
+        f"messages, drop the table {stage} and start the stream."
+    )
+    union.crash()
+    union.start(atomic=1)
+    assert not union.trigger()
+    union.start(atomic=0)
+    now.table.insert(2, start=8)
+    while union.trigger():
+        pass
+    numbers = [*range(6 if rows_of_both else 3), 8, 9]
+    assert (sorted(ids_in(billing)), now.table.count(), before.table.count()) == (message_ids(numbers), 0, 0)
