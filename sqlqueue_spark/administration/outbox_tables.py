@@ -10,13 +10,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlqueue_spark.administration.queue_tables import Created
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl
 from sqlqueue_spark.tables.outbox import OutboxReport, OutboxTable, create_statements
 from sqlqueue_spark.tables.outbox_cleanup import forget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Created:
+    """An outbox table that is there now; ``new`` says that it was not there before."""
+
+    outbox: str
+    new: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +41,7 @@ def create(options: ConnectionOptions, endpoint: str) -> Created:
     :raises QueueError: the name belongs to something else than a table.
     """
     with _opened(options, endpoint) as (connection, outbox):
-        return Created(name=outbox.name, new=ddl.create_outbox(connection, outbox))
+        return Created(outbox=outbox.name, new=ddl.create_outbox(connection, outbox))
 
 
 def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> str:

@@ -43,13 +43,10 @@ _PORTIONS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Created:
-    """A table that is there now; ``new`` says that it was not there before."""
+    """A queue that is there now; ``new`` says that it was not there before."""
 
-    name: str
+    queue: str
     new: bool
-
-    def __str__(self) -> str:
-        return f"created {self.name}" if self.new else f"{self.name} was there already"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +105,7 @@ def create(
         if stream is not None:
             table = table_named(stream, naming.default_schema)
             made[table] = ddl.create_stage(connection, table)
-        return [Created(name=_name(connection, table), new=new) for table, new in made.items()]
+        return [Created(queue=_name(connection, table), new=new) for table, new in made.items()]
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:

@@ -41,7 +41,7 @@ main.add_command(outbox)
 def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> None:
     """Create queue tables that are not there yet."""
     for made in queue_tables.create(options, queues, **also):
-        click.echo(made)
+        click.echo(f"created {made.queue}" if made.new else f"{made.queue} was there already")
 
 
 @main.command()

@@ -25,7 +25,8 @@ def outbox() -> None:
 @asking.connected_to_outbox
 def create(options: ConnectionOptions, endpoint: str) -> None:
     """Create an outbox table that is not there yet."""
-    click.echo(outbox_tables.create(options, endpoint))
+    made = outbox_tables.create(options, endpoint)
+    click.echo(f"created {made.outbox}" if made.new else f"{made.outbox} was there already")
 
 
 @outbox.command()

@@ -67,7 +67,7 @@ class StageLifecycle:
             self._look_back_once(start, end)
             with self._at_home() as stage, self._transaction():
                 sent = stage.move_waiting()
-                stage.open(_digest(end))
+                stage.open(_digest(end), queue=end.queue)
             self._empty = False
             self._say_sent(self._own, sent)
         elif end.stage:
@@ -144,6 +144,8 @@ class StageLifecycle:
             with self._transaction():
                 sent = self._resent(stage, start)
                 sent = stage.move_waiting() if sent is None else sent
+                if sent is None:
+                    self._check_own(stage)
                 given_up = stage.give_up() if sent is None else None
                 if self._just_taken:
                     stage.begin()
@@ -269,8 +271,22 @@ class StageLifecycle:
                         "another source of this query, give a new checkpoint folder."
                     )
                 sent = stage.move_waiting()
-                stage.open(_digest(end), mode=self._options.transaction_mode)
+                stage.open(_digest(end), queue=end.queue, mode=self._options.transaction_mode)
         self._say_sent(table, sent)
+
+    def _check_own(self, stage: Stage) -> None:
+        """Refuse to give up what another source's batch has sealed: its rows may be all that is left of a logged batch.
+
+        Beside the messages of its own source, the stage has those of the batch's other sources, and their rows are deleted.
+        """
+        assert self._home is not None, "called while the stage is held"
+        mark = stage.mark()
+        if mark is not None and mark.sealed and mark.claim and mark.queue not in ("", self._home.table.name):
+            raise ConfigurationError(
+                f"The stage {self._own} has what a batch of the queue {mark.queue} sends, and that batch is not settled; start "
+                f"once with the transactionMode and the stream that its source had, then with the new ones. To go on without "
+                f"these messages, drop the table {self._own} and start the stream."
+            )
 
     def _look_back(self, start: Offset | None) -> None:
         """Send what batches without rows of this queue have left on stages that this stream has used before."""

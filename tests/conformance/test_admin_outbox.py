@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from click.testing import CliRunner
 
-from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError
@@ -74,7 +74,7 @@ def shape(engine):
 @pytest.mark.needs("describes_indexes")
 def test_a_created_table_is_that_of_the_net_persistence(engine):
     made = outbox_tables.create(options(engine), "Sales")
-    assert made == queue_tables.Created(name=OutboxRows(engine).table, new=True)
+    assert made == outbox_tables.Created(outbox=OutboxRows(engine).table, new=True)
     assert shape(engine) == (COLUMNS[engine.name], INDEXES[engine.name][1])
 
 
@@ -82,7 +82,9 @@ def test_creating_again_changes_nothing(engine):
     outbox_tables.create(options(engine), "Sales")
     rows = OutboxRows(engine)
     rows.insert("a")
-    assert outbox_tables.create(options(engine), "Sales") == queue_tables.Created(name=rows.table, new=False)
+    assert outbox_tables.create(options(engine), "Sales") == outbox_tables.Created(
+        outbox=rows.table, new=False
+    )
     assert rows.ids() == {"a"}
 
 

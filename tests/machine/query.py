@@ -8,10 +8,11 @@ by the logs: if a batch was logged but is not done, it plans that batch again an
 import contextlib
 import json
 import pickle
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 from unittest import mock
@@ -384,6 +385,9 @@ class Query:
             self.world.tell(
                 "  the second source receives only: there is one stage a stream, as the error says"
             )
+        elif taken_up := re.search(r"was taken up with transactionMode (\w+), ", said):
+            self.options = replace(self.options, mode=taken_up[1])
+            self.world.tell(f"  the batch is finished with {taken_up[1]}, as the error says")
         elif point.done < len(point.offsets) and self.options != point.begun[point.done]:
             self.options = point.begun[point.done]
             self.world.tell(f"  the batch is finished as it was begun ({self.options}), as the error says")
