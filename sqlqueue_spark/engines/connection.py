@@ -45,18 +45,21 @@ class Target:
     access_token: str | None = field(default=None, repr=False)
     access_token_provider: str | None = None
     lock_timeout: timedelta = timedelta(seconds=30)
+    #: How long a row of an unfinished batch is waited for: longer than a server takes to notice that its holder has vanished.
+    relock_timeout: timedelta = timedelta(seconds=60)
     command_timeout: timedelta = timedelta(minutes=5)
 
     @classmethod
     def of(cls, options: ConnectionOptions) -> Target:
+        given = options.lock_timeout
         return cls(
             url=options.url,
             user=options.user,
             password=options.password,
             access_token=options.access_token,
             access_token_provider=options.access_token_provider,
-            lock_timeout=options.lock_timeout,
             command_timeout=options.command_timeout,
+            **({} if given is None else {"lock_timeout": given, "relock_timeout": given}),
         )
 
     @property
@@ -79,12 +82,8 @@ class Target:
 
     @property
     def timeouts(self) -> tuple[int, int]:
-        """Lock and command timeout in milliseconds, at most what fits into the 32 bits that databases take."""
-        longest = (1 << 31) - 1
-        lock, command = (
-            int(each.total_seconds() * 1000) for each in (self.lock_timeout, self.command_timeout)
-        )
-        return min(lock, longest), min(command, longest)
+        """Lock and command timeout in milliseconds."""
+        return _milliseconds(self.lock_timeout), _milliseconds(self.command_timeout)
 
 
 class Connection(ABC):
@@ -190,6 +189,13 @@ class Connection(ABC):
                 self._set_lock_timeout(self.target.timeouts[0])
 
     @contextlib.contextmanager
+    def patient(self) -> Iterator[None]:
+        """In this block, a statement waits for the rows of an unfinished batch (:attr:`Target.relock_timeout`)."""
+        self._set_lock_timeout(_milliseconds(self.target.relock_timeout))
+        yield  # after an error the transaction is rolled back, and its connection closed
+        self._set_lock_timeout(self.target.timeouts[0])
+
+    @contextlib.contextmanager
     def rehearsal(self, milliseconds: int) -> Iterator[Connection]:
         """A :meth:`hasty` transaction that is rolled back in any case."""
         with contextlib.suppress(_RehearsedError), self.hasty(milliseconds):
@@ -205,6 +211,11 @@ class Connection(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _milliseconds(time: timedelta) -> int:
+    """At most what fits into the 32 bits that databases take."""
+    return min(int(time.total_seconds() * 1000), (1 << 31) - 1)
 
 
 class _RehearsedError(Exception):

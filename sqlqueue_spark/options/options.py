@@ -96,7 +96,7 @@ class ConnectionOptions(Options):
     access_token_provider: str | None = option("`module:function` that returns such a token, or `azure-identity`; asked before each new connection.", parse=token_provider, default=None)  # fmt: skip
     default_schema: str | None = option("Schema of queues that name none.", parse=text, default=None, shown="`dbo` / `public`")  # fmt: skip
     legacy_addresses: bool = option("Ignore everything after the first `@` of an address.", parse=boolean, default=False, shown="`false`")  # fmt: skip
-    lock_timeout: timedelta = option("Longest wait for rows that others hold.", parse=duration, default=timedelta(seconds=30), shown="`30s`")  # fmt: skip
+    lock_timeout: timedelta | None = option("Longest wait for rows that others hold.", parse=duration, default=None, shown="`30s`; `60s` for rows of an unfinished batch")  # fmt: skip
     command_timeout: timedelta = option("Longest run of one statement.", parse=duration, default=timedelta(minutes=5), shown="`5m`")  # fmt: skip
     queue_schemas: Mapping[str, str] = option_per_name("queue.<name>.schema", "Schema of one queue; wins over its address.")  # fmt: skip
     endpoint_schemas: Mapping[str, str] = option_per_name("endpoint.<name>.schema", "Schema of one endpoint's queues; wins over the address. A name that ends in `*` is a prefix.")  # fmt: skip

@@ -45,11 +45,12 @@ def relock(queue: Queue, offset: Offset, live: RowSet, expired: RowSet) -> Claim
         return None
     left = Claimed()
     try:
-        for row_version, size in queue.lock(live):
-            left.live.append(row_version)
-            left.sizes.append(size)
-        for row_version, _ in queue.lock(expired):
-            left.expired.append(row_version)
+        with queue.connection.patient():
+            for row_version, size in queue.lock(live):
+                left.live.append(row_version)
+                left.sizes.append(size)
+            for row_version, _ in queue.lock(expired):
+                left.expired.append(row_version)
     except RowsHeld as error:
         raise RowsHeld(
             f"Rows of an unfinished batch of {queue.table.name} are still held {_by_whom(queue, live, expired)} after "

@@ -141,12 +141,14 @@ class StageLifecycle:
         if self._own is None:
             return
         with self._at_home() as stage:
+            sent = given_up = None
             with self._transaction():
-                sent = self._resent(stage, start)
-                sent = stage.move_waiting() if sent is None else sent
-                if sent is None:
-                    self._check_own(stage)
-                given_up = stage.give_up() if sent is None else None
+                mark = stage.mark()
+                if mark is not None and mark.waits:
+                    sent = stage.move_waiting()
+                elif mark is not None and not mark.idle:
+                    sent = self._resent(stage, start, mark)
+                    given_up = self._given_up(stage, mark) if sent is None else None
                 if self._just_taken:
                     stage.begin()
                     self._just_taken = False
@@ -274,19 +276,21 @@ class StageLifecycle:
                 stage.open(_digest(end), queue=end.queue, mode=self._options.transaction_mode)
         self._say_sent(table, sent)
 
-    def _check_own(self, stage: Stage) -> None:
-        """Refuse to give up what another source's batch has sealed: its rows may be all that is left of a logged batch.
+    def _given_up(self, stage: Stage, mark: Mark) -> Mark | None:
+        """Make the mark of a claim idle that does not belong to this checkpoint's last batch; return it as it was.
 
-        Beside the messages of its own source, the stage has those of the batch's other sources, and their rows are deleted.
+        :raises ConfigurationError: another source's batch is sealed. It may be logged, and what is on the stage may be all
+            that is left of it: beside the messages of its own source, the stage has those of the batch's other sources, whose
+            rows are deleted.
         """
         assert self._home is not None, "called while the stage is held"
-        mark = stage.mark()
-        if mark is not None and mark.sealed and mark.claim and mark.queue not in ("", self._home.table.name):
+        if mark.sealed and mark.queue not in ("", self._home.table.name):
             raise ConfigurationError(
                 f"The stage {self._own} has what a batch of the queue {mark.queue} sends, and that batch is not settled; start "
                 f"once with the transactionMode and the stream that its source had, then with the new ones. To go on without "
                 f"these messages, drop the table {self._own} and start the stream."
             )
+        return stage.give_up()
 
     def _look_back(self, start: Offset | None) -> None:
         """Send what batches without rows of this queue have left on stages that this stream has used before."""
@@ -314,17 +318,14 @@ class StageLifecycle:
                 for table in named:
                     self._send_left(table)
 
-    def _resent(self, stage: Stage, start: Offset | None) -> int | None:
+    def _resent(self, stage: Stage, start: Offset | None, mark: Mark) -> int | None:
         """Send once more what a batch that claimed no rows has staged, if a fail-over took its settling back.
 
         No row of the queue comes back with it, so that nobody else would notice.
 
         :returns: how many messages; None when the stage is not that batch's.
         """
-        if start is None or not start.empty or not start.stage:
-            return None
-        mark = stage.mark()
-        if mark is None or not mark.sealed or not _opened_for(start, mark):
+        if start is None or not (start.empty and start.stage and mark.sealed and _opened_for(start, mark)):
             return None
         try:
             return stage.move(mark.claim)

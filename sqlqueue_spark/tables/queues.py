@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.engines.dialects import ClaimedColumns, Dialect
-from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table, for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
@@ -192,24 +192,20 @@ class Queue:
         """Lock what is left of these rows, and wait for those that others hold.
 
         :returns: RowVersion and bytes of each row.
-        :raises RowsHeld: somebody held one of them for longer than the lock timeout.
+        :raises RowsHeld: somebody held one of them for too long.
         """
-        dialect = self.connection.dialect
-        for chunk in runs.chunks(dialect.chunk):
-            for row_version, size, *_ in self._execute(
-                "lock", "locking rows again in", **dialect.bind(chunk)
-            ):
+        for chunk in runs.chunks(self.connection.dialect.chunk):
+            statement, bound = self._of_runs("lock", chunk)
+            for row_version, size, *_ in self._execute(statement, "locking rows again in", **bound):
                 yield row_version, size
 
     def delete(self, runs: RowSet) -> int:
         """Delete these rows, which this transaction has locked, and return how many there were."""
-        doing, dialect = f"deleting from {self.table.name}", self.connection.dialect
+        doing = f"deleting from {self.table.name}"
         deleted = 0
-        for chunk in runs.chunks(dialect.chunk):
-            one_run = len(chunk) == chunk.last - chunk.first + 1
-            statement = self._render("delete_range" if one_run else "delete")
-            bound = {"first": chunk.first, "last": chunk.last} if one_run else dialect.bind(chunk)
-            deleted += self.connection.modify(statement, bound, doing=doing)
+        for chunk in runs.chunks(self.connection.dialect.chunk):
+            statement, bound = self._of_runs("delete", chunk)
+            deleted += self.connection.modify(self._render(statement), bound, doing=doing)
         return deleted
 
     def ids(self, row_versions: Sequence[int]) -> dict[int, str]:
@@ -260,6 +256,12 @@ class Queue:
         return [
             Holder(*row) for row in self._execute("holders", doing, first=runs.first, last=runs.last, **table)
         ]
+
+    def _of_runs(self, statement: str, runs: RowSet) -> tuple[str, Parameters]:
+        """The statement for these runs, and its parameters. The usual claim is a single run, and has a statement of its own."""
+        if len(runs) == runs.last - runs.first + 1:
+            return f"{statement}_range", {"first": runs.first, "last": runs.last}
+        return statement, self.connection.dialect.bind(runs)
 
     def _execute(self, statement: str, doing: str, /, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
         return self.connection.execute(

@@ -27,7 +27,8 @@ def test_the_defaults_are_those_of_the_contract():
         options.min_messages_per_partition,
         options.transaction_mode,
         options.poll_interval,
-        options.lock_timeout,
+        Target.of(options).lock_timeout,
+        Target.of(options).relock_timeout,
         options.command_timeout,
         options.legacy_addresses,
     ) == (
@@ -39,6 +40,7 @@ def test_the_defaults_are_those_of_the_contract():
         "receiveOnly",
         timedelta(seconds=1),
         timedelta(seconds=30),
+        timedelta(seconds=60),
         timedelta(minutes=5),
         False,
     )

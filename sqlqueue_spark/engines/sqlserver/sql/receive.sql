@@ -189,6 +189,16 @@ INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON q.RowVersion 
 ORDER BY q.RowVersion
 OPTION (MAXDOP 1)
 
+-- name: lock_range
+-- Locks again what is left of one run of a claim, and waits for rows that others hold.
+-- in: first RowVersion, last RowVersion     out: RowVersion, bytes, Expires
+-- It does what lock does, for the usual claim, which is a single run.
+SELECT q.RowVersion, COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes, q.Expires
+FROM {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK)
+WHERE q.RowVersion BETWEEN :first AND :last
+ORDER BY q.RowVersion
+OPTION (MAXDOP 1)
+
 -- name: holders
 -- Returns who holds locks on rows of a table.
 -- in: object id of the table, database     out: session, login, host, program
