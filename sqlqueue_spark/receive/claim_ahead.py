@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.look import Find, Found
+from sqlqueue_spark.receive.found import Find, Found
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, TryAgain
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.look import Found
+from sqlqueue_spark.receive.found import Found
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue
 

@@ -23,13 +23,14 @@ from dataclasses import dataclass
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.receive.claim import Claimed, Head, Limits, look
+from sqlqueue_spark.receive.claim import Claimed, Limits, look
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.offset import Json, Offset, next_serial
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.present_batch import PresentBatch
 from sqlqueue_spark.receive.replay import check_belongs, say_not_taken_again
 from sqlqueue_spark.receive.scanner import Scanner
+from sqlqueue_spark.receive.scans import Head
 from sqlqueue_spark.receive.slices import Slice, plan_taking
 from sqlqueue_spark.receive.stream_source import StreamSource
 from sqlqueue_spark.row_set import LOWEST, RowSet
@@ -135,7 +136,7 @@ class DestructiveReceiver(StreamSource):
         self._lookout = Lookout(PollBackoff(options.poll_interval, clock, sleep))
         self._scanner = Scanner(options, self._pool, self._lookout.find, clock, sleep)
         #: A batch that was begun in another mode.
-        self._present = PresentBatch(options, self._pool, self._scanner)
+        self._present = HeldBatch(options, self._pool, self._scanner)
         self._planned: Planned | None = None
         self._finished: Offset | None = None
 

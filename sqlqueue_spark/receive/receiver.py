@@ -20,12 +20,12 @@ from collections.abc import Callable
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.held_claim import hold
+from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.present_batch import PresentBatch
+from sqlqueue_spark.receive.open_claim import hold
 from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.receive.slices import Slice
-from sqlqueue_spark.receive.stage_lifecycle import stage_of
+from sqlqueue_spark.receive.stage_dispatch import stage_of
 from sqlqueue_spark.receive.stream_source import StreamSource
 from sqlqueue_spark.tables.queues import Queue
 
@@ -50,7 +50,7 @@ class Receiver(StreamSource):
             hold, most_locked=options.most_locked_rows, stage="" if stage is None else stage.to_text()
         )
         self._scanner = Scanner(options, self._pool, find, clock, sleep)
-        self._present = PresentBatch(options, self._pool, self._scanner)
+        self._present = HeldBatch(options, self._pool, self._scanner)
         self._staging = self._present.staging
         self._told_of_everything = False
 

@@ -12,7 +12,7 @@ from sqlqueue_spark.receive.backlog import Backlog
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.claim_ahead import IDLE_SECONDS, ClaimAhead, worthwhile
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.look import Find, Found
+from sqlqueue_spark.receive.found import Find, Found
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.scans import Scan, Scans

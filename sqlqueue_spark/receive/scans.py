@@ -1,12 +1,75 @@
-"""Where a look searches: its scans, in their order. Rows come from the first scan that finds some."""
+"""Where a look searches, and when it goes back for late rows: its scans, in their order, until one of them finds rows."""
 
 from __future__ import annotations
 
+import heapq
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sqlqueue_spark.receive.claim import Head
+from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
+
+
+class Head:
+    """Where the next look begins: where the last claim ended, or now and then at the start of the table.
+
+    Entries of deleted rows stay at the head of an index until the database cleans them up, and every look from the
+    start steps over them. But late rows do appear below the last claim (a late commit, another receiver's rollback).
+    So the stream looks for them again after twenty times as long as the last look for them took. While one claim follows
+    another, late rows can stand only in the ranges that the claims left out. :meth:`late_rows` has these ranges: before
+    the stream takes a claim ahead, it looks only there.
+    """
+
+    _SHARE = 20
+    #: At most so many ranges are looked at one by one. Where there are more, those that lie closest are merged.
+    _RANGES = 16
+
+    def __init__(self) -> None:
+        self._ended_at: int | None = None
+        self._unclaimed: list[tuple[int, int]] = []
+        self._due = 0.0
+
+    def next(self, now: float) -> int:
+        """The RowVersion above which to look; ``now`` in seconds of any steady clock."""
+        return LOWEST if self._ended_at is None or now >= self._due else self._ended_at
+
+    def late_rows(self, now: float) -> list[tuple[int, int]]:
+        """The ranges (above, up to) in which late rows are looked for now; none when it is not yet time."""
+        return list(self._unclaimed) if now >= self._due else []
+
+    def looked_from_start(self, now: float, seconds: float) -> None:
+        """Note that a look from the start, or at all ranges of late rows, took so many seconds."""
+        self._due = now + self._SHARE * seconds
+
+    def claimed(self, rows: Claimed) -> None:
+        """Note a claim of these rows. Its look began at the start of the table or where the last claim ended."""
+        below = self._ended_at
+        ranges = []
+        for first, last in heapq.merge(rows.live, rows.expired):
+            if below is None or first <= below:
+                self._unclaimed, below = [], LOWEST
+            if first - 1 > below:
+                ranges.append((below, first - 1))
+            below = last
+        self._ended_at = below
+        self._unclaimed = self._fewer([*self._unclaimed, *ranges])
+
+    def passed(self, last: int) -> None:
+        """Note a look that ended at this row and locked nothing. Rows that it saw may stay, so late rows may be anywhere."""
+        self._ended_at, self._unclaimed = last, [(LOWEST, last)]
+
+    def look_from_start_next(self) -> None:
+        """Begin the next look at the start: a claim was given up or lost, so rows may stand anywhere below."""
+        self._ended_at = None
+
+    def _fewer(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        if len(ranges) <= self._RANGES:
+            return ranges
+        inner = range(1, len(ranges))
+        widest = heapq.nlargest(self._RANGES - 1, inner, key=lambda i: ranges[i][0] - ranges[i - 1][1])
+        cuts = [0, *sorted(widest), len(ranges)]
+        return [(ranges[a][0], ranges[b - 1][1]) for a, b in itertools.pairwise(cuts)]
 
 
 @dataclass

@@ -45,7 +45,7 @@ from sqlqueue_spark.messages.outgoing import (
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
 from sqlqueue_spark.send.frame_columns import FrameColumns
-from sqlqueue_spark.send.header_completion import Alike, Unsendable, alike, members
+from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike, members
 from sqlqueue_spark.send.outbox_keys import keys
 
 _Columns = TypeVar("_Columns", pa.Array, pa.RecordBatch)

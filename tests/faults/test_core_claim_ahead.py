@@ -7,7 +7,7 @@ import pytest
 
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, claim_ahead, slices
-from sqlqueue_spark.receive.held_claim import hold
+from sqlqueue_spark.receive.open_claim import hold
 from tests.support.driver import streaming, told
 from tests.support.messages import row_ids
 from tests.support.streams import free

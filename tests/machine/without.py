@@ -8,13 +8,13 @@ from unittest import mock
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive import destructive_read, held_claim, offset
+from sqlqueue_spark.receive import destructive_read, offset, open_claim
 from sqlqueue_spark.receive.claim import delete
-from sqlqueue_spark.receive.held_claim import HeldClaim, Settling
+from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.present_batch import PresentBatch
+from sqlqueue_spark.receive.open_claim import OpenClaim, Settling
 from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.receive.stage_lifecycle import StageLifecycle
+from sqlqueue_spark.receive.stage_dispatch import StageDispatch
 from sqlqueue_spark.send.message_builder import Composed
 from sqlqueue_spark.send.sender import Sender
 from sqlqueue_spark.tables.queues import Queue
@@ -31,7 +31,7 @@ def serials() -> Iterator[None]:
 
     with (
         mock.patch.object(offset, "next_serial", same),
-        mock.patch.object(held_claim, "next_serial", same),
+        mock.patch.object(open_claim, "next_serial", same),
         mock.patch.object(destructive_read, "next_serial", same),
     ):
         yield
@@ -70,9 +70,9 @@ def batches_without_rows() -> Iterator[None]:
 @contextlib.contextmanager
 def patient_settling() -> Iterator[None]:
     """Settling empties the stage, for which it wants the table for itself, and gives the rows back at the first error."""
-    send = StageLifecycle.send
+    send = StageDispatch.send
 
-    def settle(self: HeldClaim, send: Callable[[], None]) -> None:
+    def settle(self: OpenClaim, send: Callable[[], None]) -> None:
         try:
             if not self.deleted:
                 delete(self.queue, self.rows)
@@ -82,14 +82,14 @@ def patient_settling() -> Iterator[None]:
             self.release()
             raise
 
-    def send_and_empty(self: StageLifecycle, queue: Queue, end: Offset, *, deleting: int) -> None:
+    def send_and_empty(self: StageDispatch, queue: Queue, end: Offset, *, deleting: int) -> None:
         send(self, queue, end, deleting=deleting)
         if self._sent is not None:
             Stage(queue.connection, Table.from_text(end.stage)).clear()
 
     with (
-        mock.patch.object(HeldClaim, "settle", settle),
-        mock.patch.object(StageLifecycle, "send", send_and_empty),
+        mock.patch.object(OpenClaim, "settle", settle),
+        mock.patch.object(StageDispatch, "send", send_and_empty),
     ):
         yield
 
@@ -145,23 +145,23 @@ def turns_of_claims_ahead() -> Iterator[None]:
 @contextlib.contextmanager
 def recovery() -> Iterator[None]:
     """A new process leaves alone what is left of the last batch."""
-    finish = PresentBatch.finish
+    finish = HeldBatch.finish
 
-    def finish_own(self: PresentBatch, start: Offset | None) -> None:
+    def finish_own(self: HeldBatch, start: Offset | None) -> None:
         if self._held is None:
             self._settled = start
         finish(self, start)
 
-    with mock.patch.object(PresentBatch, "finish", finish_own):
+    with mock.patch.object(HeldBatch, "finish", finish_own):
         yield
 
 
 @contextlib.contextmanager
 def one_transaction() -> Iterator[None]:
     """What is left of a batch is sent in one transaction and deleted in the next."""
-    settle = HeldClaim.settle
+    settle = OpenClaim.settle
 
-    def settle_twice(self: HeldClaim, send: Callable[[], None]) -> None:
+    def settle_twice(self: OpenClaim, send: Callable[[], None]) -> None:
         if self.settling is Settling.ITS_CLAIM:
             settle(self, send)
             return
@@ -169,20 +169,20 @@ def one_transaction() -> Iterator[None]:
         self.queue.connection.commit()
         settle(self, lambda: None)
 
-    with mock.patch.object(HeldClaim, "settle", settle_twice):
+    with mock.patch.object(OpenClaim, "settle", settle_twice):
         yield
 
 
 @contextlib.contextmanager
 def stage_of_the_offset() -> Iterator[None]:
     """A source that is no longer atomic deletes a batch and leaves on the stage what the batch sends."""
-    send = StageLifecycle.send
+    send = StageDispatch.send
 
-    def send_if_atomic(self: StageLifecycle, queue: Queue, end: Offset, *, deleting: int) -> None:
+    def send_if_atomic(self: StageDispatch, queue: Queue, end: Offset, *, deleting: int) -> None:
         if self._own is not None:
             send(self, queue, end, deleting=deleting)
 
-    with mock.patch.object(StageLifecycle, "send", send_if_atomic):
+    with mock.patch.object(StageDispatch, "send", send_if_atomic):
         yield
 
 
@@ -190,9 +190,9 @@ def stage_of_the_offset() -> Iterator[None]:
 def batches_left_to_the_sink() -> Iterator[None]:
     """The stage sends a batch that was begun atomic, though its sink sends it by itself since."""
 
-    def leave(_: StageLifecycle, __: Offset) -> None: ...
+    def leave(_: StageDispatch, __: Offset) -> None: ...
 
-    with mock.patch.object(StageLifecycle, "_leave_to_the_sink", leave):
+    with mock.patch.object(StageDispatch, "_leave_to_the_sink", leave):
         yield
 
 

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from sqlqueue_spark.receive.claim import Claimed, Head
+from sqlqueue_spark.receive.claim import Claimed
+from sqlqueue_spark.receive.scans import Head
 from sqlqueue_spark.row_set import LOWEST, RowSet
 
 

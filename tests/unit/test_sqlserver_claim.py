@@ -8,7 +8,7 @@ import pytest
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.receive.claim import Claimed, Limits, claim
-from sqlqueue_spark.receive.held_claim import hold
+from sqlqueue_spark.receive.open_claim import hold
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue, read_statement
 from tests.support import recording

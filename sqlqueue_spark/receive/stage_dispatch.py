@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _CLEARING_MS = 1
 
 
-class StageLifecycle:
+class StageDispatch:
     """Opens the stage for each batch, sends what is on it when the batch is settled, and clears it between batches.
 
     An atomic source holds its stage on a connection of its own, from the first time it is asked for messages until it is

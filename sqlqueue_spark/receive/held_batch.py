@@ -13,12 +13,12 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.done_file import DoneFile
-from sqlqueue_spark.receive.held_claim import HeldClaim, Settling, may_go_away
 from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.open_claim import OpenClaim, Settling, may_go_away
 from sqlqueue_spark.receive.replay import check_belongs, relock, say_not_taken_again
 from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.receive.slices import Slice, plan
-from sqlqueue_spark.receive.stage_lifecycle import StageLifecycle
+from sqlqueue_spark.receive.stage_dispatch import StageDispatch
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue
@@ -26,7 +26,7 @@ from sqlqueue_spark.tables.queues import Queue
 log = logging.getLogger(__name__)
 
 
-class PresentBatch:
+class HeldBatch:
     """Holds at most one claim at a time, whichever process made it first, until its batch is settled or given back.
 
     Two threads use it, one at a time: Spark's thread, and the thread that watches ``doneFile`` and settles. Take ``lock``
@@ -37,15 +37,15 @@ class PresentBatch:
         self._options = options
         self._pool = pool
         self._scanner = scanner
-        self._held: HeldClaim | None = None
+        self._held: OpenClaim | None = None
         self._settled: Offset | None = None
         self._done_file = (
             None if options.done_file is None else DoneFile(Path(options.done_file), self.settle)
         )
-        self.staging = StageLifecycle(options, pool)
+        self.staging = StageDispatch(options, pool)
         self.lock = threading.RLock()
 
-    def hold(self, claim: HeldClaim) -> None:
+    def hold(self, claim: OpenClaim) -> None:
         """Hold a claim that was just made; the one before is settled."""
         self._held = claim
 
@@ -65,7 +65,7 @@ class PresentBatch:
                 self._release()
         if start is not None and start != self._settled:
             queue, rows = self._lock(start, start.live, start.expired)
-            self._held = HeldClaim(queue, None, start, rows, settling=Settling.THE_NEXT_PROCESS)
+            self._held = OpenClaim(queue, None, start, rows, settling=Settling.THE_NEXT_PROCESS)
             self._settle()
 
     def plan(self, start: Offset | None, end: Offset) -> list[Slice]:
@@ -135,7 +135,7 @@ class PresentBatch:
         self.staging.settled()
         held.say_settled()
 
-    def _gave_up(self, held: HeldClaim, error: SqlQueueError) -> SqlQueueError:
+    def _gave_up(self, held: OpenClaim, error: SqlQueueError) -> SqlQueueError:
         kind = next(
             (each for each in (QueueError, ConfigurationError) if isinstance(error, each)), SqlQueueError
         )
@@ -155,7 +155,7 @@ class PresentBatch:
         elif not end.empty:
             log.warning("replaying queue=%s rows=%d taken_by_others=%d", queue.table.name, len(rows.live),
                         len(end.live) - len(rows.live))  # fmt: skip
-        self._held = HeldClaim(queue, start, end, rows)
+        self._held = OpenClaim(queue, start, end, rows)
 
     def _lock(self, end: Offset, live: RowSet, expired: RowSet) -> tuple[Queue, Claimed]:
         """Lock what is left of these rows of a batch.

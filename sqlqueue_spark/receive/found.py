@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from sqlqueue_spark.receive.claim import Head, Limits
+from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.scans import Head
 from sqlqueue_spark.tables.queues import Queue
 
 

@@ -11,8 +11,9 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
-from sqlqueue_spark.receive.claim import Claimed, Head, Limits, claim, delete
+from sqlqueue_spark.receive.claim import Claimed, Limits, claim, delete
 from sqlqueue_spark.receive.offset import Offset, next_serial
+from sqlqueue_spark.receive.scans import Head
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import Queue
 
@@ -34,7 +35,7 @@ class Settling(Enum):
 
 
 @dataclass
-class HeldClaim:
+class OpenClaim:
     """A claim, and the queue whose connection's open transaction holds its rows.
 
     ``start`` and ``end`` are the offsets between which the batch lies, as Spark knows them. ``rows`` are the rows that are
@@ -126,7 +127,7 @@ class HeldClaim:
             raise ConnectionLost(f"A batch of {queue} could not be committed: {error}") from error
         fail_points.step(fail_points.COMMITTED if own else fail_points.LEFT_COMMITTED)
 
-    def locked_again(self, queue: Queue, rows: Claimed) -> HeldClaim:
+    def locked_again(self, queue: Queue, rows: Claimed) -> OpenClaim:
         """The same logged batch after its own transaction was lost: the transaction of ``queue`` now holds ``rows``."""
         ours = self.settling is Settling.ITS_CLAIM
         return replace(
@@ -176,7 +177,7 @@ def hold(
     *,
     most_locked: int = HIGHEST,
     stage: str = "",
-) -> HeldClaim | None:
+) -> OpenClaim | None:
     """Claim the next rows; None when there are none, and then no transaction is left open.
 
     If all rows of a claim have expired, they are deleted at once, without a batch, and the next rows are claimed.
@@ -210,7 +211,7 @@ def hold(
              len(claimed.expired), claimed.bytes, claimed.live.first, claimed.live.last)  # fmt: skip
     # A claim ahead would make others step over twice as many rows.
     alone = queue.table.row_versions or not claimed.stepped_over
-    held = HeldClaim(queue, start, end, claimed, full=claimed.full and alone)
+    held = OpenClaim(queue, start, end, claimed, full=claimed.full and alone)
     if queue.table.row_versions:
         held.delete()
     return held
