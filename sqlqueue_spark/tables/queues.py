@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connections import Connection, rows_awaited
 from sqlqueue_spark.engines.dialects import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
@@ -168,9 +168,9 @@ class Queue:
         """
         dialect = self.connection.dialect
         for chunk in runs.chunks(dialect.chunk):
-            for row_version, size, *_ in self._execute(
-                "lock", "locking rows again in", **dialect.bind(chunk)
-            ):
+            with rows_awaited():
+                found = self._execute("lock", "locking rows again in", **dialect.bind(chunk))
+            for row_version, size, *_ in found:
                 yield row_version, size
 
     def delete(self, runs: RowSet) -> int:

@@ -10,7 +10,7 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, RowsHeld, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, Duplicate, LockTimeout, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support.outboxes import OutboxRows
@@ -141,7 +141,7 @@ def test_an_optimistic_twin_learns_it_was_not_first(engine, rows):
 def test_a_twin_that_waits_for_too_long_is_told_so(engine, rows):
     with opened(engine) as (_, outbox), opened(engine, lockTimeout="200ms") as (_, twin):
         outbox.add_new(["a"])
-        with pytest.raises(RowsHeld):
+        with pytest.raises(LockTimeout):
             twin.add_new(["a"])
 
 
