@@ -404,9 +404,55 @@ def declared(name):
             "MessageId nvarchar(200)",
             {"MessageId": "nvarchar(200)", "@version": "varchar(23)"},
         ),
+        (
+            ["stage_count", "stage_next", "stage_move", "stage_try"],
+            "Task varchar(36) COLLATE Latin1_General_BIN2",
+            {"Task": "varchar(36)"},
+        ),
     ],
 )
 def test_a_sought_value_has_the_column_s_own_type(names, column, expected):
     """The server would convert the column else, and might scan it."""
-    assert column in f"{SQLSERVER.statement('create')}{SQLSERVER.statement('outbox_create')}"
+    created = "".join(str(SQLSERVER.statement(each)) for each in ("create", "outbox_create", "stage_create"))
+    assert column in created
     assert [declared(name) for name in names] == [expected] * len(names)
+
+
+@pytest.mark.parametrize(
+    "name, asked", [("outbox_seen", "j"), ("outbox_seen_of", "j"), ("outbox_add_new", "i")]
+)
+def test_a_message_id_is_sought_in_the_key_and_compared_code_by_code(name, asked):
+    """By the column's own collation, whatever that is: a text that is made of bytes conflicts with none (error 468)."""
+    text = re.sub(r"\s+", " ", str(SQLSERVER.statement(name)))
+    conditions = (
+        f"o.MessageId = CAST(CAST({asked}.MessageId AS varbinary(400)) AS nvarchar(200)) "
+        f"AND o.MessageId = {asked}.MessageId COLLATE Latin1_General_BIN2 "
+        f"AND DATALENGTH(o.MessageId) = DATALENGTH({asked}.MessageId)"
+    )
+    assert text.count(conditions) == text.count("o.MessageId = ") / 2 == 1
+
+
+@pytest.mark.parametrize("name", ["outbox_add", "outbox_add_new"])
+def test_no_message_id_is_dropped_because_a_collation_equates_it(name):
+    """DISTINCT would do so; and where an order is that of codes, statements that follow each other keep it too."""
+    text = str(SQLSERVER.statement(name))
+    assert ("DISTINCT" in text, text.count("ORDER BY i.MessageId COLLATE Latin1_General_BIN2")) == (False, 1)
+
+
+@pytest.mark.parametrize("name", ["stage_count", "stage_next", "stage_move", "stage_try"])
+def test_a_stage_s_columns_are_compared_as_they_are(name):
+    """Values of the wider type nvarchar would have the server convert a column in each row."""
+    text = str(SQLSERVER.statement(name))
+    assert "SELECT t.Task COLLATE Latin1_General_BIN2" in text
+    assert re.findall(r"Destination = (.+)", text) in ([], ["CAST(:destination AS nvarchar(776))"])
+
+
+def test_a_creator_takes_the_lock_of_the_transport_s_installer_too():
+    """Its name is the table's full one with the database's, and _lock; in a script too."""
+    created, scripted = (
+        re.sub(r"\s+", " ", str(SQLSERVER.statement(each))) for each in ("create_lock", "script_begin")
+    )
+    name = "LEFT( CONCAT(CASE WHEN PARSENAME({0}, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, {0}, N'_lock'), 255 )"
+    for text, variable in ((created, "@name"), (scripted, "@queue")):
+        assert f"DECLARE @transports nvarchar(255) = {name.format(variable)}" in text
+        assert re.findall(r"@Resource = (@\w+)", text) == ["@resource", "@transports"]
