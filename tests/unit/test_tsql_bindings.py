@@ -27,10 +27,12 @@ from sqlqueue_spark.errors import (
     TooMuch,
     TryAgain,
 )
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
+from sqlqueue_spark.tables import queues
 from tests.support import recording
 from tests.support.recording import Answer, Recorder, Refused
 from tests.support.sending import outgoing_rows
@@ -295,6 +297,34 @@ def test_what_a_database_cannot_do_comes_with_its_remedy(number, said, sentence,
     with pytest.raises(ConfigurationError) as caught:
         recorded(CALLS["lock"].action, [refused])
     assert str(caught.value).replace("SQLExecute", "SQLExecDirectW") == sentence
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "ANSI_NULLS", "ANSI_PADDING", "ANSI_WARNINGS", "ARITHABORT", "CONCAT_NULL_YIELDS_NULL", "QUOTED_IDENTIFIER",
+        "XACT_ABORT", "NOCOUNT",
+    ],
+)  # fmt: skip
+def test_a_session_begins_with_its_settings(recorded, setting):
+    """Tables with filtered indexes need all but the last two, or each change is error 1934; FreeTDS sets none of them."""
+    _, (opening, *_) = recorded(lambda c: c.commit())
+    said_on = re.findall(r"SET ([A-Z_, ]+) ON", opening.text)
+    assert setting in {each for names in said_on for each in names.split(", ")}
+    assert "SET NUMERIC_ROUNDABORT OFF" in opening.text
+
+
+def test_a_queue_in_another_database_is_refused_by_its_name(recorded):
+    """On Azure SQL Database, where a connection reaches one database."""
+    said = "Reference to database and/or server name in 'stock.sys.tables' is not supported in this version of SQL Server."
+    answers = [
+        DATABASE,
+        Answer("t.create_date", rows=[Refused("42000", 40515, f"[recording][SQL Server]{said}")]),
+    ]
+    with pytest.raises(
+        ConfigurationError, match=r"while looking for orders@\[dbo\]@\[stock\] \(Reference to database"
+    ):
+        recorded(lambda c: queues.find(c, Table(table="orders", schema="dbo", catalog="stock")), answers)
 
 
 def test_a_statement_ends_no_transaction(library, tmp_path):

@@ -120,6 +120,18 @@ TEXTS = {
         for name in sorted(READING)
         for shape, columns in SHAPES.items()
     },
+    **{
+        f"{name}, counted": f"{rendered(name)};\nSELECT @@ROWCOUNT"
+        for name in (
+            "insert",
+            "outbox_add",
+            "outbox_clean",
+            "stage_insert",
+            "stage_seal",
+            "stage_move",
+            "stage_try",
+        )
+    },
     "script of queues": ddl.script(SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")]),
     "script of rights": "".join(
         rights.script(SQLSERVER, "SHOP\\my ]user", role, [HOSTILE], outbox=HOSTILE, stage=HOSTILE)
