@@ -17,7 +17,7 @@ from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.tables.outbox_ids import LONGEST_ID, check_id, process_key
+from sqlqueue_spark.tables.outbox_ids import LONGEST_ID, check_id, may_stand_as_it_is, process_key
 from sqlqueue_spark.version import __version__
 
 #: In the rows that we write, the column PersistenceVersion begins so.
@@ -266,8 +266,7 @@ class Outbox:
         """
         keys = {process_key(each): each for each in ids}
         outbox = OutboxTable(ForeignConnection(connection, self.engine), self.endpoint, self.schema)
-        # Version 0.1.0 kept every id as it is, and so does a .NET endpoint. It never kept a NUL.
-        known = outbox.seen(each for key, each in keys.items() if key != each and "\0" not in each)
+        known = outbox.seen(filter(may_stand_as_it_is, keys.values()))
         new = outbox.add_new(key for key, each in keys.items() if each not in known)
         return [each for key, each in keys.items() if key in new]
 

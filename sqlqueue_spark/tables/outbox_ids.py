@@ -19,6 +19,9 @@ DIGEST_CHARACTERS = 32
 SHOWN = LONGEST_ID - len(MARK) - DIGEST_CHARACTERS
 NOT_SHOWN = "[^!-~]"
 
+#: How keys end: those of process_key and those of a send.
+_KEY = re.compile(MARK + r"(?:[0-9a-f]{32}|[0-9a-v]{10})\Z")
+
 
 def process_key(message_id: str) -> str:
     """The text by which :meth:`Outbox.process` knows an id.
@@ -33,6 +36,15 @@ def process_key(message_id: str) -> str:
         return message_id
     digest = hashlib.sha256(message_id.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST_CHARACTERS]
     return re.sub(NOT_SHOWN, "", message_id)[:SHOWN] + MARK + digest
+
+
+def may_stand_as_it_is(message_id: str) -> bool:
+    """Whether the table may hold an id itself although its key is another text.
+
+    Version 0.1.0 kept every id so, and a .NET endpoint does. An id that looks like a key is not sought: it would be taken for
+    the message whose key that is. Nor is one with a NUL, which not every database takes.
+    """
+    return not re.fullmatch(PLAIN, message_id) and "\0" not in message_id and not _KEY.search(message_id)
 
 
 def check_id(message_id: object) -> None:

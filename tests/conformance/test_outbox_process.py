@@ -11,6 +11,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.tables.outbox import Outbox, OutboxTable
+from sqlqueue_spark.tables.outbox_ids import process_key
 from tests.support.waiting import eventually
 
 OUTBOX = Outbox("Sales")
@@ -177,6 +178,14 @@ def test_ids_that_a_collation_equates_are_two(database):
     with database.connected() as connection:
         assert [OUTBOX.process(connection, [each]) for each in alike] == [[each] for each in alike]
         assert OUTBOX.process(connection, [*alike, "ORDER"]) == ["ORDER"]
+
+
+def test_an_id_that_looks_like_the_key_of_another_is_just_an_id(database):
+    like_a_key = process_key("Order")
+    with database.connected() as connection:
+        assert [OUTBOX.process(connection, [each]) for each in ("Order", like_a_key, like_a_key)] == [
+            ["Order"], [like_a_key], [],
+        ]  # fmt: skip
 
 
 def test_what_was_kept_as_it_is_counts_exactly(database):

@@ -19,11 +19,11 @@ from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.row_set import RowSet
 
 URL_SCHEME = "mssql://"
+_NO_OBJECT = 208
 
 # https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors, and those of Azure:
 # https://learn.microsoft.com/azure/azure-sql/database/troubleshoot-common-errors-issues; which of them may be tried again
 # also by https://github.com/dotnet/efcore/blob/main/src/EFCore.SqlServer/Storage/Internal/SqlServerTransientExceptionDetector.cs
-_NO_OBJECT = 208
 _NUMBERS = {
     64: Kind.CONNECTION_LOST,
     102: Kind.NOT_UNDERSTOOD,  # so a compatibility level below 130 reads what follows OPENJSON
@@ -67,8 +67,8 @@ _NUMBERS = {
     4060: Kind.NO_DATABASE,
     4221: Kind.NOT_READY,  # a replica that was just started again waits for transactions to end
     6005: Kind.NOT_READY,  # the server is being shut down
-    8628: Kind.GAVE_WAY,  # no plan could be made in time
     8622: Kind.WRONG_SHAPE,  # FORCESEEK found no index that begins with RowVersion
+    8628: Kind.GAVE_WAY,  # no plan could be made in time
     7105: Kind.CONNECTION_LOST,  # a read without locks met a large value that moved
     7886: Kind.CONNECTION_LOST,  # likewise
     8645: Kind.TOO_LARGE,  # no memory for the statement in time
