@@ -1,7 +1,7 @@
 SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
-DECLARE @queue nvarchar(max) = N'[dbo].[Shop_Sales_OutboxData]', @got int;
+DECLARE @queue nvarchar(776) = N'[dbo].[Shop_Sales_OutboxData]', @got int;
 DECLARE @resource nvarchar(255) = LEFT(@queue, 255);
 DECLARE @transports nvarchar(255) = LEFT(
     CONCAT(CASE WHEN PARSENAME(@queue, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @queue, N'_lock'), 255

@@ -30,7 +30,7 @@ CREATE SCHEMA {schema}
 -- calls it after the table's full name, with that of its database, so that the two of us do not create one table at once
 -- (CreateQueueText in https://github.com/Particular/NServiceBus.SqlServer, SqlServerConstants.cs). sp_getapplock reports a
 -- refused lock as a return code, and THROW makes it an error; -1 means that it has waited for LOCK_TIMEOUT.
-DECLARE @name nvarchar(max) = CAST(:name AS nvarchar(max)), @got int
+DECLARE @name nvarchar(776) = CAST(:name AS nvarchar(776)), @got int
 DECLARE @resource nvarchar(255) = LEFT(@name, 255)
 DECLARE @transports nvarchar(255) = LEFT(
     CONCAT(CASE WHEN PARSENAME(@name, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @name, N'_lock'), 255
@@ -72,7 +72,7 @@ CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVer
 SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
-DECLARE @queue nvarchar(max) = :name, @got int;
+DECLARE @queue nvarchar(776) = :name, @got int;
 DECLARE @resource nvarchar(255) = LEFT(@queue, 255);
 DECLARE @transports nvarchar(255) = LEFT(
     CONCAT(CASE WHEN PARSENAME(@queue, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @queue, N'_lock'), 255

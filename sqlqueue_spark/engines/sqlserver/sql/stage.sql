@@ -89,7 +89,8 @@ SELECT MAX(RowVersion) FROM {stage} WITH (READUNCOMMITTED)
 -- It reads the JSON as insert does. Recoverable is 1, because every queue that has this column wants 1. The parameter has the
 -- type of its column.
 INSERT INTO {stage} (Task, Destination, Id, CorrelationId, ReplyToAddress, Recoverable, Expires, Headers, Body)
-SELECT CAST(:task AS varchar(36)), j.Destination, j.Id, j.CorrelationId, j.ReplyToAddress, CAST(1 AS bit), j.Expires, j.Headers, j.Body
+SELECT CAST(:task AS varchar(36)), j.Destination, j.Id, j.CorrelationId, j.ReplyToAddress, CAST(1 AS bit), j.Expires, j.Headers,
+       j.Body
 FROM OPENJSON(CAST(:messages AS nvarchar(max))) WITH (
     n int '$[0]',
     Id uniqueidentifier '$[1]',
