@@ -32,8 +32,24 @@ class ConnectionLost(TryAgain):
     """The connection is gone: the transaction that was open is rolled back, and its locks are gone."""
 
 
+class NotReady(ConnectionLost):
+    """The server answers, and says that its database is not ready yet: it starts, resumes, recovers or fails over."""
+
+
+class LockTimeout(TryAgain):
+    """A statement waited for somebody else's lock for longer than ``lockTimeout``, and nobody had expected it to wait."""
+
+
 class RowsHeld(TryAgain):
-    """Rows stayed locked by someone else for longer than ``lockTimeout``."""
+    """What a statement was meant to wait for stayed locked by someone else for longer than ``lockTimeout``."""
+
+
+class TooMuch(TryAgain):
+    """The statement wanted more locks or memory than the server has: the same work in smaller portions may succeed."""
+
+
+class SessionTooMuch(TooMuch, ConnectionLost):
+    """Like :class:`TooMuch`, and the server has also ended the session."""
 
 
 class Duplicate(TryAgain):

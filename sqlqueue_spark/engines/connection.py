@@ -19,9 +19,13 @@ from sqlqueue_spark.errors import (
     ConfigurationError,
     ConnectionLost,
     Duplicate,
+    LockTimeout,
+    NotReady,
     QueueError,
     RowsHeld,
+    SessionTooMuch,
     SqlQueueError,
+    TooMuch,
     TryAgain,
 )
 from sqlqueue_spark.options import ConnectionOptions
@@ -181,7 +185,7 @@ class Connection(ABC):
         :raises RowsHeld: a statement would have to wait longer.
         """
         try:
-            with self.transaction():
+            with rows_awaited(), self.transaction():
                 self._set_lock_timeout(milliseconds)
                 yield self
         finally:
@@ -216,6 +220,19 @@ class Connection(ABC):
 def _milliseconds(time: timedelta) -> int:
     """At most what fits into the 32 bits that databases take."""
     return min(int(time.total_seconds() * 1000), (1 << 31) - 1)
+
+
+@contextlib.contextmanager
+def rows_awaited() -> Iterator[None]:
+    """In this block statements are meant to wait for what others hold, so a lock timeout there is a :class:`RowsHeld`.
+
+    Anywhere else a lock timeout means that somebody has locked the whole table for a while (a rebuild, a receive that took
+    too many locks). Then the database gave way, and the same call may succeed later.
+    """
+    try:
+        yield
+    except LockTimeout as error:
+        raise RowsHeld(str(error)) from error.__cause__
 
 
 class _RehearsedError(Exception):
@@ -288,6 +305,20 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
     ),
     Kind.WRONG_URL: (ConfigurationError, "The driver does not understand the url ({said}); correct it."),
     Kind.NO_DATABASE: (ConfigurationError, "There is no such database at {where} ({said}); correct the url."),
+    Kind.OTHER_DATABASE: (
+        ConfigurationError,
+        (
+            "The database at {where} reaches no other database of its server{while_} ({said}); let the url lead to the database "
+            "of the queue, or take the database out of the address."
+        ),
+    ),
+    Kind.NOT_UNDERSTOOD: (
+        ConfigurationError,
+        (
+            "The database at {where} does not understand a statement of this package{while_} ({said}); it must be SQL Server "
+            "2016 or later with a compatibility level of 130 or more: ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130."
+        ),
+    ),
     Kind.NO_RIGHT: (
         ConfigurationError,
         (
@@ -307,10 +338,14 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
         ConnectionLost,
         "No database answers at {where} ({said}); check host, port and that the server runs.",
     ),
+    Kind.NOT_READY: (
+        NotReady,
+        "The database at {where} is not ready yet ({said}); wait until it has started, and see that nobody has paused it.",
+    ),
     Kind.CONNECTION_LOST: (ConnectionLost, "The connection to {where} was lost{while_} ({said})."),
     Kind.LOCK_TIMEOUT: (
-        RowsHeld,
-        "Rows stayed locked by someone else{while_}; try again or raise lockTimeout.",
+        LockTimeout,
+        "Rows, or their whole table, stayed locked by someone else{while_}; try again or raise lockTimeout.",
     ),
     Kind.TIMED_OUT: (
         TryAgain,
@@ -321,6 +356,14 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
         "A key is there already{while_} ({said}): somebody else was first; try again.",
     ),
     Kind.GAVE_WAY: (TryAgain, "The database gave way{while_} ({said}); try again."),
+    Kind.TOO_LARGE: (
+        TooMuch,
+        "The database had not enough memory or locks{while_} ({said}); try again, or lower maxMessagesPerTrigger.",
+    ),
+    Kind.SESSION_TOO_LARGE: (
+        SessionTooMuch,
+        "The database ended the session, because it took too much{while_} ({said}); try again, or lower maxMessagesPerTrigger.",
+    ),
 }
 #: What a database may say, while it fails over, of a login that was right before.
 _MAY_PASS = (Kind.LOGIN_REFUSED, Kind.TOKEN_REFUSED, Kind.NO_DATABASE)

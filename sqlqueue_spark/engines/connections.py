@@ -5,8 +5,16 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS, Connection, Reader, Target
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
+from sqlqueue_spark.engines.connection import (
+    BATCH_BYTES,
+    BATCH_ROWS,
+    Connection,
+    Reader,
+    Target,
+    rows_awaited,
+)
+from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
 
 __all__ = [
     "BATCH_BYTES",
@@ -16,18 +24,32 @@ __all__ = [
     "Target",
     "connect",
     "open_reader",
+    "rows_awaited",
 ]
+
+#: How long the first connection waits for a database that says it is not ready yet. A serverless one takes about a minute to
+#: resume: https://learn.microsoft.com/azure/azure-sql/database/serverless-tier-auto-pause-resume#latency
+_READY_SECONDS = 120.0
 
 
 def connect(target: Target, *, again: bool = False) -> Connection:
     """Open a connection; statements on it run in one transaction until commit or rollback.
 
+    The first connection waits for a database that says it is not ready yet, because nobody else does: where a database was
+    never reached, an error counts as one of the configuration.
+
     :param again: whether the database was reached before. A database that fails over refuses logins for a while.
     :raises ConfigurationError: the database refuses the login, or a driver is missing; never with ``again``.
     :raises ConnectionLost: no database answers; with ``again`` also where a ConfigurationError would have been raised.
     """
-    try:
+
+    def opened() -> Connection:
         return _driver(target).connect(target)  # type: ignore[no-any-return] # a module chosen by name
+
+    try:
+        if again:
+            return opened()
+        return Retry("connecting", seconds=_READY_SECONDS).retried(opened, kind=NotReady)
     except ConfigurationError as error:
         if not again:
             raise

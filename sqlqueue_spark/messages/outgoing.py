@@ -52,8 +52,9 @@ _JSON = rf'{_BLANKS}(?:{_NESTED}|(?:"{_CHARACTERS}"|{_NUMBER}|true|false|null)?\
 #: For a body that goes on: apart from objects and arrays, only a text can be so long.
 _BEGUN_JSON = rf'{_BLANKS}(?:{_NESTED}|"{_CHARACTERS}(?:"\s*|\\)?\z)'
 
-#: How many bytes fit into the columns CorrelationId and ReplyToAddress; a letter may take several. A longer value stands in
-#: its header only. So does a value with a NUL, because not every database keeps a NUL in a text.
+#: How many bytes fit into the columns CorrelationId and ReplyToAddress, counted in UTF-8, where a letter may take several: a
+#: varchar of SQL Server has room for bytes, and no code page needs more bytes for a letter than UTF-8. A longer value stands
+#: in its header only. So does a value with a NUL, because not every database keeps a NUL in a text.
 COLUMN_BYTES = 255
 
 _TIME_SPAN = re.compile(

@@ -21,27 +21,32 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlqueue_spark.tables.outbox import LONGEST_ID
+from sqlqueue_spark.tables.outbox_ids import (
+    DIGEST_CHARACTERS,
+    LONGEST_ID,
+    MARK,
+    NOT_SHOWN,
+    PLAIN,
+    SHOWN,
+    id_length,
+)
 
 #: This version wrote keys of another form (:func:`earlier_keys`). The column PersistenceVersion tells who wrote a row.
 EARLIER_VERSION = "sqlqueue 0.1.0"
 
-_MARK = ">"
-#: No collation takes two different ids of these characters for the same. Of other characters some collations do.
-_PLAIN = r"\A[0-9a-f-]+\z"
 #: The digest behind a plain id has 50 bits, which tell the addresses of one message apart: the chance that two of a thousand
 #: have the same digest is 1 to 2,000,000,000. The digest behind any other id has 128 bits, which tell the messages of an
 #: outbox apart. With 13 characters for an address each message would write 14 bytes more on PostgreSQL, and cost 2 % more of
 #: the processor.
-_ADDRESS_CHARACTERS, _DIGEST_CHARACTERS = 10, 32
-_SHOWN = LONGEST_ID - len(_MARK) - _DIGEST_CHARACTERS
-_NOT_SHOWN = "[^!-~]"
+_ADDRESS_CHARACTERS = 10
 
 
 def keys(ids: pa.Array, address: str) -> pa.Array:
     """The keys of messages to one final address (:attr:`QueueTable.address`); each key is 1 to 200 characters of ASCII."""
-    own = pc.binary_join_element_wise(ids, _address_digest(address), _MARK)
-    plain = pc.and_(pc.match_substring_regex(ids, _PLAIN), pc.less_equal(pc.binary_length(own), LONGEST_ID))
+    own = pc.binary_join_element_wise(ids, _address_digest(address), MARK)
+    plain = pc.and_(
+        pc.match_substring_regex(ids, rf"\A{PLAIN}\z"), pc.less_equal(pc.binary_length(own), LONGEST_ID)
+    )
     if pc.all(plain).as_py():
         return own
     odd = pc.invert(plain)
@@ -55,32 +60,28 @@ def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:
     :param own: whether the table is that of the option ``queue``. Version 0.1.0 knew a message to that table by its id
         alone, and a message to another table by its id and the table.
     """
-    if "\0" in message_id or not 0 < _length(message_id) <= LONGEST_ID:
+    if "\0" in message_id or not 0 < id_length(message_id) <= LONGEST_ID:
         return  # version 0.1.0 could not send such an id
     if own:
         yield message_id
-    copy = _MARK + hashlib.sha256(table.encode()).hexdigest()[:16]
+    copy = MARK + hashlib.sha256(table.encode()).hexdigest()[:16]
     if len(message_id) + len(copy) > LONGEST_ID:
         message_id = hashlib.sha256(message_id.encode()).hexdigest()
     yield message_id + copy
 
 
 def _of_odd(ids: pa.Array, address: str) -> pa.Array:
-    shown = pc.utf8_slice_codeunits(pc.replace_substring_regex(ids, _NOT_SHOWN, ""), 0, _SHOWN)
+    shown = pc.utf8_slice_codeunits(pc.replace_substring_regex(ids, NOT_SHOWN, ""), 0, SHOWN)
     begin = hashlib.sha256(hashlib.sha256(address.encode()).digest())
     digests = []
     for each in ids.cast(pa.binary()).to_pylist():
         digest = begin.copy()
         digest.update(each)
-        digests.append(digest.hexdigest()[:_DIGEST_CHARACTERS])
-    return pc.binary_join_element_wise(shown, pa.array(digests, pa.string()), _MARK)
+        digests.append(digest.hexdigest()[:DIGEST_CHARACTERS])
+    return pc.binary_join_element_wise(shown, pa.array(digests, pa.string()), MARK)
 
 
 @functools.cache
 def _address_digest(address: str) -> str:
     digest = base64.b32hexencode(hashlib.sha256(address.encode()).digest())
     return digest.decode().lower()[:_ADDRESS_CHARACTERS]
-
-
-def _length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2

@@ -17,10 +17,8 @@ from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.tables.outbox_ids import LONGEST_ID, check_id, may_stand_as_it_is, process_key
 from sqlqueue_spark.version import __version__
-
-#: What fits into the column MessageId.
-LONGEST_ID = 200
 
 #: In the rows that we write, the column PersistenceVersion begins so.
 _OURS = "sqlqueue "
@@ -259,19 +257,18 @@ class Outbox:
         after a rollback they count as never processed. The call waits for an id that another transaction is processing just
         now. The connection decides how durable the commit is: with ``synchronous_commit = off``, or in a SQL Server database
         with delayed durability, a crash of the server can lose the ids and the work together, after Spark has logged the
-        batch. The table's collation decides which ids are the same: on SQL Server and MySQL usually those that differ only
-        in case.
+        batch. Ids are compared exactly, whatever the table's collation is: ``Order`` and ``order`` are two.
 
         :param connection: of any driver of PEP 249 (psycopg, pyodbc, PyMySQL, mysqlclient, mariadb, mysql.connector,
             oracledb), not in autocommit mode.
         :raises ConfigurationError: an id is no text of 1 to 200 characters, the connection is in autocommit mode, or
             its engine is not known.
         """
-        wanted = list(dict.fromkeys(ids))
-        new = OutboxTable(ForeignConnection(connection, self.engine), self.endpoint, self.schema).add_new(
-            wanted
-        )
-        return [each for each in wanted if each in new]
+        keys = {process_key(each): each for each in ids}
+        outbox = OutboxTable(ForeignConnection(connection, self.engine), self.endpoint, self.schema)
+        known = outbox.seen(filter(may_stand_as_it_is, keys.values()))
+        new = outbox.add_new(key for key, each in keys.items() if each not in known)
+        return [each for key, each in keys.items() if key in new]
 
 
 def create_statements(database: Database, names: Mapping[str, str]) -> list[Statement]:
@@ -293,14 +290,5 @@ def _sorted(ids: Iterable[Any]) -> list[str]:
     if set(map(type, once)) == {str} and "" not in once and 2 * max(map(len, once)) <= LONGEST_ID:
         return sorted(once)  # most are so, and then no id need be looked at by itself
     for each in once:
-        if not isinstance(each, str) or not 0 < _length(each) <= LONGEST_ID:
-            raise ConfigurationError(
-                f"The message id {each!r} is no text of 1 to {LONGEST_ID} characters, as an outbox keeps them; make one "
-                "that is, such as functions.deterministic_id('order', 'line')."
-            )
+        check_id(each)
     return sorted(once)
-
-
-def _length(text: str) -> int:
-    """The length as SQL Server counts it: a character beyond the first 65,536 takes the place of two."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -68,7 +68,7 @@ class OutboxCleaner:
     def _clean(self, databases: Iterable[Target]) -> None:
         for target in databases:
             try:
-                with connect(target) as connection:
+                with connect(target, again=True) as connection:
                     outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
                     forgotten = forget(connection, outbox, self._options.keep_deduplication_data_for)
                     log.info("cleaned outbox=%s forgotten=%d", outbox.name, forgotten)

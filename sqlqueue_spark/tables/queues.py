@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connections import Connection, rows_awaited
 from sqlqueue_spark.engines.dialects import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
@@ -196,7 +196,9 @@ class Queue:
         """
         for chunk in runs.chunks(self.connection.dialect.chunk):
             statement, bound = self._of_runs("lock", chunk)
-            for row_version, size, *_ in self._execute(statement, "locking rows again in", **bound):
+            with rows_awaited():
+                found = self._execute(statement, "locking rows again in", **bound)
+            for row_version, size, *_ in found:
                 yield row_version, size
 
     def delete(self, runs: RowSet) -> int:

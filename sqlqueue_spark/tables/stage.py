@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connections import Connection, rows_awaited
 from sqlqueue_spark.engines.dialects import Dialect, dialect_of
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import (
@@ -113,7 +113,9 @@ class Stage:
 
         :raises RowsHeld: somebody else has held it for longer than the lock timeout.
         """
-        self._execute("stage_hold", name=self._name_of_lock())
+        name = self._name_of_lock()
+        with rows_awaited():
+            self._execute("stage_hold", name=name)
 
     def holders(self) -> list[str]:
         """Which other sessions hold the stage: those of live sources."""

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.errors import RowsHeld
+from sqlqueue_spark.errors import LockTimeout
 from sqlqueue_spark.options import ConnectionOptions
 
 pytestmark = pytest.mark.needs("deletes_through_cte")
@@ -113,5 +113,5 @@ def test_a_purge_waits_only_so_long_for_a_table_lock(postgresql):
     with queue.session() as session:
         session.connection.execute("LOCK TABLE orders")
         said = ConnectionOptions.parse({"url": postgresql.url, "lockTimeout": "100ms"})
-        with pytest.raises(RowsHeld, match="try again or raise lockTimeout"):
+        with pytest.raises(LockTimeout, match="try again or raise lockTimeout"):
             queue_tables.purge(said, "orders")

@@ -10,7 +10,7 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, RowsHeld, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, Duplicate, LockTimeout, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support.outboxes import OutboxRows
@@ -141,8 +141,41 @@ def test_an_optimistic_twin_learns_it_was_not_first(engine, rows):
 def test_a_twin_that_waits_for_too_long_is_told_so(engine, rows):
     with opened(engine) as (_, outbox), opened(engine, lockTimeout="200ms") as (_, twin):
         outbox.add_new(["a"])
-        with pytest.raises(RowsHeld):
+        with pytest.raises(LockTimeout):
             twin.add_new(["a"])
+
+
+@pytest.mark.parametrize("collation", ["Latin1_General_CI_AI", "Japanese_BIN2", "Turkish_100_CI_AS_SC"])
+def test_a_column_of_any_collation_tells_ids_apart(sqlserver, collation):
+    """Whatever the database's collation is: two that differ are error 468 in a plain comparison."""
+    sqlserver.execute(
+        f"CREATE TABLE dbo.Sales_OutboxData (MessageId nvarchar(200) COLLATE {collation} NOT NULL PRIMARY KEY NONCLUSTERED, "
+        "Dispatched bit NOT NULL DEFAULT 0, DispatchedAt datetime NULL, PersistenceVersion varchar(23) NOT NULL, "
+        "Operations nvarchar(max) NOT NULL)"
+    )
+    with opened(sqlserver) as (connection, outbox), connection.transaction():
+        assert outbox.add_new(["Order-i", "a-1"]) == {"Order-i", "a-1"}
+        outbox.add(["b-1"])
+        asked = ["Order-i", "order-I", "Order-i ", "a-1", "b-1"]
+        assert outbox.seen(asked) == {"Order-i", "a-1", "b-1"}
+        assert outbox.seen_of(asked, "sqlqueue 0.2.0") == {"Order-i", "a-1", "b-1"}
+        assert outbox.add_new(["a-1", "c-1"]) == {"c-1"}
+
+
+def test_a_trigger_adds_nothing_to_what_was_forgotten(sqlserver):
+    """The server counts the statement itself, and not what its trigger changes."""
+    rows = OutboxRows(sqlserver)
+    outbox_tables.create(ConnectionOptions.parse({"url": sqlserver.url}), "Sales")
+    sqlserver.execute("CREATE TABLE dbo.forgotten (id nvarchar(200))")
+    sqlserver.execute(
+        f"CREATE TRIGGER dbo.forgetting ON {rows.table} AFTER DELETE AS BEGIN "
+        "INSERT INTO dbo.forgotten (id) SELECT d.MessageId FROM deleted AS d CROSS JOIN (VALUES (1), (2), (3)) AS n (n); "
+        "SET NOCOUNT ON; DELETE FROM dbo.forgotten WHERE 1 = 0; END"
+    )
+    rows.insert("old", age=2 * WEEK)
+    with opened(sqlserver) as (connection, outbox), connection.transaction():
+        assert outbox.clean(WEEK) == 1
+    assert sqlserver.fetch("SELECT COUNT(*) FROM dbo.forgotten") == [(3,)]
 
 
 def test_eight_who_add_the_same_ids_share_them(engine, rows):

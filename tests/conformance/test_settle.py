@@ -31,6 +31,20 @@ def test_batches_are_settled_with_or_without_commit(engine, queue, commit):
         assert (stream.ids(), queue.count()) == (row_ids(range(50)), 0)
 
 
+def test_a_trigger_on_the_queue_makes_no_batch_a_lost_one(sqlserver):
+    """Its statements change more rows than the batch has."""
+    queue = sqlserver.create_queue()
+    sqlserver.execute("CREATE TABLE dbo.gone (number bigint)")
+    sqlserver.execute(
+        "CREATE TRIGGER dbo.going ON dbo.orders AFTER DELETE AS INSERT INTO dbo.gone (number) "
+        "SELECT d.RowVersion FROM deleted AS d CROSS JOIN (VALUES (1), (2), (3)) AS n (n)"
+    )
+    queue.insert(50)
+    with streaming(sqlserver, queue, maxMessagesPerTrigger="20") as stream:
+        stream.drain()
+        assert (stream.ids(), queue.count()) == (row_ids(range(50)), 0)
+
+
 def test_a_commit_alone_settles_the_batch(engine, queue):
     queue.insert(5)
     with streaming(engine, queue) as stream:

@@ -58,7 +58,10 @@ class Answer:
     """The answer to each statement whose text contains ``part``.
 
     ``types`` has a letter for each column: i bigint, w nvarchar(max), b bit, t datetime, x varbinary(max). An error may
-    stand in the place of a row.
+    stand in the place of a row; where there are no types, the statement itself fails with it.
+
+    :param changed: how many rows the statement changes.
+    :param triggered: how many rows each statement of a trigger on its table changes.
     """
 
     part: str
@@ -66,6 +69,7 @@ class Answer:
     rows: Sequence[Sequence[object] | Refused] = ()
     changed: int = -1
     names: Sequence[str] = ()
+    triggered: Sequence[int] = ()
 
     def lines(self) -> list[str]:
         rows = [
@@ -75,7 +79,8 @@ class Answer:
             for row in self.rows
         ]
         columns = "\t".join([":", self.types, *([",".join(self.names)] if self.names else [])])
-        return [f"=\t{self.part}\t{self.changed}", *([columns, *rows] if self.types else [])]
+        triggered = [f"#\t{each}" for each in self.triggered]
+        return [f"=\t{self.part}\t{self.changed}", *triggered, *([columns] if self.types else []), *rows]
 
 
 def _field(value: object) -> str:

@@ -14,21 +14,36 @@ from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER, DriverError, 
         ("08S01", 10054, Kind.CONNECTION_LOST),
         ("HY000", 596, Kind.CONNECTION_LOST),
         ("HY000", 976, Kind.NOT_REACHED),
-        ("42000", 1204, Kind.GAVE_WAY),
+        ("42000", 1204, Kind.TOO_LARGE),
         ("25000", 3906, Kind.CONNECTION_LOST),
         ("42000", 7105, Kind.CONNECTION_LOST),
         ("08004", 916, Kind.NO_RIGHT),
-        ("42000", 921, Kind.NOT_REACHED),
-        ("42000", 40550, Kind.CONNECTION_LOST),
-        ("HY000", 6005, Kind.NOT_REACHED),
-        ("42000", 8645, Kind.GAVE_WAY),
+        ("42000", 921, Kind.NOT_READY),
+        ("42000", 40549, Kind.CONNECTION_LOST),
+        *[("42000", number, Kind.SESSION_TOO_LARGE) for number in (40550, 40551, 40552, 40553)],
+        *[
+            ("42000", number, Kind.GAVE_WAY)
+            for number in (845, 1105, 8628, 8651, 9002, 10922, 40501, 49919, 49920)
+        ],
+        ("42000", 4014, Kind.CONNECTION_LOST),
+        ("42000", 42108, Kind.NOT_READY),
+        ("42000", 42109, Kind.NOT_READY),
+        ("42000", 40613, Kind.NOT_READY),
+        ("HY000", 1222, Kind.LOCK_TIMEOUT),
+        ("42000", 40515, Kind.OTHER_DATABASE),
+        ("42000", 102, Kind.NOT_UNDERSTOOD),
+        ("42000", 156, Kind.NOT_UNDERSTOOD),
+        ("42000", 195, Kind.NOT_UNDERSTOOD),
+        ("42000", 319, Kind.NOT_UNDERSTOOD),
+        ("HY000", 6005, Kind.NOT_READY),
+        ("42000", 8645, Kind.TOO_LARGE),
         ("42000", 49918, Kind.GAVE_WAY),
         ("42000", 40540, Kind.CONNECTION_LOST),
-        ("42000", 4221, Kind.NOT_REACHED),
-        ("42000", 922, Kind.NOT_REACHED),
-        ("28000", 18401, Kind.NOT_REACHED),
+        ("42000", 4221, Kind.NOT_READY),
+        ("42000", 922, Kind.NOT_READY),
+        ("28000", 18401, Kind.NOT_READY),
         ("42000", 10936, Kind.GAVE_WAY),
-        ("42000", 701, Kind.GAVE_WAY),
+        ("42000", 701, Kind.TOO_LARGE),
         (None, None, Kind.OTHER),
         ("42000", 8114, Kind.OTHER),
     ],
@@ -38,9 +53,17 @@ def test_errors_of_sql_server_have_their_kind(sqlstate, number, kind):
     assert SQLSERVER.kind(DriverError(sqlstate, number, "")) is kind
 
 
+def test_a_missing_openjson_is_no_missing_table():
+    """A database with an old compatibility level says so of the function."""
+    said = "[42S02] [Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Invalid object name '{}'. (208)"
+    kinds = [SQLSERVER.kind(DriverError("42S02", 208, said.format(name))) for name in ("OPENJSON", "orders")]
+    assert kinds == [Kind.NOT_UNDERSTOOD, Kind.NO_TABLE]
+
+
 @pytest.mark.parametrize(
     "said, kind",
     [
+        ("FATAL:  the database system is starting up", Kind.NOT_READY),
         (
             "[libpq] Failed to update autocommit: ERROR:  no such order\nCONTEXT:  PL/pgSQL function no()",
             Kind.OTHER,

@@ -1,5 +1,6 @@
 """A connection of somebody else: its driver is recognised, and what it is told is written in the driver's way."""
 
+import json
 import pickle
 import sys
 from types import ModuleType
@@ -12,6 +13,7 @@ from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.tables.outbox import Outbox
+from sqlqueue_spark.tables.outbox_ids import process_key
 
 #: https://peps.python.org/pep-0249/#paramstyle
 STYLES = ("qmark", "numeric", "named", "format", "pyformat")
@@ -147,7 +149,7 @@ def test_on_oracle_long_parameters_are_clobs(monkeypatch):
     made = of_driver(monkeypatch, "oracledb", "named", base=OracleConnection)
     vars(sys.modules["oracledb"])["DB_TYPE_CLOB"] = "clob"
     connection = made()
-    Outbox("Sales").process(connection, [f"order {number}" for number in range(200)])
+    Outbox("Sales").process(connection, [f"0-{number}" for number in range(1_000)])
     (added, parameters, sizes), (_, others, other_sizes) = connection.told
     assert added.startswith('INSERT /*+ IGNORE_ROW_ON_DUPKEY_INDEX(o (MessageId)) */ INTO "SALES_OD" o')
     assert (len(parameters["version"]), others == parameters) == (23, True)
@@ -170,10 +172,39 @@ def test_an_id_that_does_not_fit_is_refused(monkeypatch, wrong):
     assert connection.told == []
 
 
-@pytest.mark.parametrize("fits", ["x" * 200, "\N{GRINNING FACE}" * 100])
+@pytest.mark.parametrize(
+    "fits", ["a" * 200, "x" * 200, "\N{GRINNING FACE}" * 100], ids=["plain", "odd", "wide"]
+)
 def test_an_id_of_200_characters_fits(monkeypatch, fits):
-    connection = of_driver(monkeypatch, "pyodbc", "qmark")([(fits,)])
+    key = process_key(fits)
+    assert len(key) <= 200
+    answers = [[(key,)]] if key == fits else [[], [(key,)]]
+    connection = of_driver(monkeypatch, "pyodbc", "qmark")()
+    monkeypatch.setattr(Cursor, "fetchall", lambda _: answers.pop(0))
     assert Outbox("Sales").process(connection, [fits]) == [fits]
+
+
+def test_an_id_that_a_collation_may_equate_is_kept_with_a_digest(monkeypatch):
+    """And first sought as it is, because an earlier version has kept it so; a plain one is kept as it is."""
+    connection = of_driver(monkeypatch, "pyodbc", "qmark")()
+    answers = [[("Old",)], [("ab-1",), (ORDER,)]]
+    monkeypatch.setattr(Cursor, "fetchall", lambda _: answers.pop(0))
+    assert Outbox("Sales").process(connection, ["Order", "ab-1", "Old", "Order"]) == ["Order", "ab-1"]
+    (_, sought, _), (_, added, _) = connection.told
+    assert (json.loads(sought[0]), json.loads(added[1])) == (["Old", "Order"], [ORDER, "ab-1"])
+
+
+#: This is for good: of another key nobody would know that the id was processed.
+ORDER = "Order>6be090825c9971035aee21d9ac0fc9c3"
+
+
+@pytest.mark.parametrize(
+    "group", [["order", "Order", "order ", "\uff4frder", "o\u200brder"], ["i", "I", "ı"]]
+)
+def test_ids_that_a_collation_equates_have_keys_that_none_does(group):
+    keys = [process_key(each) for each in group]
+    assert len({each.rstrip().casefold() for each in keys}) == len(group)
+    assert all(each.isascii() for each in keys)
 
 
 def test_a_statement_has_4000_sorted_ids_at_most(monkeypatch):

@@ -113,6 +113,27 @@ def test_columns_carry_what_fits_into_them():
     assert milliseconds(timedelta(seconds=1.5)) == 1500
 
 
+@pytest.mark.parametrize("letter", ["é", "注", "\N{GRINNING FACE}"])
+def test_columns_carry_what_fits_in_bytes(letter):
+    """A varchar(255) of a UTF-8 collation has room for 255 bytes, and an insert of more is refused with its whole chunk."""
+    size = len(letter.encode())
+    fits = letter * (255 // size)
+    long = fits + letter
+    rows = [
+        completed(headers={"NServiceBus.CorrelationId": each, "NServiceBus.ReplyToAddress": each}, body=b"x")
+        for each in (fits, long)
+    ]
+    assert [(row.correlation_id, row.reply_to) for row in rows] == [(fits, fits), (None, None)]
+    assert [json.loads(row.headers)["NServiceBus.CorrelationId"] for row in rows] == [fits, long]
+
+
+@pytest.mark.parametrize("code_page", ["cp932", "cp936", "cp949", "cp950", "cp1252", "cp1251", "cp874"])
+def test_no_code_page_needs_more_bytes_than_utf_8(code_page):
+    """So what fits in bytes of UTF-8 fits into a varchar of any collation."""
+    letters = [chr(each) for each in range(1, 0x10000) if not 0xD800 <= each < 0xE000]
+    assert [each for each in letters if len(each.encode(code_page, "replace")) > len(each.encode())] == []
+
+
 def test_ascii_json_means_the_same():
     text = '{"größe":"☃ \U0001f4e6 \\/ \\u00e9"}'
     assert ascii_json(text).isascii()

@@ -5,10 +5,11 @@ from unittest import mock
 
 import pyodbc
 import pytest
+import stamina
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.dialects import SQLSERVER
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import queues
 
@@ -48,13 +49,66 @@ def test_a_missing_database_is_no_wrong_password(monkeypatch):
     )
 
 
-def test_a_recovering_database_is_not_reached(monkeypatch):
-    why = f"{BY_DRIVER}[SQL Server]Database 'shop' is being recovered. Waiting until recovery is finished. (922)"
-    kind, sentence = said(monkeypatch, "28000", f"{NO_LOGIN}; [28000] {why}", user="spark")
+RESUMING = f"{BY_DRIVER}[SQL Server]Database 'shop' on server 'sql' is not currently available. Please retry later. (40613)"
+
+
+@pytest.mark.parametrize(
+    "sqlstate, text",
+    [
+        (
+            "28000",
+            (
+                f"{NO_LOGIN}; [28000] {BY_DRIVER}[SQL Server]Database 'shop' is being recovered. Waiting until recovery is "
+                "finished. (922)"
+            ),
+        ),
+        ("HY000", f"[HY000] {RESUMING} (SQLDriverConnect)"),
+        (
+            "HY000",
+            f"[HY000] {BY_DRIVER}[SQL Server]The service is currently busy. (40501) (SQLDriverConnect)",
+        ),
+        ("42000", f"[42000] {BY_DRIVER}[SQL Server]The SQL pool is warming up. (42109) (SQLDriverConnect)"),
+    ],
+    ids=["recovering", "resuming", "throttled", "warming up"],
+)
+def test_a_database_that_is_not_ready_is_told_as_that(monkeypatch, sqlstate, text):
+    """It is waited for, and is no wrong password, and no server that does not answer."""
+    with stamina.set_testing(True, attempts=2):
+        kind, sentence = said(monkeypatch, sqlstate, text, user="spark")
     assert (kind, sentence.partition(" (")[0]) == (
-        ConnectionLost,
-        "No database answers at sql.example.com,1433/shop",
+        NotReady,
+        "The database at sql.example.com,1433/shop is not ready yet",
     )
+
+
+def test_the_first_connection_waits_for_a_database_to_resume(monkeypatch):
+    """Nobody else waits for it: who has never reached a database takes its errors for those of the configuration."""
+    answers = [pyodbc.Error("HY000", f"[HY000] {RESUMING} (SQLDriverConnect)")] * 3
+    opened = mock.Mock(spec=pyodbc.Connection)
+    opened.cursor.return_value = mock.Mock(description=None, nextset=mock.Mock(return_value=False))
+    monkeypatch.setattr(pyodbc, "connect", mock.Mock(side_effect=[*answers, opened]))
+    with stamina.set_testing(True, attempts=5):
+        connection = connect(Target(url=URL))
+    assert connection.target.url == URL
+    assert pyodbc.connect.call_count == 4
+    assert [each.kwargs["timeout"] for each in pyodbc.connect.call_args_list] == [30] * 4
+
+
+def test_a_later_connection_leaves_the_waiting_to_its_caller(monkeypatch):
+    """The caller waits already, and one who waits within one who waits takes twice as long."""
+    monkeypatch.setattr(
+        pyodbc, "connect", mock.Mock(side_effect=pyodbc.Error("HY000", f"[HY000] {RESUMING}"))
+    )
+    with pytest.raises(NotReady):
+        connect(Target(url=URL), again=True)
+    assert pyodbc.connect.call_count == 1
+
+
+def test_a_wrong_password_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(pyodbc, "connect", mock.Mock(side_effect=pyodbc.Error("28000", NO_LOGIN)))
+    with pytest.raises(ConfigurationError):
+        connect(Target(url=URL))
+    assert pyodbc.connect.call_count == 1
 
 
 def test_an_expired_token_is_no_wrong_password(monkeypatch):

@@ -19,13 +19,22 @@ from sqlqueue_spark.engines.connections import Target, connect, open_reader
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
+from sqlqueue_spark.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    LockTimeout,
+    RowsHeld,
+    TooMuch,
+    TryAgain,
+)
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
+from sqlqueue_spark.tables import queues
 from tests.support import recording
-from tests.support.recording import Answer, Recorder
+from tests.support.recording import Answer, Recorder, Refused
 from tests.support.sending import outgoing_rows
 from tests.support.statements import (
     CALLS,
@@ -74,7 +83,15 @@ def said(name):
         text = statement.with_numbers({"lock_timeout": 30_000})
     else:
         text, _ = statement.bound("qmark", dict.fromkeys(statement.parameters))
-    return re.compile(".+?".join(map(re.escape, re.split(r"\{\w+\}", text))), re.DOTALL)
+    named = ".+?".join(map(re.escape, re.split(r"\{\w+\}", text)))
+    return re.compile(rf"{named}(;\nSELECT @@ROWCOUNT)?", re.DOTALL)
+
+
+def part_of(name):
+    """A piece of a statement's text that is in no other statement."""
+    others = "\0".join(str(SQLSERVER.statement(each)) for each in NAMES if each != name)
+    pieces = re.split(r"\{\w+\}|:[a-z]\w*|\n", str(SQLSERVER.statement(name)))
+    return next(piece for piece in pieces if piece.strip() and piece not in others)
 
 
 def test_each_statement_is_called_or_printed():
@@ -168,6 +185,147 @@ def test_a_foreign_connection_sends_no_ntext(library, tmp_path):
 def test_a_number_is_a_bigint_whatever_its_size(number, recorded):
     _, (_, execution) = recorded(lambda c: c.modify(Statement.parse("SELECT :number"), {"number": number}))
     assert [(each.sql_type, each.value) for each in execution.bound] == [("bigint", number)]
+
+
+CHANGING = [
+    "insert",
+    "stage_insert",
+    "stage_seal",
+    "stage_move",
+    "outbox_add",
+    "outbox_clean",
+    "delete",
+    "delete_range",
+]
+
+
+@pytest.mark.parametrize("triggered", [(), (9,), (0, 1)])
+def test_a_trigger_on_the_table_counts_nothing(recorded, triggered):
+    """The server counts the statement itself; the counts of a trigger's statements come before."""
+    answers = [Answer("DELETE q", changed=4, triggered=triggered)]
+    assert recorded(lambda c: queue(c).delete(RowSet([(5, 8)])), answers)[0] == 4
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_a_change_is_counted_by_the_server(name, recorded):
+    action, answers, _ = CALLS[name]
+    found = [each.text for each in recorded(action, answers)[1] if said(name).fullmatch(each.text)]
+    assert [text.rpartition("\n")[2] for text in found] == ["SELECT @@ROWCOUNT"] * len(found)
+    assert found
+
+
+LOCKED = Refused(
+    "HYT00",
+    1222,
+    "[Microsoft][ODBC Driver 18 for SQL Server][SQL Server]Lock request time out period exceeded.",
+)
+#: Statements that are meant to wait for what others hold.
+AWAITING = {"lock", "stage_hold"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["claim", "look", "delete", "delete_range", "insert", "outbox_add", "outbox_add_new", *sorted(AWAITING)],
+)
+def test_a_lock_timeout_means_held_rows_only_where_rows_are_awaited(name, recorded):
+    """Elsewhere somebody has locked the whole table for a while, and the same call may succeed later."""
+    action, answers, _ = CALLS[name]
+    refused = Answer(part_of(name), rows=[LOCKED])
+    with pytest.raises(TryAgain) as caught:
+        recorded(action, [refused, *answers])
+    assert type(caught.value) is (RowsHeld if name in AWAITING else LockTimeout)
+    assert str(caught.value).startswith("Rows, or their whole table, stayed locked by someone else while ")
+    assert str(caught.value).endswith("; try again or raise lockTimeout.")
+
+
+def test_in_haste_a_lock_timeout_means_held_rows(recorded):
+    def hastily(connection):
+        with connection.hasty(1):
+            connection.execute("TRUNCATE TABLE orders")
+
+    with pytest.raises(RowsHeld):
+        recorded(hastily, [Answer("TRUNCATE", rows=[LOCKED])])
+
+
+@pytest.mark.parametrize(
+    "number, kinds",
+    [
+        (1204, (TooMuch,)),
+        (701, (TooMuch,)),
+        (8645, (TooMuch,)),
+        (40550, (TooMuch, ConnectionLost)),
+        (40553, (TooMuch, ConnectionLost)),
+        (9002, ()),
+    ],
+)
+def test_a_statement_that_takes_too_much_is_told_from_a_deadlock(number, kinds, recorded):
+    """So a caller may take less the next time; where the session was ended, it also opens a new one."""
+    refused = Answer(
+        part_of("claim"), rows=[Refused("42000", number, f"[recording][SQL Server]No. ({number})")]
+    )
+    with pytest.raises(TryAgain) as caught:
+        recorded(CALLS["claim"].action, [refused])
+    every = (TooMuch, ConnectionLost)
+    assert [isinstance(caught.value, each) for each in every] == [each in kinds for each in every]
+
+
+@pytest.mark.parametrize(
+    "number, said, sentence",
+    [
+        (
+            319,
+            "Incorrect syntax near the keyword 'with'.",
+            (
+                "The database at nowhere/shop does not understand a statement of this package while locking rows again in "
+                "orders@[dbo]@[shop] (Incorrect syntax near the keyword 'with'. (319) (SQLExecDirectW)); it must be SQL Server 2016 "
+                "or later with a compatibility level of 130 or more: ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130."
+            ),
+        ),
+        (
+            40515,
+            "Reference to database and/or server name in 'stock.dbo.orders' is not supported in this version of SQL Server.",
+            (
+                "The database at nowhere/shop reaches no other database of its server while locking rows again in "
+                "orders@[dbo]@[shop] (Reference to database and/or server name in 'stock.dbo.orders' is not supported in this "
+                "version of SQL Server. (40515) (SQLExecDirectW)); let the url lead to the database of the queue, or take the "
+                "database out of the address."
+            ),
+        ),
+    ],
+)
+def test_what_a_database_cannot_do_comes_with_its_remedy(number, said, sentence, recorded):
+    refused = Answer(part_of("lock"), rows=[Refused("42000", number, f"[recording][SQL Server]{said}")])
+    with pytest.raises(ConfigurationError) as caught:
+        recorded(CALLS["lock"].action, [refused])
+    assert str(caught.value).replace("SQLExecute", "SQLExecDirectW") == sentence
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "ANSI_NULLS", "ANSI_PADDING", "ANSI_WARNINGS", "ARITHABORT", "CONCAT_NULL_YIELDS_NULL", "QUOTED_IDENTIFIER",
+        "XACT_ABORT", "NOCOUNT",
+    ],
+)  # fmt: skip
+def test_a_session_begins_with_its_settings(recorded, setting):
+    """Tables with filtered indexes need all but the last two, or each change is error 1934; FreeTDS sets none of them."""
+    _, (opening, *_) = recorded(lambda c: c.commit())
+    said_on = re.findall(r"SET ([A-Z_, ]+) ON", opening.text)
+    assert setting in {each for names in said_on for each in names.split(", ")}
+    assert "SET NUMERIC_ROUNDABORT OFF" in opening.text
+
+
+def test_a_queue_in_another_database_is_refused_by_its_name(recorded):
+    """On Azure SQL Database, where a connection reaches one database."""
+    said = "Reference to database and/or server name in 'stock.sys.tables' is not supported in this version of SQL Server."
+    answers = [
+        DATABASE,
+        Answer("t.create_date", rows=[Refused("42000", 40515, f"[recording][SQL Server]{said}")]),
+    ]
+    with pytest.raises(
+        ConfigurationError, match=r"while looking for orders@\[dbo\]@\[stock\] \(Reference to database"
+    ):
+        recorded(lambda c: queues.find(c, Table(table="orders", schema="dbo", catalog="stock")), answers)
 
 
 def test_a_statement_ends_no_transaction(library, tmp_path):
@@ -278,9 +436,55 @@ def declared(name):
             "MessageId nvarchar(200)",
             {"MessageId": "nvarchar(200)", "@version": "varchar(23)"},
         ),
+        (
+            ["stage_count", "stage_next", "stage_move", "stage_try"],
+            "Task varchar(36) COLLATE Latin1_General_BIN2",
+            {"Task": "varchar(36)"},
+        ),
     ],
 )
 def test_a_sought_value_has_the_column_s_own_type(names, column, expected):
     """The server would convert the column else, and might scan it."""
-    assert column in f"{SQLSERVER.statement('create')}{SQLSERVER.statement('outbox_create')}"
+    created = "".join(str(SQLSERVER.statement(each)) for each in ("create", "outbox_create", "stage_create"))
+    assert column in created
     assert [declared(name) for name in names] == [expected] * len(names)
+
+
+@pytest.mark.parametrize(
+    "name, asked", [("outbox_seen", "j"), ("outbox_seen_of", "j"), ("outbox_add_new", "i")]
+)
+def test_a_message_id_is_sought_in_the_key_and_compared_code_by_code(name, asked):
+    """By the column's own collation, whatever that is: a text that is made of bytes conflicts with none (error 468)."""
+    text = re.sub(r"\s+", " ", str(SQLSERVER.statement(name)))
+    conditions = (
+        f"o.MessageId = CAST(CAST({asked}.MessageId AS varbinary(400)) AS nvarchar(200)) "
+        f"AND o.MessageId = {asked}.MessageId COLLATE Latin1_General_BIN2 "
+        f"AND DATALENGTH(o.MessageId) = DATALENGTH({asked}.MessageId)"
+    )
+    assert text.count(conditions) == text.count("o.MessageId = ") / 2 == 1
+
+
+@pytest.mark.parametrize("name", ["outbox_add", "outbox_add_new"])
+def test_no_message_id_is_dropped_because_a_collation_equates_it(name):
+    """DISTINCT would do so; and where an order is that of codes, statements that follow each other keep it too."""
+    text = str(SQLSERVER.statement(name))
+    assert ("DISTINCT" in text, text.count("ORDER BY i.MessageId COLLATE Latin1_General_BIN2")) == (False, 1)
+
+
+@pytest.mark.parametrize("name", ["stage_count", "stage_next", "stage_move", "stage_try"])
+def test_a_stage_s_columns_are_compared_as_they_are(name):
+    """Values of the wider type nvarchar would have the server convert a column in each row."""
+    text = str(SQLSERVER.statement(name))
+    assert "SELECT t.Task COLLATE Latin1_General_BIN2" in text
+    assert re.findall(r"Destination = (.+)", text) in ([], ["CAST(:destination AS nvarchar(776))"])
+
+
+def test_a_creator_takes_the_lock_of_the_transport_s_installer_too():
+    """Its name is the table's full one with the database's, and _lock; in a script too."""
+    created, scripted = (
+        re.sub(r"\s+", " ", str(SQLSERVER.statement(each))) for each in ("create_lock", "script_begin")
+    )
+    name = "LEFT( CONCAT(CASE WHEN PARSENAME({0}, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, {0}, N'_lock'), 255 )"
+    for text, variable in ((created, "@name"), (scripted, "@queue")):
+        assert f"DECLARE @transports nvarchar(255) = {name.format(variable)}" in text
+        assert re.findall(r"@Resource = (@\w+)", text) == ["@resource", "@transports"]

@@ -43,7 +43,7 @@ _KINDS = {
     "57014": Kind.TIMED_OUT,
     "57P01": Kind.CONNECTION_LOST,
     "57P02": Kind.CONNECTION_LOST,
-    "57P03": Kind.NOT_REACHED,
+    "57P03": Kind.NOT_READY,  # the server is just starting, recovering or shutting down
     "57P05": Kind.CONNECTION_LOST,
 }
 
@@ -131,6 +131,8 @@ class PostgreSQL(Dialect):
                 return Kind.LOGIN_REFUSED
             if 'database "' in message and "does not exist" in message:
                 return Kind.NO_DATABASE
+            if "the database system is " in message:  # 57P03, whose number libpq does not pass on
+                return Kind.NOT_READY
             if "certificate verify failed" in message or "server certificate for" in message:
                 return Kind.NOT_TRUSTED
             if "ERROR:" in message:  # the server's, but ADBC does not pass the state of a failed commit on

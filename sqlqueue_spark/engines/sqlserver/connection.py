@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -30,6 +31,8 @@ _NVARCHAR_MAX: Type = (pyodbc.SQL_WVARCHAR, 0, 0)
 #: ntext (https://github.com/mkleehammer/pyodbc/issues/835). FreeTDS gets it all the same, because it takes no size of 0.
 _NTEXT = None
 _LOGIN_FAILED = 18456
+#: https://learn.microsoft.com/sql/t-sql/functions/rowcount-transact-sql
+_COUNT = ";\nSELECT @@ROWCOUNT"
 #: What a driver manager says of a driver that it cannot find, or not open.
 _NO_DRIVER = ("IM002", "IM003", "01000")
 
@@ -61,13 +64,13 @@ class SqlServerConnection(Connection):
                     return rows
 
     def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
-        with self.running(statement, parameters, doing) as cursor:
-            count = int(cursor.rowcount)
-            while (
-                cursor.nextset()
-            ):  # a SET in front of the change may be a result of its own, without a count
-                count = max(count, int(cursor.rowcount))
-            return count
+        """Run a statement and return how many rows it changed, as the server counts them for the statement itself.
+
+        The counts that come with the results are no measure: each statement of a trigger adds one of its own, and SET
+        NOCOUNT leaves them out.
+        """
+        rows = self.execute(_counted(statement), parameters, doing=doing)
+        return int(rows[-1][0])
 
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         assert isinstance(rows, Mapping), "what SqlServer.bind_messages and bind_staged return"
@@ -127,6 +130,19 @@ class SqlServerConnection(Connection):
     def _cursor(self) -> contextlib.closing[pyodbc.Cursor]:
         """A cursor that is closed at the end of its ``with`` block; pyodbc's own ``with`` would commit there."""
         return contextlib.closing(self._raw.cursor())
+
+
+def _counted(statement: Sql) -> Sql:
+    """The statement, and behind it the question how many rows it changed.
+
+    @@ROWCOUNT speaks of the last statement of its own scope; a trigger has another one. Entity Framework asks in the same way
+    where a table has triggers:
+    https://learn.microsoft.com/ef/core/what-is-new/ef-core-7.0/breaking-changes#sqlserver-tables-with-triggers
+    """
+    if isinstance(statement, str):
+        return f"{statement}{_COUNT}"
+    *before, last = statement.parts
+    return replace(statement, parts=(*before, f"{last}{_COUNT}"))
 
 
 class RowReader(Reader):

@@ -17,7 +17,9 @@ from sqlqueue_spark.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-CONNECT_SECONDS = 10
+#: A serverless database that was paused may keep a login waiting:
+#: https://learn.microsoft.com/azure/azure-sql/database/serverless-tier-overview#connectivity
+CONNECT_SECONDS = 30
 
 # https://learn.microsoft.com/sql/connect/odbc/using-azure-active-directory
 _SQL_COPT_SS_ACCESS_TOKEN = 1256
@@ -94,6 +96,8 @@ def fail(
     kind = SQLSERVER.kind(said)
     if connecting and kind in (Kind.CONNECTION_LOST, Kind.TIMED_OUT):
         kind = Kind.NOT_REACHED
+    elif connecting and kind is Kind.GAVE_WAY:  # it is throttled
+        kind = Kind.NOT_READY
     elif kind is Kind.LOGIN_REFUSED and target.by_token:
         kind = Kind.TOKEN_REFUSED
     given = OdbcString.of(target.url)

@@ -1,9 +1,14 @@
 SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
-DECLARE @queue nvarchar(max) = N'[dbo].[Shop_Sales_OutboxData]', @got int;
+DECLARE @queue nvarchar(776) = N'[dbo].[Shop_Sales_OutboxData]', @got int;
 DECLARE @resource nvarchar(255) = LEFT(@queue, 255);
+DECLARE @transports nvarchar(255) = LEFT(
+    CONCAT(CASE WHEN PARSENAME(@queue, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @queue, N'_lock'), 255
+);
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
+IF @got >= 0
+    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
 IF @got < 0
 BEGIN;
     THROW 51000, N'Another session is creating this table; run the script again.', 1;

@@ -20,3 +20,4 @@ FROM (
     ) AS j
 ) AS m
 ORDER BY m.n
+OPTION (MAX_GRANT_PERCENT = 10)

@@ -1,7 +1,11 @@
 INSERT INTO [dbo].[orders] ([Id], [Recoverable], [Expires], [Headers], [Body])
 SELECT [Id], [Recoverable], [Expires], [Headers], [Body]
 FROM [dbo].[billing.Outgoing]
-WHERE Destination = :destination
-  AND Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(:tasks AS nvarchar(max))))
+WHERE Destination = CAST(:destination AS nvarchar(776))
+  AND Task IN (
+      SELECT t.Task COLLATE Latin1_General_BIN2
+      FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
+  )
   AND RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
+OPTION (MAX_GRANT_PERCENT = 10)

@@ -9,12 +9,14 @@
  *
  * The answers are blocks of lines, their fields separated by tabs:
  *     =<TAB>part of a statement<TAB>number of rows that it changes
+ *     #<TAB>number of rows that a statement of a trigger changes: the server tells such numbers first, each as a result
  *     :<TAB>one letter for the type of each column: i bigint, w nvarchar(max), b bit, t datetime, x varbinary(max)<TAB>their
  *     names, with commas between them; without any all are named "column"
  *     a line for each row, in UTF-8; an empty field is NULL, and '' is an empty value
- *     !<TAB>SQLSTATE<TAB>the server's number<TAB>text: in the place of a row, an error
+ *     !<TAB>SQLSTATE<TAB>the server's number<TAB>text: in the place of a row, an error; without any columns the statement fails
  * A statement is answered by the first block that has a part of its text and has not been used on any connection, else by the
- * last such block, else by nothing.
+ * last such block, else by nothing. Where a statement ends with SELECT @@ROWCOUNT, a last result has the number of rows that it
+ * changes, as SQL Server counts them: those of the statement itself, whatever triggers did.
  *
  * Only what pyodbc, arrow-odbc and the driver manager call is here. Rows are fetched one by one and their values by SQLGetData,
  * a long one in pieces, or in blocks into bound columns; a value that is too long for its column is cut there, with its whole
@@ -34,12 +36,12 @@ enum { SUCCESS = 0, SUCCESS_WITH_INFO = 1, NEED_DATA = 99, ERROR = -1, NO_DATA =
 enum { ENVIRONMENT = 1, CONNECTION = 2, STATEMENT = 3 };
 enum { C_LONG = 4, C_BIT = -7, C_SBIGINT = -25, C_WCHAR = -8, C_BINARY = -2, C_TIMESTAMP = 93 };
 enum { ROWS_FETCHED = 26, ROW_ARRAY_SIZE = 27 };
-enum { MOST_PARAMETERS = 64, MOST_COLUMNS = 32, MOST_ANSWERS = 256, LONGEST_LINE = 1 << 16 };
+enum { MOST_PARAMETERS = 64, MOST_COLUMNS = 32, MOST_ANSWERS = 256, MOST_TRIGGERED = 8, LONGEST_LINE = 1 << 16 };
 
 typedef struct {
     char *part, *types, *names, **rows;
-    long changed;
-    int row_count, used;
+    long changed, triggered[MOST_TRIGGERED];
+    int row_count, used, triggered_count;
 } Answer;
 
 typedef struct Answers {
@@ -75,7 +77,9 @@ typedef struct {
     char *text;
     Parameter parameters[MOST_PARAMETERS + 1];
     int awaited; /* the parameter that is being sent in pieces */
-    Answer *answer;
+    Answer *answer; /* the present result; the others follow in results */
+    Answer *results[MOST_TRIGGERED + 2], counts[MOST_TRIGGERED + 1];
+    int result, result_count;
     int row;
     Column columns[MOST_COLUMNS + 1];
     int column_count; /* the last one that is bound */
@@ -158,11 +162,13 @@ static void read_answers(Connection *connection, const char *path) {
             a->part = strdup(strtok(line + 2, "\t"));
             a->changed = atol(strtok(NULL, "\t"));
             a->types = a->names = "";
+        } else if (a && !strncmp(line, "#\t", 2) && a->triggered_count < MOST_TRIGGERED) {
+            a->triggered[a->triggered_count++] = atol(line + 2);
         } else if (a && !strncmp(line, ":\t", 2)) {
             a->types = strdup(strtok(line + 2, "\t"));
             char *names = strtok(NULL, "\t");
             if (names) a->names = strdup(names);
-        } else if (a && *a->types) {
+        } else if (a && (*a->types || !strncmp(line, "!\t", 2))) {
             a->rows = realloc(a->rows, (a->row_count + 1) * sizeof *a->rows);
             a->rows[a->row_count++] = strdup(line);
         }
@@ -171,16 +177,42 @@ static void read_answers(Connection *connection, const char *path) {
     if (file) fclose(file);
 }
 
-static void find_answer(Statement *s) {
+static Answer *answer_to(Statement *s) {
     Answers *c = s->connection->answers;
-    s->answer = NULL;
-    s->row = -1;
+    Answer *found = NULL;
     for (int i = 0; c && i < c->count; i++) {
         if (!strstr(s->text, c->each[i].part)) continue;
-        s->answer = &c->each[i];
-        if (!s->answer->used) break;
+        found = &c->each[i];
+        if (!found->used) break;
     }
-    if (s->answer) s->answer->used = 1;
+    if (found) found->used = 1;
+    return found;
+}
+
+static int ends_with(const char *text, const char *end) {
+    size_t length = strlen(text), wanted = strlen(end);
+    return length >= wanted && !strcmp(text + length - wanted, end);
+}
+
+/* The results of a statement, in the order in which SQL Server sends them. */
+static void find_answer(Statement *s) {
+    Answer *own = answer_to(s);
+    s->result = s->result_count = 0;
+    for (int i = 0; own && i < own->triggered_count; i++) {
+        s->counts[i] = (Answer){.types = "", .names = "", .changed = own->triggered[i]};
+        s->results[s->result_count++] = &s->counts[i];
+    }
+    if (own) s->results[s->result_count++] = own;
+    if (ends_with(s->text, "SELECT @@ROWCOUNT")) {
+        char *number = calloc(24, 1);
+        snprintf(number, 24, "%ld", own && own->changed > 0 ? own->changed : 0);
+        Answer *last = &s->counts[MOST_TRIGGERED];
+        *last = (Answer){.types = "i", .names = "", .changed = -1, .rows = calloc(1, sizeof(char *)), .row_count = 1};
+        last->rows[0] = number;
+        s->results[s->result_count++] = last;
+    }
+    s->answer = s->result_count ? s->results[0] : NULL;
+    s->row = -1;
 }
 
 /* -- parameters ------------------------------------------------------------------------------- */
@@ -211,6 +243,19 @@ static size_t fixed_length(int16_t c_type) {
     }
 }
 
+static void say(Statement *s, const char *state, int32_t number, const char *text) {
+    snprintf(s->state, sizeof s->state, "%s", state);
+    snprintf(s->said, sizeof s->said, "%s", text);
+    s->number = number;
+}
+
+static Return refuse(Statement *s, const char *row) {
+    char *line = strdup(row + 2), *state = strtok(line, "\t"), *number = strtok(NULL, "\t");
+    say(s, state, atol(number), strtok(NULL, "\t"));
+    free(line);
+    return ERROR;
+}
+
 static Return finish(Statement *s) {
     FILE *log = s->connection->log;
     for (int i = 1; i <= MOST_PARAMETERS; i++) {
@@ -233,6 +278,7 @@ static Return finish(Statement *s) {
     fprintf(log, "execute\n");
     fflush(log);
     find_answer(s);
+    if (s->answer && !*s->answer->types && s->answer->row_count) return refuse(s, s->answer->rows[0]);
     return SUCCESS;
 }
 
@@ -453,12 +499,6 @@ Return SQLColAttributeW(Handle handle, uint16_t number, uint16_t field, void *te
     return SUCCESS;
 }
 
-static void say(Statement *s, const char *state, int32_t number, const char *text) {
-    snprintf(s->state, sizeof s->state, "%s", state);
-    snprintf(s->said, sizeof s->said, "%s", text);
-    s->number = number;
-}
-
 static Return timestamp(const char *field, void *value) {
     int16_t *parts = value;
     int year, month, day, hour, minute, second, thousandths = 0;
@@ -522,10 +562,7 @@ Return SQLFetch(Handle handle) {
         s->row++;
         if (!s->type_size && !strncmp(s->answer->rows[s->row], "!\t", 2)) {
             if (count) { s->row--; break; } /* it comes by itself */
-            char *line = strdup(s->answer->rows[s->row] + 2), *state = strtok(line, "\t"), *number = strtok(NULL, "\t");
-            say(s, state, atol(number), strtok(NULL, "\t"));
-            free(line);
-            return ERROR;
+            return refuse(s, s->answer->rows[s->row]);
         }
         for (int i = 1; i <= s->column_count; i++) {
             Column *c = &s->columns[i];
@@ -556,8 +593,10 @@ Return SQLGetData(Handle handle, uint16_t number, int16_t c_type, void *value, i
 }
 
 Return SQLMoreResults(Handle handle) {
-    ((Statement *)handle)->answer = NULL;
-    return NO_DATA;
+    Statement *s = handle;
+    s->row = -1;
+    s->answer = ++s->result < s->result_count ? s->results[s->result] : NULL;
+    return s->answer ? SUCCESS : NO_DATA;
 }
 
 Return SQLFreeStmt(Handle handle, uint16_t what) {

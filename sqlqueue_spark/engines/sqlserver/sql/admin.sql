@@ -25,14 +25,26 @@ CREATE SCHEMA {schema}
 -- name: create_lock
 -- Makes installers of the same table wait for one another.
 -- in: the table's full name, quoted
--- The server frees the lock when the transaction ends. A transaction must be open already; the caller has opened it by
--- looking for the table (a SELECT begins one, EXEC does not). sp_getapplock reports a refused lock as a return code, and
--- THROW makes it an error.
-DECLARE @resource nvarchar(255) = LEFT(CAST(:name AS nvarchar(max)), 255), @got int
+-- The server frees the locks when the transaction ends. A transaction must be open already; the caller has opened it by
+-- looking for the table (a SELECT begins one, EXEC does not). The second lock is that of the transport's own installer, which
+-- calls it after the table's full name, with that of its database, so that the two of us do not create one table at once
+-- (CreateQueueText in https://github.com/Particular/NServiceBus.SqlServer, SqlServerConstants.cs). sp_getapplock reports a
+-- refused lock as a return code, and THROW makes it an error; -1 means that it has waited for LOCK_TIMEOUT.
+DECLARE @name nvarchar(776) = CAST(:name AS nvarchar(776)), @got int
+DECLARE @resource nvarchar(255) = LEFT(@name, 255)
+DECLARE @transports nvarchar(255) = LEFT(
+    CONCAT(CASE WHEN PARSENAME(@name, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @name, N'_lock'), 255
+)
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction'
-IF @got < 0
+IF @got >= 0
+    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive', @LockOwner = 'Transaction'
+IF @got = -1
 BEGIN;
-    THROW 51000, N'another session has been creating this table for longer than lockTimeout', 1;
+    THROW 51001, N'another session has been creating this table for longer than lockTimeout', 1;
+END
+IF @got < -1
+BEGIN;
+    THROW 51000, N'the lock of the table was refused', 1;
 END
 
 -- name: create
@@ -55,14 +67,19 @@ CREATE NONCLUSTERED INDEX Index_Expires ON {queue} (Expires) INCLUDE (Id, RowVer
 -- name: script_begin
 -- Begins a script that creates one table; create, stage_create or outbox_create follows.
 -- in: the table's full name, quoted
--- Each table has a transaction of its own, under the lock of create_lock. XACT_ABORT: an error ends the whole transaction.
+-- Each table has a transaction of its own, under the locks of create_lock. XACT_ABORT: an error ends the whole transaction.
 -- QUOTED_IDENTIFIER: sqlcmd turns it off, and then no filtered index can be made.
 SET QUOTED_IDENTIFIER ON;
 SET XACT_ABORT ON;
 BEGIN TRANSACTION;
-DECLARE @queue nvarchar(max) = :name, @got int;
+DECLARE @queue nvarchar(776) = :name, @got int;
 DECLARE @resource nvarchar(255) = LEFT(@queue, 255);
+DECLARE @transports nvarchar(255) = LEFT(
+    CONCAT(CASE WHEN PARSENAME(@queue, 3) IS NULL THEN QUOTENAME(DB_NAME()) + N'.' END, @queue, N'_lock'), 255
+);
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
+IF @got >= 0
+    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
 IF @got < 0
 BEGIN;
     THROW 51000, N'Another session is creating this table; run the script again.', 1;

@@ -33,9 +33,17 @@ CREATE NONCLUSTERED INDEX Index_DispatchedAt ON {outbox} (DispatchedAt) WHERE Di
 -- READCOMMITTEDLOCK waits for an id that somebody else has inserted and not committed; row versions would not show that id.
 -- So we send less in vain. FORCESEEK and LOOP make the server look up each id in the primary key. FAST 1 keeps the server
 -- from reading ahead: it would keep the locks of ids that it has looked up while it waits for the next one.
+-- The first condition finds the id in the key, by the collation of the column. A column of the JSON has a collation too, and
+-- where the two differ they cannot be compared (error 468). A text that is made of bytes takes on any column's collation:
+-- https://learn.microsoft.com/sql/t-sql/statements/collation-precedence-transact-sql#functions-and-collation
+-- The other conditions leave out an id that only the column's collation takes for the same (aB and Ab). BIN2 compares code
+-- by code, but leaves trailing blanks out of account, as = does in every collation; the length counts them.
 SELECT j.MessageId
 FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
-INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON o.MessageId = j.MessageId
+INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+    ON o.MessageId = CAST(CAST(j.MessageId AS varbinary(400)) AS nvarchar(200))
+    AND o.MessageId = j.MessageId COLLATE Latin1_General_BIN2
+    AND DATALENGTH(o.MessageId) = DATALENGTH(j.MessageId)
 OPTION (FAST 1)
 
 -- name: outbox_seen_of
@@ -45,23 +53,26 @@ OPTION (FAST 1)
 -- but the server reads the version in the row, behind the key.
 SELECT j.MessageId
 FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS j
-INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK) ON o.MessageId = j.MessageId
+INNER LOOP JOIN {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+    ON o.MessageId = CAST(CAST(j.MessageId AS varbinary(400)) AS nvarchar(200))
+    AND o.MessageId = j.MessageId COLLATE Latin1_General_BIN2
+    AND DATALENGTH(o.MessageId) = DATALENGTH(j.MessageId)
 WHERE o.PersistenceVersion = CAST(:version AS varchar(23))
 OPTION (FAST 1)
 
 -- name: outbox_add
 -- Remembers message ids.
 -- in: version of the writer, message ids as JSON     out: number of rows
--- An id that is there already is error 2627. DISTINCT: ids that are the same to the collation become one row. ORDER BY:
--- twins insert in the same order, so they do not deadlock. At most 2,400 ids a statement: where each id has a page to
--- itself, they take 4,800 locks on the primary key, and 5,000 may escalate to a table lock.
+-- An id that is there already is error 2627, and so are two that are the same only to the column's collation: none of them is
+-- dropped without a word. The caller gives texts that are two to any collation. ORDER BY: twins insert in the same order, so
+-- they do not deadlock. It is the order in which the caller cuts its ids into statements, that of their codes. At most 2,400
+-- ids a statement: where each id has a page to itself, they take 4,800 locks on the primary key, and 5,000 may escalate to a
+-- table lock. MAX_GRANT_PERCENT keeps the sort from taking memory that others wait for.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT i.MessageId, 1, GETUTCDATE(), CAST(:version AS varchar(23)), N'[]'
-FROM (
-    SELECT DISTINCT MessageId
-    FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$')
-) AS i
-ORDER BY i.MessageId
+FROM OPENJSON(CAST(:ids AS nvarchar(max))) WITH (MessageId nvarchar(200) '$') AS i
+ORDER BY i.MessageId COLLATE Latin1_General_BIN2
+OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: outbox_add_new
 -- Remembers those of some message ids that are not there.
@@ -71,24 +82,28 @@ ORDER BY i.MessageId
 -- finds that id. The usual way is to keep key ranges under HOLDLOCK. That would make senders of other ids wait, and take so
 -- many locks that they escalate. XACT_ABORT OFF lets the transaction live on after the duplicate; the setting ends with the
 -- batch, because the batch has parameters. After a failure the statement empties @added, because what OUTPUT has put there
--- stays even when the insert fails. INNER LOOP JOIN makes the server read the JSON once. @left: a duplicate of something
--- other than an id, in an index that somebody has added, would otherwise repeat for ever.
+-- stays even when the insert fails. @left: a duplicate of something other than an id, in an index that somebody has added, or
+-- of an id that only the column's collation takes for the same, would otherwise repeat for ever. Conditions, order and
+-- MAX_GRANT_PERCENT as in outbox_seen and outbox_add.
 SET XACT_ABORT OFF;
 DECLARE @version varchar(23) = :version, @ids nvarchar(max) = CAST(:ids AS nvarchar(max)), @done bit = 0, @left int = 100;
-DECLARE @added TABLE (MessageId nvarchar(200) NOT NULL PRIMARY KEY);
+DECLARE @added TABLE (MessageId nvarchar(200) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY);
 WHILE @done = 0
 BEGIN
     BEGIN TRY
         INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
         OUTPUT inserted.MessageId INTO @added (MessageId)
         SELECT i.MessageId, 1, GETUTCDATE(), @version, N'[]'
-        FROM (SELECT DISTINCT MessageId FROM OPENJSON(@ids) WITH (MessageId nvarchar(200) '$')) AS i
+        FROM OPENJSON(@ids) WITH (MessageId nvarchar(200) '$') AS i
         WHERE NOT EXISTS (
             SELECT 1
             FROM {outbox} AS o WITH (READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-            WHERE o.MessageId = i.MessageId
+            WHERE o.MessageId = CAST(CAST(i.MessageId AS varbinary(400)) AS nvarchar(200))
+              AND o.MessageId = i.MessageId COLLATE Latin1_General_BIN2
+              AND DATALENGTH(o.MessageId) = DATALENGTH(i.MessageId)
         )
-        ORDER BY i.MessageId;
+        ORDER BY i.MessageId COLLATE Latin1_General_BIN2
+        OPTION (MAX_GRANT_PERCENT = 10);
         SET @done = 1;
     END TRY
     BEGIN CATCH
@@ -100,9 +115,7 @@ BEGIN
         DELETE FROM @added;
     END CATCH;
 END;
-SELECT j.MessageId
-FROM OPENJSON(@ids) WITH (MessageId nvarchar(200) '$') AS j
-INNER LOOP JOIN @added AS a ON a.MessageId = j.MessageId
+SELECT MessageId FROM @added
 
 -- name: outbox_added
 -- Nothing to do: outbox_add_new returns by itself what it has inserted.

@@ -24,7 +24,8 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 -- The sender needs INSERT on the table, but not SELECT. {columns} are those of the seven columns that the table has, quoted;
 -- the same list stands in the text twice. Not every table has all seven: Recoverable is being removed, some tables lack
 -- older columns, and a computed column takes no value. CAST: a long text arrives as ntext, which OPENJSON refuses. OPENJSON
--- decodes Base64 where varbinary is asked for. ORDER BY makes the identity follow the list. Times are in UTC, or NULL.
+-- decodes Base64 where varbinary is asked for. ORDER BY makes the identity follow the list. MAX_GRANT_PERCENT as in
+-- stage_count. Times are in UTC, or NULL.
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (
@@ -47,3 +48,4 @@ FROM (
     ) AS j
 ) AS m
 ORDER BY m.n
+OPTION (MAX_GRANT_PERCENT = 10)

@@ -4,12 +4,18 @@
 -- Sets the settings of a connection.
 -- in: lock timeout (milliseconds)
 -- The caller writes the number into the text: the server undoes what a parameterised batch SETs when the batch ends.
--- XACT_ABORT: an error ends the whole transaction, so that nothing is ever half settled. NOCOUNT: the server's user options
--- may turn it on. Then we could not count the rows of a settled claim, and no batch would ever be settled. TEXTSIZE: FreeTDS
--- may be set up to cut values at 64 KB. Then we would delete a message of which we had read only that much.
+-- XACT_ABORT: an error ends the whole transaction, so that nothing is ever half settled. NOCOUNT: we ask for each count with
+-- @@ROWCOUNT, so the server need not send a count for each statement of a trigger. TEXTSIZE: FreeTDS may be set up to cut
+-- values at 64 KB. Then we would delete a message of which we had read only that much. The options from ANSI_NULLS to
+-- NUMERIC_ROUNDABORT are those that a table with a filtered index, an indexed computed column or an indexed view needs: with
+-- any other value each change of its rows is error 1934. Microsoft's driver sets most of them. FreeTDS does not, and a login
+-- or a database may have other defaults.
+-- https://learn.microsoft.com/sql/t-sql/statements/create-index-transact-sql#required-set-options-for-filtered-indexes
 SET LOCK_TIMEOUT :lock_timeout;
 SET TEXTSIZE 2147483647;
-SET NOCOUNT OFF;
+SET NOCOUNT ON;
+SET ANSI_NULLS, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL, QUOTED_IDENTIFIER ON;
+SET NUMERIC_ROUNDABORT OFF;
 SET XACT_ABORT ON;
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 

@@ -86,9 +86,11 @@ SELECT MAX(RowVersion) FROM {stage} WITH (READUNCOMMITTED)
 -- Puts messages on the stage.
 -- in: the task; the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to, destination],…]
 -- out: number of rows
--- It reads the JSON as insert does. Recoverable is 1, because every queue that has this column wants 1.
+-- It reads the JSON as insert does. Recoverable is 1, because every queue that has this column wants 1. The parameter has the
+-- type of its column.
 INSERT INTO {stage} (Task, Destination, Id, CorrelationId, ReplyToAddress, Recoverable, Expires, Headers, Body)
-SELECT :task, j.Destination, j.Id, j.CorrelationId, j.ReplyToAddress, CAST(1 AS bit), j.Expires, j.Headers, j.Body
+SELECT CAST(:task AS varchar(36)), j.Destination, j.Id, j.CorrelationId, j.ReplyToAddress, CAST(1 AS bit), j.Expires, j.Headers,
+       j.Body
 FROM OPENJSON(CAST(:messages AS nvarchar(max))) WITH (
     n int '$[0]',
     Id uniqueidentifier '$[1]',
@@ -100,53 +102,76 @@ FROM OPENJSON(CAST(:messages AS nvarchar(max))) WITH (
     Destination nvarchar(776) '$[7]'
 ) AS j
 ORDER BY j.n
+OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: stage_count
 -- Returns how many messages tasks have on a stage.
 -- in: tasks as JSON, after which RowVersion     out: task, messages
+-- The names of the tasks get type and collation of the column, once for each task. Otherwise the server would convert the
+-- column in each row of the stage. MAX_GRANT_PERCENT: a sort or a hash for which the server expects wide rows may ask for a
+-- quarter of the memory for queries, and then waits for it and keeps it from others.
+-- https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-query#max_grant_percent--numeric_value
 SELECT Task, COUNT_BIG(*)
 FROM {stage}
-WHERE Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(:tasks AS nvarchar(max)))) AND RowVersion > :after
+WHERE Task IN (
+    SELECT t.Task COLLATE Latin1_General_BIN2
+    FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
+)
+  AND RowVersion > :after
 GROUP BY Task
+OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: stage_next
 -- Returns how far the next rows of a destination reach on a stage.
 -- in: destination, tasks as JSON, after which RowVersion, how many     out: the last RowVersion or NULL
+-- Types and MAX_GRANT_PERCENT as in stage_count.
 SELECT MAX(RowVersion)
 FROM (
     SELECT RowVersion
     FROM {stage}
-    WHERE Destination = :destination
-      AND Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(:tasks AS nvarchar(max))))
+    WHERE Destination = CAST(:destination AS nvarchar(776))
+      AND Task IN (
+          SELECT t.Task COLLATE Latin1_General_BIN2
+          FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
+      )
       AND RowVersion > :after
     ORDER BY RowVersion
     OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 ) AS n
+OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: stage_move
 -- Sends staged messages to their destination, in the order of the stage.
 -- in: destination, tasks as JSON, after which RowVersion, up to which     out: number of rows
 -- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have left other
 -- rows. {columns} are those of the destination. At most 2,400 rows a statement: where each row has a page to itself, they
--- take 4,800 locks, and 5,000 may escalate to a table lock.
+-- take 4,800 locks, and 5,000 may escalate to a table lock. ORDER BY makes the identity follow the stage. Types and
+-- MAX_GRANT_PERCENT as in stage_count.
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM {stage}
-WHERE Destination = :destination
-  AND Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(:tasks AS nvarchar(max))))
+WHERE Destination = CAST(:destination AS nvarchar(776))
+  AND Task IN (
+      SELECT t.Task COLLATE Latin1_General_BIN2
+      FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
+  )
   AND RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
+OPTION (MAX_GRANT_PERCENT = 10)
 
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
 -- in: destination, tasks as JSON     out: number of rows
 -- So we find before the batch is done what a destination refuses: a missing right, a column that must be filled, a trigger.
+-- Any message will do, so there is no order, and nothing to sort. Types as in stage_count.
 INSERT INTO {queue} ({columns})
 SELECT TOP (1) {columns}
 FROM {stage}
-WHERE Destination = :destination
-  AND Task IN (SELECT value COLLATE Latin1_General_BIN2 FROM OPENJSON(CAST(:tasks AS nvarchar(max))))
-ORDER BY RowVersion
+WHERE Destination = CAST(:destination AS nvarchar(776))
+  AND Task IN (
+      SELECT t.Task COLLATE Latin1_General_BIN2
+      FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
+  )
 
 -- name: stage_clear
 -- Empties a stage.

@@ -33,10 +33,13 @@ CREATE TABLE IF NOT EXISTS {outbox} (
 -- in: message ids as JSON     out: message id, as it was asked for
 -- The character sets: without them the server would convert the ids to the connection's character set and to the schema's,
 -- and mangle letters that one of these does not know. nvarchar is utf8mb3, and the key does not serve a text of another
--- character set. STRAIGHT_JOIN makes the server look up each id in the primary key.
+-- character set. STRAIGHT_JOIN makes the server look up each id in the primary key. The second condition leaves out an id that
+-- only the column's collation takes for the same.
 SELECT j.id
 FROM JSON_TABLE(CONVERT(:ids USING utf8mb4), '$[*]' COLUMNS (id varchar(200) CHARACTER SET utf8mb4 PATH '$')) AS j
-STRAIGHT_JOIN {outbox} AS o ON o.MessageId = CONVERT(j.id USING utf8mb3)
+STRAIGHT_JOIN {outbox} AS o
+    ON o.MessageId = CONVERT(j.id USING utf8mb3)
+    AND CAST(CONVERT(o.MessageId USING utf8mb4) AS BINARY) = CAST(j.id AS BINARY)
 
 -- name: outbox_seen_of
 -- Nothing to do: no sink sends here, and what Outbox.process remembers has one form only.
