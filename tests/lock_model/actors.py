@@ -242,7 +242,9 @@ def sender(shape: Shape, row: int = 3, *, busy: bool = False) -> Actor:
     return Actor(name="sender", start=program)
 
 
-def purge(shape: Shape, rows: tuple[int, ...] = (1, 2), *, at_once: bool = False) -> Actor:
+def purge(
+    shape: Shape, rows: tuple[int, ...] = (1, 2), *, at_once: bool = False, patience: int | None = None
+) -> Actor:
     """A purge of expired rows (``purge_expired``)."""
 
     def program() -> Program:
@@ -251,7 +253,7 @@ def purge(shape: Shape, rows: tuple[int, ...] = (1, 2), *, at_once: bool = False
         yield End("commit")
         return "purged"
 
-    return Actor(name="purge", start=program, priority=-5)
+    return Actor(name="purge", start=program, patience=patience, priority=-5)
 
 
 def altering(*, patience: int | None = None) -> Actor:

@@ -15,15 +15,16 @@ from tests.lock_model.state import Actor, Place, Said, State, Step
 from tests.lock_model.table import Rows
 from tests.lock_model.waits import Waits, waits
 
-Kind = Literal["deadlock", "circle", "waits for a client", "stands still", "lost", "twice"]
+Kind = Literal["deadlock", "circle", "waits for a client", "stands still", "lost", "left", "twice"]
 
 
 class Finding(NamedTuple):
     """Something that is wrong.
 
     ``deadlock``: the server ends one of ``who``. ``circle``: ``who`` wait for one another, and the server does not see it.
-    ``waits for a client``: the first of ``who`` waits for a lock of the second, until ``about`` is done. ``stands still``:
-    nobody ever goes on. ``lost``: a row is gone that nobody has processed. ``twice``: ``who`` have processed the same row.
+    ``waits for a client``: the first of ``who`` waits for a lock of the second, until ``about`` is done; nobody in between gives up. ``stands still``:
+    nobody ever goes on. ``lost``: a row is gone that nobody has processed. ``left``: all have ended, and a row is still there that
+    ``who`` have processed. ``twice``: ``who`` have processed the same row.
     """
 
     kind: Kind
@@ -130,8 +131,7 @@ class Explorer:
                 step = self._step(state)
                 step.act(who)
                 yield step.done()
-        waiting = (*now.for_locks, *now.for_clients)
-        if not out and any(self._step(state).patience(who) is not None for who in waiting):
+        if not out and {*now.for_locks, *now.for_clients} != now.for_ever:
             step = self._step(state)
             step.wait()
             after, _ = step.done()
@@ -155,26 +155,21 @@ class Explorer:
         if lost := state.rows.born - state.rows.committed - {row for row, _ in state.processed}:
             self._found(state, "lost", (), f"row {min(lost)}")
         for row in state.rows.born:
-            if len(by := [who for which, who in sorted(state.processed) if which == row]) > 1:
+            if len(by := _by(state, row)) > 1:
                 self._found(state, "twice", by)
-        if all(isinstance(each, Ended) for each in operations):
-            assert state.locks == (), "everybody has ended, and locks are left"
-            ends = tuple(each.outcome for each in operations if isinstance(each, Ended))
-            if ends not in self._report.outcomes:
-                self._report.outcomes[ends] = self._story(state)
-        elif self._stands_still(operations, now):
-            self._found(state, "stands still", sorted((*now.for_locks, *now.for_clients)))
+        going = {who for who, each in enumerate(operations) if not isinstance(each, Ended)}
+        if going and going == now.for_ever and not now.deadlocked():
+            self._found(state, "stands still", sorted(going))
+        ends = tuple(each.outcome for each in operations if isinstance(each, Ended))
+        if len(ends) == len(operations):
+            self._note_end(state, ends)
 
-    def _stands_still(self, operations: list[Operation], now: Waits) -> bool:
-        waiting = (*now.for_locks, *now.for_clients)
-        going = [who for who, each in enumerate(operations) if not isinstance(each, Ended)]
-        if set(going) != set(waiting) or now.deadlocked():
-            return False
-        return all(
-            (each.patience if isinstance(each := operations[who], Hear) else self._actors[who].patience)
-            is None
-            for who in waiting
-        )
+    def _note_end(self, state: State, ends: tuple[str, ...]) -> None:
+        assert state.locks == (), "everybody has ended, and locks are left"
+        for row in sorted(state.rows.committed & {row for row, _ in state.processed}):
+            self._found(state, "left", _by(state, row), f"row {row}")
+        if ends not in self._report.outcomes:
+            self._report.outcomes[ends] = self._story(state)
 
     def _found(self, state: State, kind: Kind, who: tuple[int, ...] | list[int], about: str = "") -> None:
         finding = Finding(kind, tuple(self._report.names[each] for each in who), about)
@@ -208,6 +203,11 @@ class Explorer:
                 return f"has ended: {outcome}"
             case _:
                 return "goes on"
+
+
+def _by(state: State, row: int) -> list[int]:
+    """Who has processed a row."""
+    return sorted(who for which, who in state.processed if which == row)
 
 
 def explore(*actors: Actor, rows: tuple[int, ...] = (1, 2)) -> Report:

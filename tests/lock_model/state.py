@@ -122,11 +122,11 @@ class Step:
     def wait(self) -> None:
         """Let time pass: everybody who waits has a little less patience."""
         for who, place in enumerate(self._places):
-            patience = self.patience(who)
+            patience = self._patience(who)
             if patience is not None:
                 self._places[who] = place._replace(left=(patience if place.left is None else place.left) - 1)
 
-    def patience(self, who: int) -> int | None:
+    def _patience(self, who: int) -> int | None:
         """With how much patience the actor's present wait began; None where it waits for ever, or for nobody."""
         if self._places[who].wants is not None:
             return self._actors[who].patience

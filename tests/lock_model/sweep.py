@@ -1,7 +1,7 @@
 """Many threesomes at once: our stream with every two of those who may use the table beside it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import combinations
 
 from tests.lock_model.actors import (
@@ -15,39 +15,30 @@ from tests.lock_model.actors import (
     stream,
     worker,
 )
-from tests.lock_model.explorer import Explorer, Finding, Kind, Story
+from tests.lock_model.explorer import Report, explore
 from tests.lock_model.state import Actor
 from tests.lock_model.table import Shape
 
 
-@dataclass
-class Union:
-    """What all threesomes show together."""
-
-    states: int = 0
-    findings: dict[Finding, Story] = field(default_factory=dict)
-
-    def of(self, *kinds: Kind) -> list[Finding]:
-        return sorted(finding for finding in self.findings if finding.kind in kinds)
-
-
-def sweep(shape: Shape, claim: Claim, reading: Reading, peeking: Reading) -> Union:
-    """Explore all threesomes on a table of two rows, with a third on its way.
+def sweep(shape: Shape, claim: Claim, reading: Reading, peeking: Reading) -> Report:
+    """What all threesomes show on a table of two rows, with a third on its way.
 
     Where there is Index_Expires, only those with a purge: who else comes to its keys has locked their row before.
     """
-    union = Union()
-    for actors in threesomes(shape, claim, reading, peeking):
+    union = Report(())
+    for actors in _threesomes(shape, claim, reading, peeking):
         if shape.index_expires and all(actor.name != "purge" for actor in actors):
             continue
-        report = Explorer(actors, (1, 2)).explore()
+        report = explore(*actors)
         union.states += report.states
         for finding, story in report.findings.items():
             union.findings.setdefault(finding, story)
     return union
 
 
-def threesomes(shape: Shape, claim: Claim, reading: Reading, peeking: Reading) -> Iterator[tuple[Actor, ...]]:
+def _threesomes(
+    shape: Shape, claim: Claim, reading: Reading, peeking: Reading
+) -> Iterator[tuple[Actor, ...]]:
     """The stream and two others; the stream, its worker and one other."""
     others = [receiver(shape), peek(shape, peeking), counter(shape), sender(shape, busy=True)]
     if shape.heap:

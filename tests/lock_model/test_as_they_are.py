@@ -8,6 +8,7 @@ import pytest
 
 from tests.lock_model.actors import (
     A_ROW,
+    ALL,
     ITS_HANDLER,
     ONE_STATEMENT,
     ROW_BY_ROW,
@@ -128,6 +129,18 @@ def test_a_purge_and_a_claim_end_in_a_deadlock_that_the_purge_loses() -> None:
         ("settled", "purged"),
         ("settled", "Deadlocked"),
         ("nothing there", "purged"),
+    }
+
+
+def test_a_purge_passes_on_that_it_waits_for_a_receiver() -> None:
+    """``delete`` waits for a key that ``purge_expired`` keeps, which waits for a key that an endpoint keeps: three rows."""
+    report = explore(stream(HEAP_EXPIRES), receiver(HEAP_EXPIRES), purge(HEAP_EXPIRES, ALL), rows=ALL)
+    assert set(report.findings) == {
+        Finding("deadlock", ("stream", "purge")),
+        Finding("waits for a client", ("purge", "receiver"), ITS_HANDLER),
+        Finding("waits for a client", ("purge", "stream"), THE_BATCH),
+        Finding("waits for a client", ("receiver", "purge"), THE_BATCH),
+        Finding("waits for a client", ("stream", "purge"), ITS_HANDLER),
     }
 
 

@@ -109,6 +109,17 @@ def test_a_row_that_goes_before_it_is_handled_is_lost() -> None:
     assert [finding.kind for finding in report.of("lost")] == ["lost", "lost"]
 
 
+def test_a_row_that_nobody_deletes_once_it_is_handled_is_left() -> None:
+    def forgetful() -> Program:
+        row = yield from statements.one_row(SHAPE, (1,))
+        yield Processed((row,))
+        yield End("rollback")
+        return "received"
+
+    report = explore(Actor(name="forgetful", start=forgetful))
+    assert set(report.findings) == {Finding("left", ("forgetful",), "row 1")}
+
+
 def test_a_row_that_two_have_handled_is_seen() -> None:
     """After a lost connection another consumer may take the row: at least once is what is promised."""
     report = explore(stream(SHAPE, Claim(loses_connection=True)), receiver(SHAPE))

@@ -5,6 +5,7 @@ from typing import Literal
 import pytest
 
 from tests.lock_model.actors import (
+    ALL,
     ITS_HANDLER,
     ONE_STATEMENT,
     THE_BATCH,
@@ -17,6 +18,7 @@ from tests.lock_model.actors import (
     peek,
     purge,
     receiver,
+    sender,
     stream,
     worker,
 )
@@ -38,8 +40,8 @@ OF_OTHERS = {
 def test_with_all_remedies_nobody_waits_for_us_or_we_for_a_client(shape: Shape, rcsi: bool) -> None:
     """Slices and peeks in windows; heaps claimed exactly; under RCSI deleted at the claim, and read as versions."""
     claim = Claim(exactly="looked at" if shape.heap else "", deletes_at_claim=rcsi)
-    union = sweep(shape, claim, VERSIONS if rcsi else WINDOWS, WINDOWS)
-    assert set(union.findings) - OF_OTHERS == set()
+    report = sweep(shape, claim, VERSIONS if rcsi else WINDOWS, WINDOWS)
+    assert set(report.findings) - OF_OTHERS == set()
 
 
 @BOTH
@@ -74,6 +76,26 @@ def test_a_claim_is_made_exactly_only_if_all_it_looked_at_is_counted(
             Finding("waits for a client", ("scanner", "stream"), THE_BATCH),
         }
     )
+
+
+@pytest.mark.parametrize("patience, found", [(None, {("stream", "purge")}), (1, set())])
+def test_a_purge_that_soon_gives_up_holds_up_nobody(
+    patience: int | None, found: set[tuple[str, str]]
+) -> None:
+    """Three rows: claimed exactly, but a purge waits for an endpoint, and a stream for the purge."""
+    report = explore(
+        stream(HEAP_EXPIRES, Claim(exactly="looked at")),
+        receiver(HEAP_EXPIRES),
+        purge(HEAP_EXPIRES, ALL, patience=patience),
+        rows=ALL,
+    )
+    assert {finding.who for finding in report.findings} - {("purge", "receiver")} == found
+
+
+def test_an_operator_who_gives_up_starves_no_sender() -> None:
+    """SET LOCK_TIMEOUT before a rebuild: the sender waits no longer than that."""
+    report = explore(stream(CLUSTERED), sender(CLUSTERED), altering(patience=1))
+    assert {finding.who for finding in report.findings} == {("operator", "stream")}
 
 
 @BOTH
@@ -145,6 +167,18 @@ def test_a_worker_that_gives_up_at_last_breaks_the_circle() -> None:
         ("settled", "read all", "altered"),
         ("batch failed", "read not all", "altered"),
     }
+
+
+@pytest.mark.parametrize("tries, gives_up", [(1, "worker"), (3, "worker"), (9, "stream")])
+def test_whoever_has_less_patience_breaks_the_circle(tries: int, gives_up: str) -> None:
+    """The driver waits four times as long as one try of the worker. In the circle nobody else works."""
+    report = explore(
+        stream(CLUSTERED, Claim(workers=True, waits=4)),
+        worker(CLUSTERED, Reading(window=3, tries=tries), patience=1),
+        altering(),
+    )
+    assert report.of("stands still", "deadlock", "lost") == []
+    assert (("batch failed", "read not all", "altered") in report.outcomes) == (gives_up == "worker")
 
 
 @pytest.mark.parametrize("patience", [None, 3], ids=["for ever", "longer"])

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from tests.lock_model.locks import Queue
 from tests.lock_model.operations import Hear, Operation, Work
 from tests.lock_model.state import Actor, State
 
@@ -17,6 +16,8 @@ class Waits(NamedTuple):
     for_clients: Edges
     #: Who is busy on its own side of the connection, and with what.
     at_work: Mapping[int, str]
+    #: Those of the waiting who never give up.
+    for_ever: frozenset[int]
 
     @property
     def _all(self) -> Edges:
@@ -32,10 +33,14 @@ class Waits(NamedTuple):
         return sorted(who for who in self._all if who in reached(who, self._all))
 
     def until_clients_have_worked(self) -> Iterator[tuple[int, int, str]]:
-        """Who waits for a lock, who is in the way, and what a client must do before that lock is free."""
+        """Who waits for a lock, who is in the way, and what a client must do before that lock is free.
+
+        Whoever stands between them and gives up after a while ends such a wait.
+        """
+        beyond = {who: others for who, others in self._all.items() if who in self.for_ever}
         for who, blockers in self.for_locks.items():
             for first in sorted(blockers):
-                for last in sorted({first, *reached(first, self._all)}):
+                for last in sorted({first, *reached(first, beyond)}):
                     if last in self.at_work:
                         yield who, first, self.at_work[last]
 
@@ -49,15 +54,22 @@ def waits(actors: tuple[Actor, ...], operations: list[Operation], state: State) 
     told = dict(state.told)
     locks = dict(state.locks)
     for_locks, for_clients, at_work = {}, {}, {}
+    for_ever: set[int] = set()
     for who, place in enumerate(state.places):
         operation = operations[who]
         if place.wants is not None:
-            for_locks[who] = frozenset(locks.get(place.wants, Queue()).blockers(who))
+            for_locks[who] = frozenset(locks[place.wants].blockers(who))
+            patience = actors[who].patience
         elif isinstance(operation, Hear) and operation.what not in told:
             for_clients[who] = frozenset({names[operation.whom]})
-        elif isinstance(operation, Work):
-            at_work[who] = operation.what
-    return Waits(for_locks, for_clients, at_work)
+            patience = operation.patience
+        else:
+            if isinstance(operation, Work):
+                at_work[who] = operation.what
+            continue
+        if patience is None:
+            for_ever.add(who)
+    return Waits(for_locks, for_clients, at_work, frozenset(for_ever))
 
 
 def reached(start: int, edges: Edges) -> set[int]:
