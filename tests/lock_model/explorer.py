@@ -22,9 +22,9 @@ class Finding(NamedTuple):
     """Something that is wrong.
 
     ``deadlock``: the server ends one of ``who``. ``circle``: ``who`` wait for one another, and the server does not see it.
-    ``waits for a client``: the first of ``who`` waits for a lock of the second, until ``about`` is done; nobody in between gives up. ``stands still``:
-    nobody ever goes on. ``lost``: a row is gone that nobody has processed. ``left``: all have ended, and a row is still there that
-    ``who`` have processed. ``twice``: ``who`` have processed the same row.
+    ``waits for a client``: the first of ``who`` waits for a lock of the second, until a client has done what ``about`` says, and
+    nobody in between gives up. ``stands still``: nobody ever goes on. ``lost``: a row is gone that nobody has processed.
+    ``left``: all have ended, and a row is still there that ``who`` have processed. ``twice``: ``who`` have processed one row.
     """
 
     kind: Kind

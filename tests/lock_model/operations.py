@@ -45,6 +45,13 @@ class Free:
 
 
 @dataclass(frozen=True)
+class Drop:
+    """Free a lock on one entry at once, as part of stepping over its row. Result: None."""
+
+    entry: Resource
+
+
+@dataclass(frozen=True)
 class Look:
     """Look at a row under its locks. Result: whether it is there."""
 
@@ -124,8 +131,21 @@ class Ended:
 
 
 Operation = (
-    Take | Free | Look | Count | Versions | Change | End | Work | Tell | Hear | Processed | Either | Ended
+    Take
+    | Free
+    | Drop
+    | Look
+    | Count
+    | Versions
+    | Change
+    | End
+    | Work
+    | Tell
+    | Hear
+    | Processed
+    | Either
+    | Ended
 )
 #: What happens together with what was done before it, because nobody can tell the difference. ``Free`` is among them: it only
-#: frees S, IS and Sch-S, for which others wait, and which nobody steps over.
-Silent = Free | Look | Change | Tell | Processed
+#: frees S, IS and Sch-S, for which others wait, and which nobody steps over. ``Drop`` is so by what it means.
+Silent = Free | Drop | Look | Change | Tell | Processed

@@ -1,6 +1,5 @@
 """A state of the table and its actors, and what comes of one step of one actor."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -8,6 +7,7 @@ from tests.lock_model.locks import Lock, Queue, Resource, Until
 from tests.lock_model.operations import (
     Change,
     Count,
+    Drop,
     Either,
     End,
     Ended,
@@ -177,14 +177,17 @@ class Step:
             self._say(who, f"ends: {operation.outcome}")
         if isinstance(operation, Take) and self._has(who, operation):
             self._answer(who, "granted")
-        if not isinstance(operation, Silent):
-            return
-        result: Result = None
+        if isinstance(operation, Silent):
+            self._answer(who, self._done_silently(who, operation))
+
+    def _done_silently(self, who: int, operation: Silent) -> Result:
         match operation:
             case Free(until=until):
-                self._release(who, until)
+                self._release(who, until, list(self._locks))
+            case Drop(entry=entry):
+                self._release(who, Until.TRANSACTION, [entry])
             case Look(row=row):
-                result = self._rows.is_there(row, who)
+                return self._rows.is_there(row, who)
             case Change(entry=entry, what="adds"):
                 self._rows = self._rows._replace(added=self._rows.added | {(who, entry)})
             case Change(entry=entry):
@@ -194,18 +197,19 @@ class Step:
                 self._told |= {(what, value)}
             case Processed(rows=rows):
                 self._processed |= {(row, who) for row in rows}
-        self._answer(who, result)
+        return None
 
     def _end(self, who: int, how: str) -> None:
         self._say(who, how)
         self._rows = self._rows.ended(who, how)
-        self._release(who, Until.TRANSACTION)
+        self._release(who, Until.TRANSACTION, list(self._locks))
 
-    def _release(self, who: int, until: Until) -> None:
-        concerned: Iterable[tuple[Resource, Queue]] = list(self._locks.items())
-        for what, queue in concerned:
-            self._locks[what], served = queue.release(who, until)
-            for other in served:
-                mode = next(lock.mode for lock in self._locks[what].granted if lock.owner == other)
-                self._say(other, f"gets {mode} {what}")
-                self._answer(other, "granted")
+    def _release(self, who: int, until: Until, resources: list[Resource]) -> None:
+        served: list[tuple[int, Resource]] = []
+        for what in resources:
+            self._locks[what], now = self._locks[what].release(who, until)
+            served += ((other, what) for other in now)
+        for other, what in served:
+            mode = next(lock.mode for lock in self._locks[what].granted if lock.owner == other)
+            self._say(other, f"gets {mode} {what}")
+            self._answer(other, "granted")

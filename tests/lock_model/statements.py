@@ -8,8 +8,8 @@ docs/sqlserver-locking.md.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tests.lock_model.locks import Mode, Until
-from tests.lock_model.operations import Change, Count, Free, Look, Part, Take, Versions, Work
+from tests.lock_model.locks import Mode, Resource, Until
+from tests.lock_model.operations import Change, Count, Drop, Free, Look, Part, Take, Versions, Work
 from tests.lock_model.table import TABLE, Shape
 
 SEEK = ("FORCESEEK",)
@@ -83,13 +83,19 @@ def _locked(shape: Shape, rows: Iterable[int], most: int | None, *, past: bool) 
     for row in rows:
         if len(got) == most:
             break
-        for entry in dict.fromkeys((shape.key(row), shape.row(row))):
-            if (yield Take(entry, "U", past=past)) != "granted":
-                break
-        else:
-            if (yield Look(row)):
-                got.append(row)
+        if (yield from _got(shape, shape.way(row), "U", past=past)):
+            got.append(row)
     return tuple(got)
+
+
+def _got(shape: Shape, way: Sequence[Resource], mode: Mode, *, past: bool, keeps: Until = TO_THE_END) -> Part:
+    """Lock a row by way of its index. Returns whether it is there, and locked."""
+    for number, entry in enumerate(way):
+        if (yield Take(entry, mode, keeps, past=past)) != "granted":
+            if shape.frees_keys and number:
+                yield Drop(way[0])
+            return False
+    return (yield Look(way[-1].row))
 
 
 def delete(shape: Shape, rows: Iterable[int]) -> Part:
@@ -113,13 +119,9 @@ def one_row(shape: Shape, rows: Iterable[int], *, scans: bool = False) -> Part:
     yield Take(TABLE, "IX")
     got = None
     for row in rows:
-        way = (shape.row(row),) if scans else tuple(dict.fromkeys((shape.key(row), shape.row(row))))
-        for entry in way:
-            if (yield Take(entry, "U", past=True)) != "granted":
-                break
-        else:
-            if (yield Look(row)) and got is None:
-                got = row
+        way = [shape.row(row)] if scans else shape.way(row)
+        if (yield from _got(shape, way, "U", past=True)) and got is None:
+            got = row
         if got is not None and not scans:
             break
     if got is not None:
@@ -149,14 +151,10 @@ def _shared(shape: Shape, rows: Iterable[int], keeps: Until, client: str | None)
     yield Take(TABLE, "IS", Until.STATEMENT)
     got: list[int] = []
     for row in rows:
-        for entry in dict.fromkeys((shape.key(row), shape.row(row))):
-            if (yield Take(entry, "S", keeps, past=True)) != "granted":
-                break
-        else:
-            if (yield Look(row)):
-                got.append(row)
-                if client is not None:
-                    yield Work(client)
+        if (yield from _got(shape, shape.way(row), "S", past=True, keeps=keeps)):
+            got.append(row)
+            if client is not None:
+                yield Work(client)
         if keeps == Until.ROW:
             yield Free(Until.ROW)
     return tuple(got)
@@ -221,14 +219,10 @@ def purge_expired(shape: Shape, rows: Sequence[int], *, at_once: bool = False) -
     yield Take(TABLE, "IX")
     found: list[int] = []
     for row in rows:
-        for entry in (shape.expires(row), shape.row(row)):
-            if (yield Take(entry, "U", past=True)) != "granted":
-                break
-        else:
-            if (yield Look(row)):
-                found.append(row)
-                if not at_once:
-                    yield from _deleted(shape, row)
+        if (yield from _got(shape, [shape.expires(row), shape.row(row)], "U", past=True)):
+            found.append(row)
+            if not at_once:
+                yield from _deleted(shape, row)
     if at_once:
         for row in found:
             yield from _deleted(shape, row)

@@ -11,10 +11,16 @@ TABLE = Resource("table")
 
 @dataclass(frozen=True)
 class Shape:
-    """How a table is stored. ``heap``: Index_RowVersion is nonclustered; else it is the clustered index."""
+    """How a table is stored, and what a server does with it that no manual tells.
+
+    ``heap``: Index_RowVersion is nonclustered; else it is the clustered index. ``expires_first``: a change comes to Index_Expires
+    before Index_RowVersion. ``frees_keys``: the index key of a row that is stepped over is freed at once.
+    """
 
     heap: bool
     index_expires: bool
+    expires_first: bool = False
+    frees_keys: bool = False
 
     def __str__(self) -> str:
         return ("heap" if self.heap else "clustered") + (" with Index_Expires" if self.index_expires else "")
@@ -33,8 +39,15 @@ class Shape:
 
     def entries(self, row: int) -> list[Resource]:
         """All entries of a row, in the order in which a change comes to them: the row first, then its indexes."""
-        indexes = [self.key(row)] if self.heap else []
-        return [self.row(row), *indexes, *([self.expires(row)] if self.index_expires else [])]
+        indexes = [
+            *([self.key(row)] if self.heap else []),
+            *([self.expires(row)] if self.index_expires else []),
+        ]
+        return [self.row(row), *(reversed(indexes) if self.expires_first else indexes)]
+
+    def way(self, row: int) -> list[Resource]:
+        """The entries by which a seek in Index_RowVersion comes to the row."""
+        return list(dict.fromkeys((self.key(row), self.row(row))))
 
 
 SHAPES = [Shape(heap=heap, index_expires=expires) for heap in (False, True) for expires in (False, True)]

@@ -4,6 +4,8 @@ Rules 1, 8, 9 of docs/sqlserver-locking.md; a slice is read by ``read``, whose S
 returns (max) columns. RCSI changes nothing here: every statement has hints that ask for locks.
 """
 
+from dataclasses import replace
+
 import pytest
 
 from tests.lock_model.actors import (
@@ -69,6 +71,26 @@ FOUND = {
 def test_who_waits_for_whom_in_all_threesomes(shape: Shape) -> None:
     """``claim``, ``delete``, ``read``, ``peek``, ``insert``, ``purge_expired`` and the statements of an endpoint."""
     assert set(sweep(shape, Claim(), ONE_STATEMENT, ONE_STATEMENT).findings) == FOUND[shape]
+
+
+def test_the_order_of_the_indexes_makes_no_difference() -> None:
+    shape = replace(HEAP_EXPIRES, expires_first=True)
+    assert set(sweep(shape, Claim(), ONE_STATEMENT, ONE_STATEMENT).findings) == FOUND[HEAP_EXPIRES]
+
+
+def test_if_keys_were_freed_a_heap_would_be_like_a_clustered_table() -> None:
+    """No manual says whether the key of a row that is stepped over is kept. All that a heap has of its own hangs on it."""
+    shape = replace(HEAP, frees_keys=True)
+    assert set(sweep(shape, Claim(), ONE_STATEMENT, ONE_STATEMENT).findings) == {
+        Finding("waits for a client", ("receiver", "peek"), A_ROW),
+        Finding("waits for a client", ("scanner", "peek"), A_ROW),
+        Finding("waits for a client", ("stream", "peek"), A_ROW),
+    }
+    shape = replace(HEAP_EXPIRES, frees_keys=True)
+    assert set(sweep(shape, Claim(), ONE_STATEMENT, ONE_STATEMENT).findings) == {
+        Finding("waits for a client", ("purge", "peek"), A_ROW),
+        Finding("waits for a client", ("stream", "peek"), A_ROW),
+    }
 
 
 @BOTH
