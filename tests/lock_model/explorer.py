@@ -76,7 +76,9 @@ class Explorer:
         self._actors = actors
         self._scripts = tuple(Script(actor.start) for actor in actors)
         committed = frozenset(rows)
-        start = State((Place(),) * len(actors), (), Rows(committed, born=committed), frozenset(), frozenset())
+        start = State(
+            (Place(),) * len(actors), frozenset(), Rows(committed, born=committed), frozenset(), frozenset()
+        )
         step = self._step(start)
         step.begin()
         self._start, _ = step.done()
@@ -165,7 +167,7 @@ class Explorer:
             self._note_end(state, ends)
 
     def _note_end(self, state: State, ends: tuple[str, ...]) -> None:
-        assert state.locks == (), "everybody has ended, and locks are left"
+        assert not state.locks, "everybody has ended, and locks are left"
         for row in sorted(state.rows.committed & {row for row, _ in state.processed}):
             self._found(state, "left", _by(state, row), f"row {row}")
         if ends not in self._report.outcomes:

@@ -55,7 +55,7 @@ class State(NamedTuple):
     """Everything that decides what can happen next."""
 
     places: tuple[Place, ...]
-    locks: tuple[tuple[Resource, Queue], ...]
+    locks: frozenset[tuple[Resource, Queue]]
     rows: Rows
     told: frozenset[tuple[str, object]]
     #: Which rows were processed, and by whom.
@@ -80,7 +80,8 @@ class Step:
         self._said: list[list[str]] = [[] for _ in actors]
 
     def done(self) -> tuple[State, Said]:
-        locks = tuple(sorted((what, queue) for what, queue in self._locks.items() if queue != Queue()))
+        # Where nobody has a lock, nobody waits for one.
+        locks = frozenset(each for each in self._locks.items() if each[1].granted)
         state = State(tuple(self._places), locks, self._rows, self._told, self._processed)
         return state, tuple("; ".join(each) for each in self._said)
 
