@@ -39,13 +39,13 @@ def sweep(shape: Shape, claim: Claim, reading: Reading, peeking: Reading) -> Rep
 def _threesomes(
     shape: Shape, claim: Claim, reading: Reading, peeking: Reading
 ) -> Iterator[tuple[Actor, ...]]:
-    """The stream and two others; the stream, its worker and one other."""
-    others = [receiver(shape), peek(shape, peeking), counter(shape), sender(shape, busy=True)]
+    """The stream and two others; the stream, its worker and one other, which may also be somebody who only counts."""
+    others = [receiver(shape), peek(shape, peeking), sender(shape, busy=True)]
     if shape.heap:
         others.append(receiver(shape, scans=True))
     if shape.index_expires:
         others.append(purge(shape))
     for two in combinations(others, 2):
         yield (stream(shape, claim), *two)
-    for one in others:
+    for one in (*others, counter(shape)):
         yield (stream(shape, replace(claim, workers=True)), worker(shape, reading), one)

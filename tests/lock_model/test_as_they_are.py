@@ -134,9 +134,11 @@ def test_a_claim_keeps_the_key_of_a_row_that_it_stepped_over() -> None:
     )
 
 
-def test_locking_again_and_a_scan_end_in_a_deadlock() -> None:
+@pytest.mark.parametrize("frees_keys", [False, True])
+def test_locking_again_and_a_scan_end_in_a_deadlock(frees_keys: bool) -> None:
     """``lock`` on a heap waits for a row whose key it has. Whoever loses tries again; nothing is lost."""
-    report = explore(stream(HEAP, Claim(loses_connection=True)), receiver(HEAP, scans=True))
+    shape = replace(HEAP, frees_keys=frees_keys)
+    report = explore(stream(shape, Claim(loses_connection=True)), receiver(shape, scans=True))
     assert report.of("deadlock", "circle", "stands still", "lost") == [
         ("deadlock", ("stream", "scanner"), "")
     ]
@@ -178,7 +180,7 @@ def test_a_waiting_rebuild_makes_a_circle_that_no_server_sees(shape: Shape) -> N
 
 
 def test_the_lock_timeout_of_a_worker_fails_the_batch_at_once() -> None:
-    """The circle ends with error 1222 in the task, although the operator would have given up a moment later."""
+    """``read``: the circle ends with error 1222 in the task, although the operator would have given up a moment later."""
     report = explore(
         stream(CLUSTERED, Claim(workers=True)),
         worker(CLUSTERED, patience=1),

@@ -46,6 +46,7 @@ def test_with_all_remedies_nobody_waits_for_us_or_we_for_a_client(shape: Shape, 
 
 @BOTH
 def test_windows_leave_no_gaps_in_which_receivers_wait(shape: Shape) -> None:
+    """``read``, a few rows a statement."""
     report = explore(
         stream(shape, Claim(workers=True)),
         worker(shape, WINDOWS),
@@ -61,7 +62,7 @@ def test_windows_leave_no_gaps_in_which_receivers_wait(shape: Shape) -> None:
 def test_a_claim_is_made_exactly_only_if_all_it_looked_at_is_counted(
     exactly: Literal["", "between", "along the heap", "looked at"], helps: bool
 ) -> None:
-    """Rows before the first and after the last of the claim were stepped over, too. And the row of a heap goes before its key,
+    """``claim``. Rows before the first and after the last of the claim were stepped over, too. And the row of a heap goes before its key,
     so that a count along the heap misses it.
     """
     scanned = explore(stream(HEAP, Claim(exactly=exactly)), receiver(HEAP, scans=True))
@@ -82,9 +83,9 @@ def test_a_claim_is_made_exactly_only_if_all_it_looked_at_is_counted(
 def test_a_purge_that_soon_gives_up_holds_up_nobody(
     patience: int | None, found: set[tuple[str, str]]
 ) -> None:
-    """Three rows: claimed exactly, but a purge waits for an endpoint, and a stream for the purge."""
+    """``purge_expired``. Three rows: claimed exactly, but a purge waits for an endpoint, and a stream for the purge."""
     report = explore(
-        stream(HEAP_EXPIRES, Claim(exactly="looked at")),
+        stream(HEAP_EXPIRES, Claim(most=1, exactly="looked at")),
         receiver(HEAP_EXPIRES),
         purge(HEAP_EXPIRES, ALL, patience=patience),
         rows=ALL,
@@ -93,13 +94,14 @@ def test_a_purge_that_soon_gives_up_holds_up_nobody(
 
 
 def test_an_operator_who_gives_up_starves_no_sender() -> None:
-    """SET LOCK_TIMEOUT before a rebuild: the sender waits no longer than that."""
+    """``remedy_space`` after SET LOCK_TIMEOUT: the sender waits no longer than that."""
     report = explore(stream(CLUSTERED), sender(CLUSTERED), altering(patience=1))
     assert {finding.who for finding in report.findings} == {("operator", "stream")}
 
 
 @BOTH
 def test_deleting_at_the_claim_goes_with_row_versions(shape: Shape) -> None:
+    """``claim``, then ``delete`` in the same transaction; ``read`` without hints, under RCSI."""
     report = explore(
         stream(shape, Claim(workers=True, deletes_at_claim=True)),
         worker(shape, VERSIONS),
@@ -120,7 +122,7 @@ def test_deleting_at_the_claim_fails_each_batch_that_is_read_past(shape: Shape) 
 
 @BOTH
 def test_deleting_at_the_claim_stands_still_without_row_versions(shape: Shape) -> None:
-    """A read that neither steps over rows nor sees versions waits for the claim, which waits for the read."""
+    """A ``read`` that neither steps over rows nor sees versions waits for the claim, which waits for the read."""
     report = explore(
         stream(shape, Claim(workers=True, deletes_at_claim=True)),
         worker(shape, Reading(waits_for_rows=True)),
@@ -133,7 +135,7 @@ def test_deleting_at_the_claim_stands_still_without_row_versions(shape: Shape) -
 
 @BOTH
 def test_deleting_at_the_claim_waits_for_a_peek_that_is_slow(shape: Shape) -> None:
-    """So peeks come in windows first."""
+    """``peek`` has to come in windows first."""
     slow = explore(stream(shape, Claim(deletes_at_claim=True)), peek(shape, ONE_STATEMENT))
     quick = explore(stream(shape, Claim(deletes_at_claim=True)), peek(shape, WINDOWS))
     assert [finding.who for finding in slow.findings] == [("stream", "peek")]
@@ -142,7 +144,7 @@ def test_deleting_at_the_claim_waits_for_a_peek_that_is_slow(shape: Shape) -> No
 
 @pytest.mark.parametrize("reading", [WINDOWS, VERSIONS], ids=["windows", "versions"])
 def test_a_worker_that_tries_again_outlasts_an_operator_who_gives_up(reading: Reading) -> None:
-    """The worker waits three times, each time for less than the operator."""
+    """``read`` is tried three times, and waits each time for less than ``remedy_space`` does."""
     again = Reading(window=reading.window, versions=reading.versions, tries=3)
     report = explore(
         stream(CLUSTERED, Claim(workers=True)),
@@ -156,7 +158,7 @@ def test_a_worker_that_tries_again_outlasts_an_operator_who_gives_up(reading: Re
 
 
 def test_a_worker_that_gives_up_at_last_breaks_the_circle() -> None:
-    """The operator waits for ever. The batch fails, and its rows are free."""
+    """``remedy_space`` waits for ever, ``read`` does not. The batch fails, and its rows are free."""
     report = explore(
         stream(CLUSTERED, Claim(workers=True)),
         worker(CLUSTERED, Reading(window=2, tries=3), patience=1),
