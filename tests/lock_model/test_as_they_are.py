@@ -1,7 +1,7 @@
 """What the model finds in the statements as they are.
 
-Rules 1, 8, 9 of docs/sqlserver-locking.md; a slice is read by ``read``, whose S locks stay to the end of the statement, because it
-returns (max) columns. RCSI changes nothing here: every statement has hints that ask for locks.
+A slice is read by ``read``, whose S locks stay to the end of the statement, because it returns (max) columns. RCSI changes
+nothing here: every statement has hints that ask for locks.
 """
 
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the model says of remedies: which of the findings they take away, and which of them do not do."""
 
-from typing import Literal
-
 import pytest
 
 from tests.lock_model.actors import (
@@ -12,6 +10,7 @@ from tests.lock_model.actors import (
     VERSIONS,
     WINDOWS,
     Claim,
+    Exactly,
     Reading,
     altering,
     counter,
@@ -59,11 +58,9 @@ def test_windows_leave_no_gaps_in_which_receivers_wait(shape: Shape) -> None:
 @pytest.mark.parametrize(
     "exactly, helps", [("", False), ("between", False), ("along the heap", False), ("looked at", True)]
 )
-def test_a_claim_is_made_exactly_only_if_all_it_looked_at_is_counted(
-    exactly: Literal["", "between", "along the heap", "looked at"], helps: bool
-) -> None:
-    """``claim``. Rows before the first and after the last of the claim were stepped over, too. And the row of a heap goes before its key,
-    so that a count along the heap misses it.
+def test_a_claim_is_made_exactly_only_if_all_it_looked_at_is_counted(exactly: Exactly, helps: bool) -> None:
+    """``claim``. Rows before the first and after the last of the claim were stepped over, too. And the row of a heap goes before
+    its key, so that a count along the heap misses it.
     """
     scanned = explore(stream(HEAP, Claim(exactly=exactly)), receiver(HEAP, scans=True))
     purged = explore(stream(HEAP_EXPIRES, Claim(exactly=exactly)), purge(HEAP_EXPIRES))
