@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark.engines.dialects import ClaimedColumns
 from sqlqueue_spark.errors import ClaimLost, QueueError
-from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.row_set import HIGHEST, RowSet
 from sqlqueue_spark.tables.queues import Queue
 
 #: How many rows the first statement of a claim locks, before their sizes are known.
@@ -24,6 +24,29 @@ class Limits:
 
     rows: int
     bytes: int
+
+
+class Portion:
+    """The most rows of a claim that the server can bear; no limit until it says that a claim was too large."""
+
+    #: After so many claims of this size a larger one is tried.
+    _CLAIMS = 20
+    #: A claim without a limit that was too large counts as one of so many rows.
+    _LARGEST = 1_000_000
+
+    def __init__(self) -> None:
+        self.rows = HIGHEST
+        self._borne = 0
+
+    def too_large(self, rows: int) -> None:
+        """Note that the server had too little memory, or too few locks, for a claim of up to so many rows."""
+        self.rows, self._borne = max(1, min(rows, self._LARGEST) // 2), 0
+
+    def borne(self) -> None:
+        """Note a claim that the server could bear."""
+        self._borne += 1
+        if self._borne >= self._CLAIMS:
+            self.rows, self._borne = min(2 * self.rows, HIGHEST), 0
 
 
 @dataclass(kw_only=True)
@@ -51,7 +74,7 @@ def claim(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
     Rows that then do not fit are not claimed, but stay locked until the transaction ends. The next claim takes them first.
     """
     claimed = _gather(queue, queue.claim, after, up_to, limits)
-    claimed.stepped_over = _stepped_over(queue, claimed)
+    claimed.stepped_over = _stepped_over(queue, claimed, after, up_to)
     while claimed.stepped_over and queue.table.keeps_skipped:
         queue.connection.rollback()
         again = _claim_again(queue, claimed, limits)
@@ -61,12 +84,12 @@ def claim(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
     return claimed
 
 
-def _stepped_over(queue: Queue, claimed: Claimed) -> bool:
-    """Whether rows of others stand between those that were claimed."""
-    runs = [each for each in (claimed.live, claimed.expired) if each]
-    if not runs or not queue.connection.dialect.statement("count_range"):
+def _stepped_over(queue: Queue, claimed: Claimed, after: int, up_to: int) -> bool:
+    """Whether rows of others stand where the claim has looked: up to its last row, or to the end where it got too few."""
+    if not claimed.rows or not queue.connection.dialect.statement("count_range"):
         return False
-    return queue.count(min(each.first for each in runs), max(each.last for each in runs)) > claimed.rows
+    end = max(each.last for each in (claimed.live, claimed.expired) if each) if claimed.full else up_to
+    return queue.count(after, end) > claimed.rows
 
 
 def _claim_again(queue: Queue, before: Claimed, limits: Limits) -> Claimed:

@@ -9,9 +9,9 @@ from enum import Enum, auto
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.retry import Retry
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError, TooMuch
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
-from sqlqueue_spark.receive.claim import Claimed, Limits, claim, delete
+from sqlqueue_spark.receive.claim import Claimed, Limits, Portion, claim, delete
 from sqlqueue_spark.receive.offset import Offset, next_serial
 from sqlqueue_spark.receive.scans import Head
 from sqlqueue_spark.row_set import HIGHEST
@@ -175,6 +175,7 @@ def hold(
     up_to: int,
     limits: Limits,
     *,
+    portion: Portion | None = None,
     most_locked: int = HIGHEST,
     stage: str = "",
 ) -> OpenClaim | None:
@@ -182,11 +183,29 @@ def hold(
 
     If all rows of a claim have expired, they are deleted at once, without a batch, and the next rows are claimed.
 
+    :param portion: the most rows that the server can bear; it learns from a claim that was too large.
     :param most_locked: most rows where one-row receivers have to step over each of them, if there is a limit at all.
     :param stage: the stage, on which what the batch sends waits until it is settled; empty where there is none.
     """
     if not queue.table.row_versions and limits.rows != HIGHEST:
-        limits = replace(limits, rows=min(limits.rows, most_locked))
+        locks_a_row = 2 if queue.table.keeps_skipped else 1  # a heap's row and its index key
+        limits = replace(limits, rows=min(limits.rows, max(1, most_locked // locks_a_row)))
+    portion = portion or Portion()
+    limits = replace(limits, rows=min(limits.rows, portion.rows))
+    try:
+        held = _hold(queue, start, after, up_to, limits, stage=stage)
+    except TooMuch as error:
+        portion.too_large(limits.rows)
+        log.warning("claim_too_large queue=%s next=%d: %s", queue.table.name, portion.rows, error)
+        raise
+    if held is not None:
+        portion.borne()
+    return held
+
+
+def _hold(
+    queue: Queue, start: Offset | None, after: int, up_to: int, limits: Limits, *, stage: str
+) -> OpenClaim | None:
     while True:
         claimed = claim(queue, after, up_to, limits)
         if claimed.live:

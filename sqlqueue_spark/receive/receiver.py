@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.claim import Portion
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.offset import Json, Offset
@@ -47,7 +48,10 @@ class Receiver(StreamSource):
         self._pool = ConnectionPool(options, on_first_open)
         stage = stage_of(options)
         find = functools.partial(
-            hold, most_locked=options.most_locked_rows, stage="" if stage is None else stage.to_text()
+            hold,
+            portion=Portion(),
+            most_locked=options.most_locked_rows,
+            stage="" if stage is None else stage.to_text(),
         )
         self._scanner = Scanner(options, self._pool, find, clock, sleep)
         self._present = HeldBatch(options, self._pool, self._scanner)

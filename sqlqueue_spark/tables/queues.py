@@ -178,9 +178,9 @@ class Queue:
             if found is not None:
                 yield found
 
-    def count(self, first: int, last: int) -> int:
-        """How many rows stand between two RowVersions, both included, whoever holds them."""
-        count: int = self._execute("count_range", "looking at", first=first, last=last)[0][0]
+    def count(self, after: int, up_to: int) -> int:
+        """How many rows stand above ``after`` and up to ``up_to``, whoever holds them."""
+        count: int = self._execute("count_range", "looking at", after=after, up_to=up_to)[0][0]
         return count
 
     def look(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:

@@ -30,13 +30,17 @@ class Assumed:
 #: The statements that have a program here.
 ASSUMED = {
     "claim": Assumed(hints=(*CLAIMING, *SEEK), options=("FAST 1", "MAXDOP 1")),
+    "claim_runs": Assumed(hints=(*CLAIMING, *SEEK), options=("MAXDOP 1",)),
+    "count_range": Assumed(hints=("READUNCOMMITTED", *SEEK)),
     "read": Assumed(hints=(*READING, *SEEK), options=("FAST 1",)),
+    "read_versions": Assumed(hints=SEEK, options=("FAST 1",)),
     "peek": Assumed(hints=READING),
     "lock": Assumed(hints=("UPDLOCK", "ROWLOCK", *SEEK), options=("MAXDOP 1",)),
+    "lock_range": Assumed(hints=("UPDLOCK", "ROWLOCK", *SEEK), options=("MAXDOP 1",)),
     "delete": Assumed(hints=("ROWLOCK", *SEEK), options=("MAXDOP 1",)),
     "delete_range": Assumed(hints=("ROWLOCK", *SEEK), options=("MAXDOP 1",)),
     "purge_expired": Assumed(hints=(*CLAIMING, *SEEK), options=("MAXDOP 1",), loses_deadlocks=True),
-    "insert": Assumed(),
+    "insert": Assumed(options=("MAX_GRANT_PERCENT = 10",)),
     "remedy_space": Assumed(),
     "remedy_headers": Assumed(),
 }

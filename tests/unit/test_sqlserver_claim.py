@@ -7,12 +7,13 @@ import pytest
 
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.dialects import SQLSERVER
-from sqlqueue_spark.receive.claim import Claimed, Limits, claim
+from sqlqueue_spark.errors import TooMuch
+from sqlqueue_spark.receive.claim import Claimed, Limits, Portion, claim
 from sqlqueue_spark.receive.open_claim import hold
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue, read_statement
 from tests.support import recording
-from tests.support.recording import Answer, Recorder
+from tests.support.recording import Answer, Recorder, Refused
 from tests.support.statements import ID, IDENTITY, QUEUE
 
 ROWS = [[number, 0, 700] for number in (5, 6, 9)]
@@ -57,7 +58,8 @@ def said(recorder):
         SQLSERVER.render(name, queue=table, catalog="[shop]").bound("qmark", NO_VALUES)[0]: name
         for name in ("claim", "count_range", "claim_runs", "identity", "ids", "delete", "delete_range")
     }
-    return [names.get(each.text, each.text) for each in recorder.executions()[1:]]
+    texts = [each.text.removesuffix(";\nSELECT @@ROWCOUNT") for each in recorder.executions()[1:]]
+    return [names.get(text, text) for text in texts]
 
 
 class _Anything(dict):  # type: ignore[type-arg]
@@ -67,6 +69,16 @@ class _Anything(dict):  # type: ignore[type-arg]
 
 NO_VALUES = _Anything()
 take = partial(claim, after=LOWEST, up_to=HIGHEST, limits=LIMITS)
+
+
+@pytest.mark.parametrize("rows,end", [(3, 9), (10, HIGHEST)])
+def test_rows_of_others_count_wherever_the_claim_looked(rows, end, library, tmp_path):
+    """Before its first row too, and behind its last one where it got fewer than it asked for."""
+    recorder = Recorder(library, tmp_path, (CLAIM, counted(3)))
+    with connect(Target(url=recorder.url)) as connection:
+        claim(Queue(connection, QUEUE), 2, HIGHEST, Limits(rows=rows, bytes=1 << 20))
+    (execution,) = [each for each in recorder.executions() if "COUNT_BIG" in each.text]
+    assert [each.value for each in execution.bound] == [2, end]
 
 
 @pytest.mark.parametrize("heap", [False, True])
@@ -148,3 +160,36 @@ def test_a_batch_that_others_step_over_is_small(versions, asked, expected, claim
 def test_claimed_rows_are_read_without_locks_if_reads_see_versions(versions, hints):
     text = str(read_statement(SQLSERVER, replace(QUEUE, row_versions=versions)))
     assert f"WITH ({hints})" in text
+
+
+@pytest.mark.parametrize("number", [701, 1204, 8645, 40550])
+@pytest.mark.parametrize("asked,next_rows", [(20_000, 10_000), (1, 1), (HIGHEST, 500_000)])
+def test_a_claim_that_was_too_large_is_halved(number, asked, next_rows, claiming, caplog):
+    """It would be too large as often as it is tried again."""
+    portion = Portion()
+    refused = Answer(
+        "OFFSET 0 ROWS", rows=[Refused("42000", number, f"[recording][SQL Server]No. ({number})")]
+    )
+    limits = Limits(rows=asked, bytes=1 << 20)
+    with pytest.raises(TooMuch):
+        claiming(partial(held, limits=limits, portion=portion), refused)
+    assert portion.rows == next_rows
+    assert f"claim_too_large queue=orders@[dbo]@[shop] next={next_rows}: " in caplog.text
+
+
+def test_a_larger_claim_is_tried_again_after_a_while():
+    portion = Portion()
+    portion.too_large(1_000)
+    for _ in range(20):
+        assert portion.rows == 500
+        portion.borne()
+    assert portion.rows == 1_000
+
+
+def test_a_heap_has_two_locks_a_row(library, tmp_path):
+    recorder = Recorder(library, tmp_path, [Answer("OFFSET 0 ROWS", "ibi", [])])
+    with connect(Target(url=recorder.url)) as connection:
+        queue = Queue(connection, replace(QUEUE, keeps_skipped=True))
+        assert held(queue, limits=Limits(rows=100, bytes=1 << 20), most_locked=20) is None
+    (execution,) = [each for each in recorder.executions() if "OFFSET 0 ROWS" in each.text]
+    assert execution.bound[-1].value == 10

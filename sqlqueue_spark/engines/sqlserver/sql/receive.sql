@@ -47,11 +47,12 @@ OPTION (MAXDOP 1)
 
 -- name: count_range
 -- Returns how many rows stand in a range, whoever holds them.
--- in: first RowVersion, last RowVersion     out: rows
--- READUNCOMMITTED counts rows that others hold, and waits for nobody. A claim that got fewer rows has stepped over some.
+-- in: after which RowVersion, up to which     out: rows
+-- READUNCOMMITTED counts rows that others hold, and waits for nobody. Where a claim has looked and got fewer rows, it has
+-- stepped over some. FORCESEEK: the keys are counted, because a deleter removes the row of a heap before its key.
 SELECT COUNT_BIG(*)
 FROM {queue} WITH (READUNCOMMITTED, FORCESEEK)
-WHERE RowVersion BETWEEN :first AND :last
+WHERE RowVersion > :after AND RowVersion <= :up_to
 
 -- name: look
 -- Returns the next rows in RowVersion order, and locks each row only while it is read.

@@ -1,4 +1,4 @@
-"""What the model finds in the statements as they are.
+"""What the model finds in the statements as they were: read as fast as Spark works, locked only, stepping over rows on a heap.
 
 A slice is read by ``read``, whose S locks stay to the end of the statement, because it returns (max) columns. RCSI changes
 nothing here: every statement has hints that ask for locks.
