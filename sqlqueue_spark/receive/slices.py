@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -18,7 +18,7 @@ from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, TryAgain
 from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.row_set import RowSet, balanced, bounded
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet, balanced, bounded
 
 SCHEMA = pa.schema(
     [
@@ -57,6 +57,10 @@ class Slice:
     small: RowSet = field(default_factory=RowSet)
     #: The witnesses among the rows: by RowVersion, the Id when the row was claimed. They prove that the rows are the same.
     witnesses: Mapping[int, str] = field(default_factory=dict)
+
+    def above(self, row_version: int) -> Slice:
+        """The slice without its rows up to this one."""
+        return replace(self, rows=self.rows.between(row_version + 1, HIGHEST))
 
     def ranges(self) -> Iterator[tuple[RowSet, bool]]:
         """The rows in pieces, in their order, each read by one range; and whether a piece is a run of small rows only."""
@@ -188,18 +192,28 @@ class SliceReader:
         return self._batches(part)
 
     def _batches(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        """Read a slice. It is begun again until its first rows are there: a kept connection may have died meanwhile."""
+        """Read a slice. After an error that may pass, go on behind the last row that was read, on a new connection.
 
-        def begun() -> tuple[pa.RecordBatch | None, Generator[pa.RecordBatch, None, None]]:
-            batches = self._attempt(part)
+        A connection that was kept may have died meanwhile. On SQL Server a read also waits for whoever wants to change the
+        table, and who waits in turn for the claim: it must be the worker that tries again, until one of them gives up.
+        """
+        patience = Retry(f"reading {part.queue}")
+        batches, seen = self._attempt(part), LOWEST
+
+        def following() -> pa.RecordBatch | None:
             with _let_in():
-                return next(batches, None), batches
+                return next(batches, None)
 
-        first, batches = Retry(f"reading {part.queue}").retried(begun)
-        with contextlib.closing(batches):
-            if first is not None:
-                yield first
-            yield from batches
+        def begin_again(_: TryAgain) -> None:
+            nonlocal batches
+            batches = self._attempt(part.above(seen))
+
+        try:
+            while (batch := patience.retried(following, on_failure=begin_again)) is not None:
+                yield batch
+                seen = batch["RowVersion"][-1].as_py()
+        finally:
+            batches.close()
 
     def _attempt(self, part: Slice) -> Generator[pa.RecordBatch, None, None]:
         reader = _KEPT.take(self._target) or open_reader(self._target)

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from sqlqueue_spark.engines import retry
 from sqlqueue_spark.engines.connections import BATCH_ROWS, Reader, Target
 from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ClaimLost
+from sqlqueue_spark.errors import ClaimLost, LockTimeout
 from sqlqueue_spark.receive import slices
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.slices import DestructiveSlice, Slice, SliceReader, plan, plan_taking
@@ -219,3 +220,48 @@ def test_the_cost_of_a_slice_grows_with_its_rows(read):
         compared = [len(call.kwargs["value_set"]) for call in is_in.call_args_list]
     assert len(compared) > 1, "one record batch tells nothing"
     assert sum(compared) == len(scattered)
+
+
+class Interrupted(Table):
+    """A table of which each statement fails behind its first record batch, until it has failed so often."""
+
+    def __init__(self, rows, failures):
+        super().__init__(rows)
+        self.failures = failures
+
+    def batches(self, statement, between, schema, *, small=False):
+        for number, batch in enumerate(super().batches(statement, between, schema, small=small)):
+            if number and self.failures:
+                self.failures -= 1
+                raise LockTimeout("somebody wants to change the table")
+            yield batch
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_slice_goes_on_where_it_was_interrupted(failures, read):
+    """No row comes twice, and the batch need not fail."""
+    part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 35_000)]))
+    starts = [1, 10_001, 20_001][: failures + 1]
+    assert read(Interrupted(range(1, 35_001), failures), part) == (
+        [*range(1, 35_001)],
+        [(start, 35_000, False) for start in starts],
+    )
+
+
+def test_a_slice_that_is_interrupted_too_long_fails(read, monkeypatch):
+    """Whoever waits for the claim then gets it."""
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.1)
+    part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 20_000_000)]))
+    with pytest.raises(LockTimeout):
+        read(Failing(), part)
+
+
+class Failing(Table):
+    """A table of which no statement is answered."""
+
+    def __init__(self):
+        super().__init__(())
+
+    def batches(self, statement, between, schema, *, small=False):  # noqa: ARG002 -- none is run
+        yield from ()
+        raise LockTimeout("somebody wants to change the table")
