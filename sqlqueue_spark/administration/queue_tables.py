@@ -27,7 +27,7 @@ from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.send import Composed, FrameColumns, MessageBuilder
 from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.insert import CHUNK, Column
-from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import CLASSIC, Index, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import table_named
@@ -90,18 +90,20 @@ def create(
     instances: Sequence[str] = (),
     companions: Sequence[str] = (),
     stream: str | None = None,
+    shape: str = CLASSIC,
 ) -> list[Created]:
     """Create queue tables that are not there yet; safe when others do the same at the same time.
 
     :param instances: also the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
     :param companions: also these queues, such as ``error`` and ``audit``.
     :param stream: also the stage of this atomic pipeline. Else the pipeline's source creates it.
+    :param shape: ``classic`` or, on SQL Server, ``heap``, as the .NET installer makes them since 2020.
     """
     target = Target.of(options)
     naming = options.naming(target.dialect)
     with connect(target) as connection:
         tables = naming.tables(wanted, instances, companions)
-        made = {table: ddl.create_queue(connection, table) for table in tables}
+        made = {table: ddl.create_queue(connection, table, shape) for table in tables}
         if stream is not None:
             table = table_named(stream, naming.default_schema)
             made[table] = ddl.create_stage(connection, table)

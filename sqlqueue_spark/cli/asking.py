@@ -15,6 +15,7 @@ from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel, duration
+from sqlqueue_spark.tables.queue_admin import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
 _DEBUG = "sqlqueue_spark.debug"
@@ -133,6 +134,13 @@ also_created = _all(
         help="Also these queues, such as error,audit.",
     ),
     click.option("--stream", metavar="NAME", help="Also the table NAME.Outgoing of this atomic pipeline."),
+)
+shape = click.option(
+    "--shape",
+    type=click.Choice(SHAPES),
+    default=CLASSIC,
+    show_default=True,
+    help="On SQL Server: with a clustered index, or the heap that the .NET installer makes since 2020.",
 )
 #: The parameters that lead to a database; outside their names are camelCase.
 _CONNECTION = ("url", "user", "password", "access_token_provider", "default_schema", "legacy_addresses")

@@ -37,6 +37,7 @@ main.add_command(outbox)
 @main.command()
 @asking.queues
 @asking.also_created
+@asking.shape
 @asking.connected
 def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> None:
     """Create queue tables that are not there yet."""
@@ -47,6 +48,7 @@ def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> 
 @main.command()
 @asking.queues
 @asking.also_created
+@asking.shape
 @asking.naming
 @asking.debug
 @click.option(
@@ -62,6 +64,7 @@ def script(
     user: str | None,
     role: str | None,
     endpoint: str | None,
+    shape: str,
     **naming: Any,
 ) -> None:
     """Write a script for a database administrator: it creates queue tables, or gives rights. Needs no connection."""
@@ -72,7 +75,7 @@ def script(
     if naming["stream"] is not None and role not in (RECEIVER, None):
         raise click.UsageError("--stream belongs to --role receiver, or to no role.")
     if user is None or role is None:
-        text = scripts.create(engine, queues, **naming)
+        text = scripts.create(engine, queues, shape=shape, **naming)
     else:
         text = scripts.grants(engine, user, role, queues, endpoint=endpoint, **naming)
     click.echo(text, nl=False)

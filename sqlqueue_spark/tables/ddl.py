@@ -12,24 +12,27 @@ from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, Sql
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import queue_admin, queues
 from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.queue_admin import CLASSIC
 from sqlqueue_spark.tables.stage import Stage, create_statements
 
 log = logging.getLogger(__name__)
 
 
-def create_queue(connection: Connection, table: Table) -> bool:
+def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:
     """Create a queue table, in a transaction of its own; True if it was not there. Errors as :func:`create_if_missing`.
 
-    :raises ConfigurationError: also where the name is too long.
+    :param shape: one of :data:`sqlqueue_spark.tables.queue_admin.SHAPES`.
+    :raises ConfigurationError: also where the name is too long, or the engine does not know the shape.
     :raises QueueError: the name belongs to something else than a table.
     """
     check_name(connection.dialect, table)
+    queue_admin.creation(connection.dialect, table, shape)
 
     def exists() -> bool:
         return queues.find(connection, table) is not None
 
     def create() -> None:
-        queue_admin.create(connection, table)
+        queue_admin.create(connection, table, shape)
         if not exists():
             raise QueueError(
                 f"Something else than a table is called {table} (a view, say), so the queue was not created; "
@@ -112,7 +115,9 @@ def create_if_missing(
         raise
 
 
-def script(dialect: Dialect, wanted: Sequence[Table], stage: Table | None = None) -> str:
+def script(
+    dialect: Dialect, wanted: Sequence[Table], stage: Table | None = None, *, shape: str = CLASSIC
+) -> str:
     """A script that creates these tables, for a database administrator to run as it is, any number of times.
 
     :param stage: the stage of an atomic pipeline, which the script creates too.
@@ -121,9 +126,7 @@ def script(dialect: Dialect, wanted: Sequence[Table], stage: Table | None = None
     parts = []
     for table in wanted:
         check_name(dialect, table)
-        parts.append(
-            script_of(dialect, dialect.table(table), [dialect.render("create", queue=dialect.table(table))])
-        )
+        parts.append(script_of(dialect, dialect.table(table), [queue_admin.creation(dialect, table, shape)]))
     if stage is not None:
         parts.append(script_of(dialect, dialect.table(stage), create_statements(dialect, stage)))
     return "".join(parts)

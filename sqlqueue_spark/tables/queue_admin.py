@@ -13,10 +13,18 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
 from sqlqueue_spark.tables.queues import QueueTable, read_statement
+
+#: The shapes of a new queue table: that with a clustered index gives back the room of deleted rows, a heap does not.
+CLASSIC, HEAP = "classic", "heap"
+SHAPES = (CLASSIC, HEAP)
+_CREATIONS = {CLASSIC: "create", HEAP: "create_heap"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,10 +213,23 @@ def compatibility(connection: Connection) -> Compatibility:
     return Compatibility(*connection.execute(connection.dialect.statement("compatibility"))[0])
 
 
-def create(connection: Connection, table: Table) -> None:
+def create(connection: Connection, table: Table, shape: str = CLASSIC) -> None:
     """Create a queue table. The caller holds :func:`lock_creation` and has looked that the table is not there."""
-    dialect = connection.dialect
-    connection.execute(dialect.render("create", queue=dialect.table(table)), doing=f"creating {table}")
+    connection.execute(creation(connection.dialect, table, shape), doing=f"creating {table}")
+
+
+def creation(dialect: Dialect, table: Table, shape: str) -> Statement:
+    """The statement that creates a queue table.
+
+    :param shape: one of :data:`SHAPES`.
+    :raises ConfigurationError: the engine does not know this shape.
+    """
+    statement = dialect.render(_CREATIONS[shape], queue=dialect.table(table))
+    if not statement:
+        raise ConfigurationError(
+            f"A queue table on {dialect.title} has only one shape, which is not {shape!r}; leave the shape out."
+        )
+    return statement
 
 
 def lock_creation(connection: Connection, table: Table) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlqueue_spark.engines.dialects import DIALECTS, Dialect
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.tables import ddl, rights
+from sqlqueue_spark.tables.queue_admin import CLASSIC
 from sqlqueue_spark.tables.stage import table_named
 
 
@@ -17,17 +18,19 @@ def create(
     instances: Sequence[str] = (),
     companions: Sequence[str] = (),
     stream: str | None = None,
+    shape: str = CLASSIC,
     default_schema: str | None = None,
     legacy_addresses: bool = False,
 ) -> str:
     """A script that creates queue tables.
 
+    :param shape: one of :data:`sqlqueue_spark.tables.queue_admin.SHAPES`.
     :param stream: an atomic pipeline whose stage the script creates too.
     """
     dialect = DIALECTS[engine]
     naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
     stage = None if stream is None else table_named(stream, naming.default_schema)
-    return ddl.script(dialect, naming.tables(wanted, instances, companions), stage)
+    return ddl.script(dialect, naming.tables(wanted, instances, companions), stage, shape=shape)
 
 
 def grants(

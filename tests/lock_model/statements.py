@@ -56,6 +56,7 @@ STANDS_FOR = {
     "ends": "no locks (READUNCOMMITTED)",
     "highest": "no locks (READUNCOMMITTED)",
     "create": "nobody sees the table before the commit",
+    "create_heap": "create",
     "remedy_index_row_version": "alter, with S in place of Sch-M: readers pass it, and nobody else does",
     "remedy_index_expires": "alter, likewise",
     "remedy_lock_escalation": "alter",

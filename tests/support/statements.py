@@ -306,6 +306,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "create_lock": (lambda c: queue_admin.lock_creation(c, TABLE), [], None),
     "create": (lambda c: queue_admin.create(c, TABLE), [], None),
+    "create_heap": (lambda c: queue_admin.create(c, TABLE, "heap"), [], None),
     "outbox_exists": (
         lambda c: outbox(c).exists(),
         [Answer("sys.tables", "w", [["Sales_OutboxData"]])],

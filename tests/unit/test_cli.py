@@ -214,3 +214,22 @@ def test_json_is_one_line_even_for_odd_names():
     shown = showing.as_json(showing.length_json(length))
     assert ("\n" in shown, json.loads(shown)["queue"]) == (False, "a\nb")
     assert next(iter(showing.length_text(length))) == "a\N{REPLACEMENT CHARACTER}b"
+
+
+def test_a_script_makes_the_asked_shape():
+    classic, heap = (
+        CliRunner().invoke(main, ["script", "orders", "--engine", "sqlserver", "--shape", shape]).output
+        for shape in ("classic", "heap")
+    )
+    assert "CREATE CLUSTERED INDEX Index_RowVersion" in classic
+    assert "CREATE CLUSTERED" not in heap
+    assert "CREATE NONCLUSTERED INDEX Index_RowVersion ON [dbo].[orders] (RowVersion);" in heap
+    assert "(Expires) INCLUDE (Id, RowVersion) WHERE Expires IS NOT NULL" in heap
+
+
+def test_a_shape_that_an_engine_does_not_know_is_refused():
+    run = CliRunner().invoke(main, ["script", "orders", "--engine", "postgresql", "--shape", "heap"])
+    assert (run.exit_code, run.output.strip().splitlines()[-1]) == (
+        1,
+        "Error: A queue table on PostgreSQL has only one shape, which is not 'heap'; leave the shape out.",
+    )

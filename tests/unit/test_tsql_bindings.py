@@ -89,8 +89,9 @@ def said(name):
 
 def part_of(name):
     """A piece of a statement's text that is in no other statement."""
-    others = "\0".join(str(SQLSERVER.statement(each)) for each in NAMES if each != name)
-    pieces = re.split(r"\{\w+\}|:[a-z]\w*|\n", str(SQLSERVER.statement(name)))
+    texts = {each: str(SQLSERVER.statement(each)).replace("{queue}", "[dbo].[orders]") for each in NAMES}
+    others = "\0".join(text for each, text in texts.items() if each != name)
+    pieces = re.split(r"\{\w+\}|:[a-z]\w*|\n", texts[name])
     return next(piece for piece in pieces if piece.strip() and piece not in others)
 
 

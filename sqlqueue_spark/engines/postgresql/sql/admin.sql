@@ -39,6 +39,9 @@ CREATE TABLE IF NOT EXISTS {queue} (
     seq bigserial UNIQUE
 )
 
+-- name: create_heap
+-- Nothing to do: queue tables have one shape here.
+
 -- name: script_begin
 -- Begins a script that creates one table; create, stage_create or outbox_create follows.
 -- in: the table's full name, quoted
