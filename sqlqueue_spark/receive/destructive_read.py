@@ -29,8 +29,8 @@ from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.offset import Json, Offset, next_serial
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.replay import check_belongs, say_not_taken_again
+from sqlqueue_spark.receive.scan_positions import Head
 from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.receive.scans import Head
 from sqlqueue_spark.receive.slices import Slice, plan_taking
 from sqlqueue_spark.receive.stream_source import StreamSource
 from sqlqueue_spark.row_set import LOWEST, RowSet

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.scans import Head
+from sqlqueue_spark.receive.scan_positions import Head
 from sqlqueue_spark.tables.queues import Queue
 
 

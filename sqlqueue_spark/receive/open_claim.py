@@ -13,7 +13,7 @@ from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost,
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
 from sqlqueue_spark.receive.claim import Claimed, Limits, Portion, claim, delete
 from sqlqueue_spark.receive.offset import Offset, next_serial
-from sqlqueue_spark.receive.scans import Head
+from sqlqueue_spark.receive.scan_positions import Head
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import Queue
 

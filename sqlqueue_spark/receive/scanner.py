@@ -15,7 +15,7 @@ from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.found import Find, Found
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.scans import Scan, Scans
+from sqlqueue_spark.receive.scan_positions import Scan, Scans
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Queue
 

@@ -1,22 +1,27 @@
-"""Checks on the driver, before anything is sent: every destination, the outbox in its database, the stage's source."""
+"""Checks on the driver, before anything is sent: every destination, the outbox in its database, the stage's source.
+
+What an atomic pipeline has staged is tried out before the stage is sealed, while the batch can still be refused.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
-from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION
-from sqlqueue_spark.send.stage_writer import check_one_database
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stage import Run, Stage, table_of
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
 
 log = logging.getLogger(__name__)
+
+#: How long a rehearsal waits for the locks of others.
+_REHEARSAL_MS = 100
 
 
 def prepare(
@@ -42,7 +47,7 @@ def prepare(
     addresses = list(addresses)
     destinations.forget_if_old()
     if options.transaction_mode == ATOMIC:
-        check_one_database(options, destinations, addresses)
+        _check_one_database(options, destinations, addresses)
     run = Run(batch=batch)
     with ExitStack() as stack:
         opened: dict[Target, Connection] = {}
@@ -64,6 +69,17 @@ def prepare(
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error
     return run
+
+
+def rehearse(
+    connection: Connection, stage: Stage, tasks: Mapping[str, int | None], name: str, *, whole: bool
+) -> None:
+    """Send to a destination what settling will send to it, or one message of that, and roll back."""
+    try:
+        with connection.rehearsal(_REHEARSAL_MS):
+            stage.rehearse(tasks, name, whole=whole)
+    except RowsHeld:
+        log.debug("not_rehearsed destination=%s: it is locked, which says nothing of its messages", name)
 
 
 def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run | None) -> Run:
@@ -109,3 +125,18 @@ def _check_outbox(options: SinkOptions, destinations: Destinations, connection: 
                 "outbox to none."
             )
         destinations.holds_earlier_keys(connection.target, lambda: outbox.may_hold(EARLIER_VERSION))
+
+
+def _check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
+    """Refuse a destination in another database, because one transaction cannot reach it.
+
+    :raises ConfigurationError: a destination lies in another database; the text names it.
+    """
+    own = Target.of(options)
+    for address in addresses:
+        target, _ = destinations.where(address)
+        if target != own:
+            raise ConfigurationError(
+                f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive cannot "
+                "reach in one transaction; send to it with receiveOnly and an outbox."
+            )

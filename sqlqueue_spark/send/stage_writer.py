@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, TryAgain
+from sqlqueue_spark.errors import ConnectionLost, TryAgain
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.destinations import Destinations, place
 from sqlqueue_spark.send.message_builder import Composed
+from sqlqueue_spark.send.preflight import rehearse
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.stage import Run, Stage, table_of
 
 log = logging.getLogger(__name__)
-
-#: How long a rehearsal waits for the locks of others.
-_REHEARSAL_MS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,23 +69,12 @@ def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: b
         with connect(Target.of(options), again=True) as connection:
             stage = Stage(connection, table_of(options))
             for name in sorted(names):
-                _rehearse(connection, stage, tasks, name, whole=own_ids)
+                rehearse(connection, stage, tasks, name, whole=own_ids)
             with connection.transaction():
                 stage.seal(tasks, names, run=run.name, batch=run.batch)
 
     Retry(f"sealing the stage of {options.sender}").retried(sealed)
     fail_points.step(fail_points.STAGE_SEALED)
-
-
-def _rehearse(
-    connection: Connection, stage: Stage, tasks: Mapping[str, int | None], name: str, *, whole: bool
-) -> None:
-    """Send to a destination what settling will send to it, or one message of that, and roll back."""
-    try:
-        with connection.rehearsal(_REHEARSAL_MS):
-            stage.rehearse(tasks, name, whole=whole)
-    except RowsHeld:
-        log.debug("not_rehearsed destination=%s: it is locked, which says nothing of its messages", name)
 
 
 class _StageWriter:
@@ -147,18 +134,3 @@ class _StageWriter:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
-    """Refuse a destination in another database, because one transaction cannot reach it.
-
-    :raises ConfigurationError: a destination lies in another database; the text names it.
-    """
-    own = Target.of(options)
-    for address in addresses:
-        target, _ = destinations.where(address)
-        if target != own:
-            raise ConfigurationError(
-                f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive cannot "
-                "reach in one transaction; send to it with receiveOnly and an outbox."
-            )

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.receive.scans import Head
+from sqlqueue_spark.receive.scan_positions import Head
 from sqlqueue_spark.row_set import LOWEST, RowSet
 
 

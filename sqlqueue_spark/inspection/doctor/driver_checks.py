@@ -26,10 +26,8 @@ def checks(needed: Dialect | None, url: str | None) -> Iterator[Check]:
         yield from made.values()
         complete |= all(check.state is State.FINE for part, check in made.items() if part.without is None)
     if needed is None and not complete:
-        said = (
-            "There is no engine whose drivers are all there; install those of one with: pip install "
-            "'sqlqueue-spark[postgresql]' or 'sqlqueue-spark[mssql]'."
-        )
+        extras = " or ".join(f"'sqlqueue-spark[{engine.extra}]'" for engine in drivers.PARTS)
+        said = f"There is no engine whose drivers are all there; install those of one with: pip install {extras}."
         yield Check(name="drivers", state=State.WRONG, said=said)
 
 
@@ -52,10 +50,3 @@ def _sentence(engine: Dialect, error: ImportError | ConfigurationError) -> str:
         return "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
     why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded ({error})"
     return f"It {why}; install it with: pip install 'sqlqueue-spark[{engine.extra}]'."
-
-
-def _none() -> str:
-    extras = " or ".join(f"'sqlqueue-spark[{engine.extra}]'" for engine in drivers.PARTS)
-    raise Wrong(
-        f"There is no engine whose drivers are all there; install those of one with: pip install {extras}."
-    )
