@@ -17,8 +17,9 @@ FOLDER = Path(__file__).parents[2] / "docs" / "verdicts"
 URL_VARIABLE = "SQLQUEUE_VERDICT_URL"
 
 
-def main(url: str | None, folder: Path) -> int:
-    report = run.on(url or os.environ.get(URL_VARIABLE) or None, lambda what: click.echo(f"{what} ..."))
+def main(url: str | None, folder: Path, *, scratch: bool = False) -> int:
+    given = url or os.environ.get(URL_VARIABLE) or None
+    report = run.on(given, lambda what: click.echo(f"{what} ..."), scratch=scratch)
     files = report.write(folder)
     for line in (*report.summary(), *map(str, files)):
         click.echo(line)
@@ -31,6 +32,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--url", help=f"of the server; by default that of {URL_VARIABLE}")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where the report goes")
+    parser.add_argument(
+        "--scratch", action="store_true", help="use the url's own database, which is empty, and make none"
+    )
     return parser.parse_args()
 
 

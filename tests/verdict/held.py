@@ -40,19 +40,19 @@ Snapshot = Callable[[str], Locks]
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """The locks of a step, by shape of table, and the words of the documentation for them."""
+    """The locks of a step: one of these. ``says`` has the words for them."""
 
-    locks: Mapping[str, tuple[Locks, ...]]
+    locks: tuple[Locks, ...]
     says: str
 
 
-def verdicts(place: Place, shape: str, look: Snapshot, expected: Mapping[str, Expected]) -> list[Verdict]:
+def verdicts(place: Place, look: Snapshot, expected: Mapping[str, Expected]) -> list[Verdict]:
     """Drive pipelines through all steps and judge what is held at each."""
     seen = dict(_receiving(place, look)) | dict(_forwarding(place, look))
-    return [each.verdict(seen, place.where) for each in probes(shape, expected)]
+    return [each.verdict(seen, place.where) for each in probes(expected)]
 
 
-def probes(shape: str, expected: Mapping[str, Expected]) -> Iterator[Probe[Mapping[str, Locks]]]:
+def probes(expected: Mapping[str, Expected]) -> Iterator[Probe[Mapping[str, Locks]]]:
     for step in STEPS:
         told = expected[step]
 
@@ -63,7 +63,7 @@ def probes(shape: str, expected: Mapping[str, Expected]) -> Iterator[Probe[Mappi
             id=f"locks:{step.replace(' ', '-')}",
             rule=f"What is held when the pipeline is at this step ({step}): {told.says}",
             done=f"A pipeline with a batch of {ROWS} rows is stopped at the step; another session lists its locks.",
-            expected=told.locks[shape],
+            expected=told.locks,
             look=found,
         )
 

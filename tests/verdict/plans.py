@@ -1,6 +1,6 @@
 """What the plan of each statement must be like: by which index it goes, and that it scans no table that fills up."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -65,6 +65,16 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("stage_open", "stage_insert"), Way()),
 }
 
+#: The first key column of each index. To convert it is to lose the index; to convert another column costs next to nothing.
+COLUMNS = {
+    "row version": "RowVersion",
+    "expires": "Expires",
+    "message id": "MessageId",
+    "dispatched at": "DispatchedAt",
+    "oldest": "DispatchedAt",
+    "mark": "Task",
+}
+
 #: Looks at the plan of a statement with its parameters; None where the engine makes none for it.
 Look = Callable[[str, Statement, Parameters], Plan | None]
 
@@ -82,7 +92,7 @@ def probes(
 
         def look(_: None, name: str = name, way: Way = way, index: str = index) -> Facts:
             if name not in plans:
-                raise NotApplicable("this engine has no such statement, or says it in another way")
+                raise NotApplicable("this engine does not say it, or may choose any way here")
             plan = plans[name]
             if plan is None:
                 raise NotApplicable("a bulk load has no plan")
@@ -104,7 +114,7 @@ def facts(plan: Plan, way: Way, index: str) -> Facts:
         found[f"goes by {index}"] = any(each.startswith(index) for each in plan.indexes)
     found["scans"] = sorted(plan.scans - way.scans)
     if plan.conversions is not None:
-        found["converts"] = sorted(plan.conversions)
+        found["converts"] = sorted(plan.conversions & {COLUMNS.get(way.index, "")})
     if plan.memory_kb is not None:
         found["memory"] = "under 1 MB" if plan.memory_kb < MOST_MEMORY_KB else f"{plan.memory_kb:,} KB"
     if way.one_at_a_time:
@@ -120,15 +130,17 @@ def verdicts(
     looks: Mapping[str, Look],
     indexes: Mapping[str, str],
     known: Mapping[str, str] = MappingProxyType({}),
+    unjudged: Collection[str] = (),
 ) -> list[Verdict]:
     """Say every statement and judge its plans; of a statement that is said more than once, the last one counts.
 
     :param looks: by the words of the report for each plan that a statement may get.
+    :param unjudged: statements that may go by any way here.
     """
     seen: dict[str, dict[str, Plan | None]] = {where: {} for where in looks}
 
     def hear(name: str, statement: Statement, parameters: Parameters) -> None:
-        if name in WAYS:
+        if name in WAYS and name not in unjudged:
             for where, look in looks.items():
                 seen[where][name] = look(name, statement, parameters)
 

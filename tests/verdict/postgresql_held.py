@@ -8,7 +8,6 @@ import psycopg
 from tests.verdict import held
 from tests.verdict.held import ROWS, Expected, Locks
 from tests.verdict.places import Place
-from tests.verdict.postgresql import SHAPE
 from tests.verdict.probes import Verdict
 
 _LOCKS = """
@@ -29,7 +28,7 @@ _TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = '
 
 
 def _expected(says: str, locks: Locks) -> Expected:
-    return Expected(says=says, locks={SHAPE: (locks,)})
+    return Expected(says=says, locks=(locks,))
 
 
 _OWN = "AccessShareLock, RowExclusiveLock, RowShareLock"
@@ -58,7 +57,7 @@ EXPECTED = {
 
 def verdicts(place: Place) -> list[Verdict]:
     with psycopg.connect(place.engine.url, autocommit=True) as connection:
-        return held.verdicts(place, SHAPE, lambda program: snapshot(connection, program), EXPECTED)
+        return held.verdicts(place, lambda program: snapshot(connection, program), EXPECTED)
 
 
 def snapshot(connection: psycopg.Connection, program: str) -> Locks:

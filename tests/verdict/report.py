@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,10 @@ class Report:
             found = [each for each in self.verdicts if _kind(each) == prefix]
             if found:
                 yield from ("", f"## {title}", "", *_table(found))
+
+
+def today() -> str:
+    return datetime.now(UTC).date().isoformat()
 
 
 def _kind(verdict: Verdict) -> str:

@@ -6,20 +6,22 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.engines.dialects import dialect_of
 from tests.verdict import postgresql, postgresql_held, postgresql_plans, postgresql_rules
 from tests.verdict.probes import Verdict
-from tests.verdict.report import Report
+from tests.verdict.report import Report, today
 
 Say = Callable[[str], None]
 
 
-def on(url: str | None, say: Say = lambda _: None) -> Report:
-    """All experiments on the server of a URL, or on the PostgreSQL server that comes with the tests."""
+def on(url: str | None, say: Say = lambda _: None, *, scratch: bool = False) -> Report:
+    """All experiments on the server of a URL, or on the PostgreSQL server that comes with the tests.
+
+    :param scratch: on SQL Server, use the url's own database, which is empty.
+    """
     if url is None:
         with embedded() as found:
             return on(found, say)
@@ -27,7 +29,7 @@ def on(url: str | None, say: Say = lambda _: None) -> Report:
         return on_postgresql(url, say)
     from tests.verdict import sqlserver_run  # which needs the driver's library
 
-    return sqlserver_run.on_sqlserver(url, say)
+    return sqlserver_run.on_sqlserver(url, say, scratch=scratch)
 
 
 def on_postgresql(url: str, say: Say) -> Report:
@@ -50,10 +52,6 @@ def on_postgresql(url: str, say: Say) -> Report:
         seconds=time.monotonic() - began,
         verdicts=found,
     )
-
-
-def today() -> str:
-    return datetime.now(UTC).date().isoformat()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import pytest
 from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.engines.connections import connect
 from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.receive import SliceReader
 from tests.support.postgresql import PostgresEngine
 from tests.verdict import __main__ as command
 from tests.verdict import held, plans, postgresql_held, postgresql_plans, postgresql_rules, run, said
@@ -82,7 +83,7 @@ def test_a_plan_without_its_index_is_found_out(place):
 
 
 def test_a_lock_too_many_is_found_out(place, monkeypatch):
-    class Careless(held.SliceReader):
+    class Careless(SliceReader):
         def read(self, part):
             session = place.session()
             program = unquote(self._target.url.rpartition("=")[2])
@@ -113,7 +114,9 @@ def report(*verdicts):
 
 @pytest.mark.parametrize("outcome,code", [(each, 0 if each in FINE else 1) for each in Outcome])
 def test_the_exit_code_says_whether_all_is_well(monkeypatch, tmp_path, capsys, outcome, code):
-    monkeypatch.setattr(run, "on", lambda *_: report(verdict(Outcome.HOLDS), verdict(outcome, "another")))
+    monkeypatch.setattr(
+        run, "on", lambda *_, **__: report(verdict(Outcome.HOLDS), verdict(outcome, "another"))
+    )
     assert command.main(None, tmp_path) == code
     said_ = capsys.readouterr().out
     assert ("NOT everything is as expected" in said_) is (code == 1)
@@ -125,7 +128,7 @@ def test_nothing_looked_at_is_no_success():
 
 
 def test_a_broken_rule_makes_the_command_fail(server, monkeypatch, tmp_path):
-    wrong = Probes()
+    wrong: Probes[PostgresPlace] = Probes()
     wrong("wrong", "One and one is three.", {"sum": 3})(sum_of_one_and_one)
     monkeypatch.setattr(postgresql_rules, "PROBES", wrong)
     monkeypatch.setattr(postgresql_plans, "verdicts", lambda _: [])
