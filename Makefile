@@ -48,7 +48,7 @@ test-live: java packages $(VENV)/.dev ## the tests of SQL Server against a real 
 	@[ -n "$${SQLQUEUE_TEST_SQLSERVER:-}" ] || { echo >&2 "Nothing says which server: make test-live" \
 		"URL='mssql://user:password@host/master'."; exit 2; }
 	$(PYTEST) tests/conformance tests/streaming tests/faults --only sqlserver --require sqlserver \
-		--timeout 600 $(PYTEST_OPTIONS)
+		--watch-events --timeout 600 $(PYTEST_OPTIONS)
 
 .PHONY: verdict
 verdict: packages $(VENV)/.dev ## prove what the package takes for granted of a server, and report it (URL='mssql://…')
