@@ -52,7 +52,7 @@ test-live: java packages $(VENV)/.dev ## the tests of SQL Server against a real 
 
 .PHONY: verdict
 verdict: packages $(VENV)/.dev ## prove what the package takes for granted of a server, and report it (URL='mssql://…')
-	$(BIN)/python -m tests.verdict
+	$(BIN)/python -m tests.verdict $(VERDICT_OPTIONS)
 
 .PHONY: lint
 lint: $(VENV)/.dev ## style and types

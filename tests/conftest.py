@@ -153,7 +153,7 @@ def _sqlserver(request: pytest.FixtureRequest, variant: str) -> Iterator[SqlServ
     if lookalikes.given().alters_databases:
         set_row_versions(url, row_versions)
     with contextlib.ExitStack() as watching:
-        if request.config.getoption("--watch-events"):
+        if request.config.getoption("--watch-events") and lookalikes.given() == lookalikes.Abilities():
             watch = request.getfixturevalue("sqlserver_events")(url)
             watching.enter_context(watch.test(request.node.nodeid, _provoked(request.node)))
         yield SqlServerEngine(url, shape)

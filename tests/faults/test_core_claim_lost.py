@@ -158,6 +158,7 @@ def test_a_row_taken_before_it_was_read_fails_the_batch(engine, queue):
 
 
 @pytest.mark.needs("numbers_lock_timeouts", "tells_who_holds_locks")
+@pytest.mark.provokes("lock timeout")
 def test_a_row_held_too_long_fails_the_stream(engine, queue):
     """Another consumer took it after the cut; nothing is lost."""
     queue.insert(10)
@@ -209,6 +210,7 @@ def test_a_recovery_waits_for_a_row_that_others_hold(engine, queue, beside, capl
     assert warnings(caplog) == [("recovered", f"deleted={9 if taken else 10}")]
 
 
+@pytest.mark.provokes("lock timeout")
 def test_a_replay_says_who_holds_its_rows(engine, queue):
     """After lockTimeout."""
     queue.insert(10)
@@ -221,6 +223,7 @@ def test_a_replay_says_who_holds_its_rows(engine, queue):
         assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
 
 
+@pytest.mark.provokes("lock timeout")
 def test_a_recovery_says_who_holds_its_rows(engine, queue):
     """After lockTimeout."""
     queue.insert(10)
@@ -234,6 +237,7 @@ def test_a_recovery_says_who_holds_its_rows(engine, queue):
 
 
 @pytest.mark.needs("numbers_lock_timeouts", "tells_who_holds_locks")
+@pytest.mark.provokes("lock timeout")
 def test_a_second_stream_is_told_which_stream_lives(engine, queue):
     """Both run on the same checkpoint."""
     queue.insert(10)

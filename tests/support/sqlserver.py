@@ -1,5 +1,6 @@
 """SQL Server behind the back of the code under test, with pyodbc."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,7 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
+from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
+from sqlqueue_spark.engines.sqlserver.tds import Login
 from tests.support.engines import Engine, QueueTable, Session, address_of
 from tests.support.messages import HEADERS, Row
 from tests.support.waiting import eventually
@@ -15,6 +18,8 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     import pyodbc
 
+#: Where tokens come from (the option accessTokenProvider), if the url's login is a token.
+TOKEN_PROVIDER_VARIABLE = "SQLQUEUE_TEST_TOKEN_PROVIDER"
 _CREATE = """
 CREATE TABLE {table} (
     Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255),
@@ -208,6 +213,9 @@ def opened(url: str, *, autocommit: bool = False) -> "pyodbc.Connection":
     """Open a connection over the ODBC driver that is there, which is found as the code under test finds it."""
     import pyodbc
 
+    if provider := os.environ.get(TOKEN_PROVIDER_VARIABLE):
+        login = Login.of(Target(url=url, access_token_provider=provider), pyodbc.drivers())
+        return pyodbc.connect(str(login.text), autocommit=autocommit, attrs_before=dict(login.attributes))
     text = OdbcString.of(url)
     driver = driver_of(text, pyodbc.drivers())
     named = text.completed({"Driver": driver.name if driver else None})

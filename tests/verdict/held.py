@@ -70,9 +70,8 @@ def probes(expected: Mapping[str, Expected]) -> Iterator[Probe[Mapping[str, Lock
 
 def _receiving(place: Place, look: Snapshot) -> Iterator[tuple[str, Locks]]:
     queue = place.new_queue("orders")
-    with streaming(
-        place.engine, queue, claimAhead="false", maxBytesPerTrigger="1g", maxConcurrency="1"
-    ) as stream:
+    options = {"claimAhead": "false", "maxBytesPerTrigger": "1g", "maxConcurrency": "1", **place.login}
+    with streaming(place.engine, queue, commit=True, **options) as stream:
         assert not stream.trigger()
         yield "idle", _still(look, stream)
         queue.insert(ROWS, size=LARGE)
@@ -95,10 +94,11 @@ def _receiving(place: Place, look: Snapshot) -> Iterator[tuple[str, Locks]]:
 
 def _forwarding(place: Place, look: Snapshot) -> Iterator[tuple[str, Locks]]:
     source, _ = place.new_queue("source"), place.new_queue("billing")
-    with connect(Target(url=place.engine.url)) as connection, connection.transaction():
+    with connect(place.target()) as connection, connection.transaction():
         Stage(connection, Table(table=STAGE, schema=place.engine.default_schema)).create()
     source.insert(ROWS)
-    with forwarding(place.engine, source, claimAhead="false") as stream:
+    with forwarding(place.engine, source, claimAhead="false", **place.login) as stream:
+        stream.sink_says = place.login
         held: list[Locks] = []
         assert stream.construct()
         with at_step(fail_points.ROWS_STAGED, lambda: held.append(look(stream.name))):

@@ -4,8 +4,12 @@ import contextlib
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, ClassVar, Self
 
+from sqlqueue_spark.engines.connection import Target
+from sqlqueue_spark.options import ConnectionOptions
 from tests.support.engines import Engine, QueueTable
 
 #: How long a session waits for a lock. Whoever waits so long is said to wait.
@@ -80,6 +84,16 @@ class Place(ABC):
         self.where = where
         self._sessions = contextlib.ExitStack()
         self._numbers = itertools.count(1)
+
+    @property
+    def login(self) -> dict[str, str]:
+        """The options of the package that log in beside the url."""
+        return {}
+
+    def target(self, **timeouts: timedelta) -> Target:
+        """Where the package connects to."""
+        given = ConnectionOptions.parse({"url": self.engine.url, **self.login})
+        return replace(Target.of(given), **timeouts)  # type: ignore[arg-type] # they are all timeouts
 
     @abstractmethod
     def connect(self) -> Session: ...

@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from sqlqueue_spark.engines.connection import Connection, Target
+from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.engines.connections import connect
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from tests.verdict import plans
@@ -56,7 +56,7 @@ _BULK = ("insert", "stage_insert")
 def verdicts(place: Place) -> list[Verdict]:
     """The plans of empty tables, and of full ones."""
     queue, _ = (place.new_queue(name) for name in (QUEUE, DESTINATION))
-    with connect(Target(url=place.engine.url, command_timeout=_PATIENCE)) as connection:
+    with connect(place.target(command_timeout=_PATIENCE)) as connection:
         tables = create(connection)
         empty = of_empty_tables(connection, tables)
         place.engine.execute("ANALYZE")

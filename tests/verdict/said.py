@@ -151,7 +151,7 @@ def _sending(connection: Connection, tables: Tables) -> Iterator[Callable[[], ob
     yield lambda: Inserter(connection, tables.queue, columns_of(connection, tables.queue)).insert(_messages())
     yield lambda: outbox.seen(ids)
     yield lambda: outbox.seen_of(ids, "sqlqueue 0.2.0")
-    yield lambda: outbox.add(f"new {each}"[:36] for each in ids)
+    yield lambda: outbox.add(f"new {number}" for number in range(2_000))
     yield lambda: outbox.add_new(ids)
     yield lambda: outbox.may_hold("sqlqueue 0.2.0")
     yield lambda: outbox.clean(timedelta(days=7))

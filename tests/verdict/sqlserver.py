@@ -11,6 +11,7 @@ import pyodbc
 
 from tests.support.sqlserver import (
     SHAPES,
+    TOKEN_PROVIDER_VARIABLE,
     SqlServerEngine,
     SqlServerQueue,
     connected,
@@ -120,6 +121,11 @@ class SqlServerPlace(Place):
         self.url = url
         self.shape = shape
         self.settings = settings
+
+    @property
+    def login(self) -> dict[str, str]:
+        provider = os.environ.get(TOKEN_PROVIDER_VARIABLE)
+        return {"accessTokenProvider": provider} if provider else {}
 
     @property
     def is_heap(self) -> bool:

@@ -14,16 +14,17 @@ from tests.verdict.probes import Verdict
 from tests.verdict.sqlserver import SqlServerPlace, SqlServerSession
 
 _LOCKS = """
-SELECT l.resource_type, COALESCE(OBJECT_NAME(CASE l.resource_type WHEN 'OBJECT' THEN l.resource_associated_entity_id
-                                             ELSE p.object_id END), N''),
-       COALESCE(i.name, N''), l.request_mode, COUNT(*)
+SELECT l.resource_type, COALESCE(t.name, N''), COALESCE(i.name, N''), l.request_mode, COUNT(*)
 FROM sys.dm_tran_locks AS l
 JOIN sys.dm_exec_sessions AS s ON s.session_id = l.request_session_id
 LEFT JOIN sys.partitions AS p ON l.resource_type IN ('KEY', 'RID') AND p.hobt_id = l.resource_associated_entity_id
 LEFT JOIN sys.indexes AS i ON i.object_id = p.object_id AND i.index_id = p.index_id
+LEFT JOIN sys.tables AS t
+    ON t.object_id = CASE l.resource_type WHEN 'OBJECT' THEN l.resource_associated_entity_id ELSE p.object_id END
 WHERE s.program_name = ? AND l.resource_database_id = DB_ID() AND l.request_status = 'GRANT'
-  AND l.resource_type IN ('OBJECT', 'KEY', 'RID', 'APPLICATION', 'XACT') AND l.request_mode <> 'Sch-S'
-GROUP BY l.resource_type, l.resource_associated_entity_id, p.object_id, i.name, l.request_mode
+  AND (l.resource_type IN ('APPLICATION', 'XACT')
+       OR (l.resource_type IN ('OBJECT', 'KEY', 'RID') AND t.object_id IS NOT NULL AND l.request_mode <> 'Sch-S'))
+GROUP BY l.resource_type, t.name, i.name, l.request_mode
 """
 #: The words of docs/sqlserver-locking.md that are tested here.
 WORDS = {

@@ -210,7 +210,7 @@ def _gives_way(place: SqlServerPlace) -> Facts:
     """One session inserts a row and stays in its transaction. Another locks 7,000 rows with one statement."""
     table, one, other = _table(place, _MANY)
     one.rows(f"INSERT INTO {table} (Id, Recoverable, Headers) VALUES (NEWID(), 1, N'{{}}')")
-    waits = other.waits(f"SELECT Expires FROM {table} {_UPDATING} WHERE RowVersion <= {_MANY}")
+    waits = other.waits(f"SELECT Expires FROM {table} {_UPDATING} WHERE RowVersion < {_MANY}")
     return {"waits": waits, "table lock": _table_lock(other, table)}
 
 
@@ -251,6 +251,7 @@ def _pages_and_tables(place: SqlServerPlace) -> Facts:
     "With optimized locking a changed row is locked by its transaction's id, and READPAST steps over it all the same.",
     {"its own locks": ["XACT"], "rows that the other session gets": [2, 3]},
     {"its own locks": ["KEY", "XACT"], "rows that the other session gets": [2, 3]},
+    {"its own locks": ["RID", "XACT"], "rows that the other session gets": [2, 3]},
 )
 def _tid_locks(place: SqlServerPlace) -> Facts:
     """One session changes row 1. Another claims what is free, and looks which locks in mode X the first has."""
@@ -269,11 +270,13 @@ def _tid_locks(place: SqlServerPlace) -> Facts:
     {"rows that the other session gets": [2, 3], "index keys that it keeps": 3},
 )
 def _skipped_key(place: SqlServerPlace) -> Facts:
-    """One session locks row 1 itself, without its index key. Another claims what is free; its locks on keys are counted."""
+    """One session changes row 1 itself, without its index key. Another claims what is free; its locks on keys are counted."""
     if not place.is_heap:
         raise NotApplicable("on a clustered table the key is the row")
     table, one, other = _table(place)
-    one.rows(f"SELECT Id FROM {table} WITH (UPDLOCK, ROWLOCK, INDEX (0)) WHERE RowVersion = 1")
+    one.rows(
+        f"UPDATE q SET Recoverable = 0 FROM {table} AS q WITH (ROWLOCK, INDEX (0)) WHERE q.RowVersion = 1"
+    )
     rows = _claimed(other, table)
     keys = _count(_locks(one, other, table), kind="KEY", index="Index_RowVersion", mode="U")
     return {"rows that the other session gets": rows, "index keys that it keeps": keys}

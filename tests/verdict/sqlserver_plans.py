@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pyodbc
 
-from sqlqueue_spark.engines.connection import Connection, Target
+from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.engines.connections import connect
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.statements import Parameters, Statement
@@ -41,7 +41,7 @@ def verdicts(place: SqlServerPlace) -> list[Verdict]:
     """The plans of empty tables, and of tables that the server believes to be full."""
     for name in (QUEUE, DESTINATION):
         place.new_queue(name)
-    with connect(Target(url=place.url)) as connection, showing(place.url) as show:
+    with connect(place.target()) as connection, showing(place.url) as show:
         tables = create(connection)
         empty = _judged(connection, tables, show, f"{place.where}, empty tables", UNJUDGED_EMPTY)
         _believe_full(place.url)

@@ -136,6 +136,12 @@ def test_the_words_for_locks_stand_in_the_review():
     assert sqlserver_held.WORDS.keys() == set(held.STEPS)
 
 
+def test_locks_are_asked_for_in_tsql():
+    from tests.unit.test_tsql_grammar import complaint
+
+    assert complaint(sqlserver_held._LOCKS) is None
+
+
 def test_locks_are_said_in_short():
     rows = [
         ("OBJECT", "orders", "", "IX", 1),
