@@ -26,7 +26,7 @@ from servers import QUEUE, Server
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, SliceReader
-from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.tables import queues
 
@@ -171,7 +171,7 @@ class Drain:
     def __init__(self, server: Server, table: str) -> None:
         options = SourceOptions.parse({"url": server.url, "queue": table, "claimAhead": "false"})
         self._receiver, self._reader = Receiver(options), SliceReader(Target.of(options))
-        self._start = INITIAL
+        self._start: Offset | None = None
 
     def batch(self, rows: int) -> Took:
         """Claim, read and settle so many rows."""

@@ -13,7 +13,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import click
@@ -67,7 +67,8 @@ def main(folder: Path, messages: int) -> None:
         )  # fmt: skip
         left = queue_tables.length(ConnectionOptions(url=url), QUEUE).rows
     _conclude("\n".join(said), left)
-    click.echo(_NEXT.format(url=url, queue=QUEUE, places=shlex.join(places), stop=_stop_command(folder)))
+    where = "" if folder == DEFAULT_FOLDER else f" --folder {shlex.quote(str(folder))}"
+    click.echo(_NEXT.format(url=url, queue=QUEUE, places=shlex.join(places), where=where))
 
 
 def stop(folder: Path) -> None:
@@ -113,13 +114,18 @@ def _run(environment: dict[str, str], program: str, *arguments: str, log: Path |
     :raises SqlQueueError: it failed.
     """
     click.secho(f"\n$ {shlex.join([program, *arguments])}", bold=True)
-    with ExitStack() as stack:
-        stderr = stack.enter_context(log.open("wb")) if log else None
-        process = stack.enter_context(
-            subprocess.Popen(
-                [_installed(program), *arguments], env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
-            )
-        )  # fmt: skip
+    installed = Path(sys.executable).parent / program  # the first one on the PATH may be another one
+    if not installed.exists():
+        raise ConfigurationError(
+            f"{program} is not installed beside {sys.executable}; run: pip install 'sqlqueue_spark[demo]'."
+        )
+    command = [str(installed), *arguments]
+    with (
+        log.open("wb") if log else nullcontext() as stderr,
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
+        ) as process,
+    ):
         assert process.stdout is not None, "it was asked for"
         said = []
         for line in process.stdout:
@@ -129,16 +135,6 @@ def _run(environment: dict[str, str], program: str, *arguments: str, log: Path |
         where = f"look above and into {log}" if log else "look above"
         raise SqlQueueError(f"{program} ended with exit code {process.returncode}; {where} to see why.")
     return said
-
-
-def _installed(program: str) -> str:
-    """A program of this environment, which need not be the one on the PATH."""
-    found = Path(sys.executable).parent / program
-    if not found.exists():
-        raise ConfigurationError(
-            f"{program} is not installed beside {sys.executable}; run: pip install 'sqlqueue_spark[demo]'."
-        )
-    return str(found)
 
 
 def _short(path: Path) -> str:
@@ -167,10 +163,6 @@ def _conclude(said: str, left: int) -> None:
         click.echo(f"  {name:14} {text}")
 
 
-def _stop_command(folder: Path) -> str:
-    return "sqlqueue demo --stop" + (f" --folder {shlex.quote(str(folder))}" if folder != DEFAULT_FOLDER else "")  # fmt: skip
-
-
 _NEXT = """
 What to type next:
   . .venv/bin/activate
@@ -185,4 +177,4 @@ In a second terminal, while that runs (Ctrl-C stops it cleanly; kill -9 it and s
   sqlqueue send {queue} --count 300000 --rate 3000
 
 At the end:
-  {stop}"""
+  sqlqueue demo --stop{where}"""

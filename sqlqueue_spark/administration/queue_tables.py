@@ -100,12 +100,12 @@ def create(
     target = Target.of(options)
     naming = options.naming(target.dialect)
     with connect(target) as connection:
-        made = [_created(connection, table) for table in naming.tables(wanted, instances, companions)]
+        tables = naming.tables(wanted, instances, companions)
+        made = {table: ddl.create_queue(connection, table) for table in tables}
         if stream is not None:
             table = table_named(stream, naming.default_schema)
-            new = ddl.create_stage(connection, table)
-            made.append(Created(queue=_name(connection, table), new=new))
-        return made
+            made[table] = ddl.create_stage(connection, table)
+        return [Created(queue=_name(connection, table), new=new) for table, new in made.items()]
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
@@ -253,11 +253,6 @@ def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[pa.R
                 inserter.insert(messages)
 
         yield insert
-
-
-def _created(connection: Connection, table: Table) -> Created:
-    new = ddl.create_queue(connection, table)
-    return Created(queue=_name(connection, table), new=new)
 
 
 def _name(connection: Connection, table: Table) -> str:

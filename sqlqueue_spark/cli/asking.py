@@ -14,7 +14,7 @@ import click
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.options.fields import duration
+from sqlqueue_spark.options.fields import camel, duration
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
 _DEBUG = "sqlqueue_spark.debug"
@@ -134,15 +134,8 @@ also_created = _all(
     ),
     click.option("--stream", metavar="NAME", help="Also the table NAME.Outgoing of this atomic pipeline."),
 )
-#: The parameters that lead to a database, and the option that each of them stands for.
-_CONNECTION = {
-    "url": "url",
-    "user": "user",
-    "password": "password",
-    "access_token_provider": "accessTokenProvider",
-    "default_schema": "defaultSchema",
-    "legacy_addresses": "legacyAddresses",
-}
+#: The parameters that lead to a database; outside their names are camelCase.
+_CONNECTION = ("url", "user", "password", "access_token_provider", "default_schema", "legacy_addresses")
 
 
 def _connected(names: Callable[[Command], Command], *, required: bool = True) -> Callable[[Command], Command]:
@@ -174,7 +167,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
     def connected(command: Command) -> Command:
         @functools.wraps(command)
         def with_options(**given: Any) -> Any:
-            told = {option: given.pop(name, None) for name, option in _CONNECTION.items()}
+            told = {camel(name): given.pop(name, None) for name in _CONNECTION}
             if told["url"] is None:
                 return command(options=None, **given)
             parsed = ConnectionOptions.parse(

@@ -65,7 +65,7 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta) -> None:
 @outbox.command()
 @asking.endpoint
 @asking.connected_to_outbox
-@click.option("--json", "json_", is_flag=True, help="One JSON object.")
+@asking.as_json
 @click.pass_context
 def report(ctx: click.Context, options: ConnectionOptions, endpoint: str, json_: bool) -> None:
     """Show how many message ids are remembered, and what is not dispatched; exit code 1 when something is."""

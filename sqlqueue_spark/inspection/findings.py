@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.tables import rights
-from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin, Space, compatibility
+from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin, compatibility
 from sqlqueue_spark.tables.queues import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
 
@@ -92,13 +92,13 @@ def _index_findings(admin: QueueAdmin) -> Iterator[Finding]:
         yield Finding(
             message=f"{admin.table.name} has no index that begins with {row_version}: every look at the queue "
             "reads the whole table, and receiving is refused or slow.",
-            remedy_sql=_remedy(admin, "index_row_version", index=admin.new_index_name(name)),
+            remedy_sql=remedy(admin, "index_row_version", index=admin.new_index_name(name)),
         )
     if expires and not any(_leads(index, expires) for index in indexes):
         yield Finding(
             message=f"{admin.table.name} has no index that begins with {expires}: purging expired messages is "
             "refused, and other receivers read the whole table for them.",
-            remedy_sql=_remedy(admin, "index_expires", index=admin.new_index_name("Index_Expires")),
+            remedy_sql=remedy(admin, "index_expires", index=admin.new_index_name("Index_Expires")),
         )
 
 
@@ -112,13 +112,15 @@ def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
             yield Finding(
                 message=f"{admin.table.name} is a heap of {space.pages} pages for about {space.live} rows: a heap "
                 "does not give emptied pages back, and scans read them all.",
-                remedy_sql=_remedy(admin, "space"),
+                remedy_sql=remedy(admin, "space"),
             )
-    elif space.dead > max(space.live, _FEW_DEAD_ROWS) and not _vacuumed_lately(space):
+        return
+    lately = space.idle_seconds is not None and space.idle_seconds < _VACUUM_DUE_SECONDS
+    if space.dead > max(space.live, _FEW_DEAD_ROWS) and not lately:
         yield Finding(
             message=f"{admin.table.name} holds about {space.dead} dead rows beside {space.live} live ones: "
             "autovacuum does not keep up, or an open transaction holds it back.",
-            remedy_sql=_remedy(admin, "space"),
+            remedy_sql=remedy(admin, "space"),
         )
 
 
@@ -136,7 +138,7 @@ def _number_findings(admin: QueueAdmin) -> Iterator[Finding]:
         yield Finding(
             message=f"{admin.table.name} has used {numbers.last} of the {numbers.highest} numbers that "
             f"{row_version} can have; no message can be sent after the last one.",
-            remedy_sql=_remedy(admin, "numbers", sequence=sequence),
+            remedy_sql=remedy(admin, "numbers", sequence=sequence),
         )
 
 
@@ -147,7 +149,7 @@ def _durability_findings(admin: QueueAdmin) -> Iterator[Finding]:
             message=f"The database {admin.table.database!r} answers every commit before it is on the disk "
             "(DELAYED_DURABILITY = FORCED): a crash of the server takes back messages that count as sent, and brings back "
             "those that were processed.",
-            remedy_sql=_remedy(admin, "durability"),
+            remedy_sql=remedy(admin, "durability"),
         )
 
 
@@ -156,19 +158,16 @@ def _compatibility_findings(admin: QueueAdmin) -> Iterator[Finding]:
     if found.is_ < found.needed:
         yield Finding(
             message=f"The {found.what} of {admin.table.database!r} is {found.is_}, but {found.needed} is needed.",
-            remedy_sql=_remedy(admin, "compatibility"),
+            remedy_sql=remedy(admin, "compatibility"),
         )
-
-
-def _vacuumed_lately(space: Space) -> bool:
-    return space.idle_seconds is not None and space.idle_seconds < _VACUUM_DUE_SECONDS
 
 
 def _leads(index: Index, column: str) -> bool:
     return index.kind in _ORDERED and index.columns[:1] != () and index.columns[0].lower() == column.lower()
 
 
-def _remedy(admin: QueueAdmin, name: str, **names: str) -> str:
+def remedy(admin: QueueAdmin, name: str, **names: str) -> str:
+    """The statement of this name that puts something right."""
     dialect = admin.connection.dialect
     quoted = {key: dialect.quote(value) if key == "index" else value for key, value in names.items()}
     catalog = dialect.quote(admin.table.database)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from sqlqueue_spark.inspection.findings import remedy
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.rights import Rights
 
@@ -93,32 +94,27 @@ def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
         return
     clustered = next((index for index in admin.indexes() if index.kind == "clustered"), None)
     if clustered is None:
-        meaning = "as newer installers create it; only a rebuild gives its emptied pages back"
-        yield ServerFact(name="variant", value="heap", meaning=meaning)
+        value, meaning = "heap", "as newer installers create it; only a rebuild gives its emptied pages back"
     else:
+        value = f"clustered by {', '.join(clustered.columns)}"
         meaning = "as the classic installer creates it by RowVersion; gives its pages back as they empty"
-        yield ServerFact(
-            name="variant", value=f"clustered by {', '.join(clustered.columns)}", meaning=meaning
-        )
+    yield ServerFact(name="variant", value=value, meaning=meaning)
 
 
 def _numbers(admin: QueueAdmin) -> Iterator[ServerFact]:
     numbers = admin.numbers()
     if numbers is not None:
-        if numbers.last is None:
-            meaning = "none was given yet, or this login may not see it"
-            yield ServerFact(name="last number", value=f"? of {numbers.highest:,}", meaning=meaning)
-        else:
-            yield ServerFact(name="last number", value=f"{numbers.last:,} of {numbers.highest:,}")
+        last, meaning = "?", "none was given yet, or this login may not see it"
+        if numbers.last is not None:
+            last, meaning = f"{numbers.last:,}", ""
+        yield ServerFact(name="last number", value=f"{last} of {numbers.highest:,}", meaning=meaning)
 
 
 def _told(admin: QueueAdmin) -> Iterator[ServerFact]:
     """The settings that the database tells. Headers may have any code page, also one that ``_MEANINGS`` does not list."""
-    dialect = admin.connection.dialect
     for name, value in admin.settings():
-        meaning, remedy = _MEANINGS.get(name, {}).get(value, ""), _REMEDIES.get((name, value))
+        meaning, change = _MEANINGS.get(name, {}).get(value, ""), _REMEDIES.get((name, value))
         if name == "Headers" and not meaning:
-            meaning, remedy = _LOSSY, "headers"
-        names = {"queue": dialect.table(admin.table.table), "catalog": dialect.quote(admin.table.database)}
-        statement = str(dialect.render(f"remedy_{remedy}", **names)) if remedy else ""
+            meaning, change = _LOSSY, "headers"
+        statement = remedy(admin, change) if change else ""
         yield ServerFact(name=name, value=value, meaning=meaning, remedy_sql=statement)

@@ -169,14 +169,9 @@ def content_types(bodies: pa.Array) -> pa.Array:
     """The content type that each body looks like by how it begins. Bodies may be large: only the beginning is read."""
     begins = pc.fill_null(pc.binary_slice(bodies, 0, _LOOKED_AT), b"")
     whole = pc.less_equal(pc.fill_null(pc.binary_length(bodies), 0), _LOOKED_AT)
-    json = pc.if_else(whole, _found(_JSON, begins), _found(_BEGUN_JSON, begins))
-    return pc.if_else(
-        _found(_XML, begins), "text/xml", pc.if_else(json, "application/json", "application/octet-stream")
-    )
-
-
-def _found(pattern: str, begins: pa.Array) -> pa.Array:
-    return pc.match_substring_regex(begins, pattern)
+    xml, json, begun_json = (pc.match_substring_regex(begins, each) for each in (_XML, _JSON, _BEGUN_JSON))
+    kind = pc.if_else(pc.if_else(whole, json, begun_json), "application/json", "application/octet-stream")
+    return pc.if_else(xml, "text/xml", kind)
 
 
 def ascii_json(text: str) -> str:

@@ -145,13 +145,9 @@ def camel(name: str) -> str:
 def _per_name(name: str, patterns: Mapping[str, str]) -> tuple[str, str] | None:
     """The field and the key of an option that is given once for each name; None for any other option."""
     for pattern, field_name in patterns.items():
-        before, _, after = pattern.partition("<name>")
-        if (
-            name.lower().startswith(before)
-            and name.lower().endswith(after)
-            and len(name) > len(before + after)
-        ):
-            return field_name, name[len(before) : -len(after)].lower()
+        before, after = map(re.escape, pattern.split("<name>"))
+        if match := re.fullmatch(f"{before}(.+){after}", name, re.IGNORECASE | re.DOTALL):
+            return field_name, match[1].lower()
     return None
 
 

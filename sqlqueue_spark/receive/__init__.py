@@ -4,6 +4,7 @@ from sqlqueue_spark.receive.before_spark_4_2 import ReceiverBeforeSpark42
 from sqlqueue_spark.receive.destructive_read import DestructiveReceiver
 from sqlqueue_spark.receive.receiver import Receiver
 from sqlqueue_spark.receive.slices import DestructiveSlice, Slice, SliceReader
+from sqlqueue_spark.receive.stream_source import StreamSource
 
 __all__ = [
     "DestructiveReceiver",
@@ -12,4 +13,5 @@ __all__ = [
     "ReceiverBeforeSpark42",
     "Slice",
     "SliceReader",
+    "StreamSource",
 ]

@@ -10,54 +10,44 @@ from __future__ import annotations
 
 import secrets
 
-from sqlqueue_spark.receive.destructive_read import DestructiveReceiver
-from sqlqueue_spark.receive.offset import INITIAL, Json
-from sqlqueue_spark.receive.receiver import Receiver
+from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.slices import Slice
+from sqlqueue_spark.receive.stream_source import StreamSource
 
 
 class ReceiverBeforeSpark42:
-    """Works out for the receiver which batch Spark has logged last as done, because Spark does not say."""
+    """Works out for the source which batch Spark has logged last as done, because Spark does not say."""
 
-    def __init__(self, receiver: Receiver | DestructiveReceiver, max_rows: int) -> None:
-        self._receiver = receiver
+    def __init__(self, source: StreamSource, max_rows: int) -> None:
+        self._source = source
         self._max_rows = max_rows
-        #: The last batch that is done; None while this process does not know it.
-        self._done: Json | None = None
-        self._planned: Json | None = None
+        #: The last batch that is done, and the last one that was planned. They count only once they are known.
+        self._done: Offset | None = None
+        self._planned: Offset | None = None
+        self._known = False
 
-    def initial(self) -> Json:
-        """The offset before the first batch. Spark asks for it only where the checkpoint has no offset yet."""
-        self._done = INITIAL
-        return INITIAL
+    def initial(self) -> None:
+        """Spark asks for the offset before the first batch. It does so only where the checkpoint has no offset yet."""
+        self._known = True
 
-    def latest(self) -> Json:
+    def latest(self) -> Offset | None:
         """Settle the batch that was planned last, then claim the next rows and return their offset.
 
         :returns: the last batch's offset when there is nothing to claim. A process that does not know it yet returns the
             offset before the first batch: Spark then runs an empty batch.
         """
-        if self._planned is not None:
-            self._done, self._planned = self._planned, None
-        newest = self._receiver.latest(self._done or INITIAL, self._max_rows, sure=self._done is not None)
-        if self._done is None and newest != INITIAL:
+        self._done = self._planned
+        newest = self._source.latest(self._done, self._max_rows, sure=self._known)
+        if not self._known and newest is not None:
             # The claim may have just the rows that the last batch left. Its offset would then be that batch's own, and no
             # news to Spark.
-            return {**newest, "process": secrets.token_hex(8)}
+            return newest.told_by(secrets.token_hex(8))
         return newest
 
-    def plan(self, start: Json, end: Json) -> list[Slice]:
+    def plan(self, start: Offset | None, end: Offset | None) -> list[Slice]:
         """The slices of the batch that ends with ``end``. If this process does not hold its rows, it locks them again."""
-        if start != self._done:
-            self._receiver.finish(start, rows=end != INITIAL)
-            self._done = start
+        if not self._known or start != self._done:
+            self._source.finish(start, rows=end is not None)
+            self._done, self._known = start, True
         self._planned = end
-        return [] if end == INITIAL else self._receiver.plan(start, end)
-
-    def settle(self, end: Json) -> None:
-        """Settle the batch that ends with ``end`` if it is still held. Calling again is harmless."""
-        self._receiver.settle(end)
-
-    def close(self) -> None:
-        """Give back what is held and end the connections."""
-        self._receiver.close()
+        return self._source.plan(start, end)

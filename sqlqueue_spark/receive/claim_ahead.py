@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Generic, TypeVar
 
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.look import Find, Found
-from sqlqueue_spark.tables.queues import Queue
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ F = TypeVar("F", bound=Found)
 
 
 class ClaimAhead(Generic[F]):
-    """One claim that another thread makes."""
+    """One claim that another thread makes. The first to take it has it: who asks for it, or who gives it up."""
 
     def __init__(
         self,
@@ -42,87 +43,54 @@ class ClaimAhead(Generic[F]):
         told: bool = False,
     ) -> None:
         """:param told: whether a program tells when a batch is done."""
-        self._pool = pool
-        self._find = find
-        self._present = present
-        self._up_to = up_to
-        self._limits = limits
-        self._told = told
-        self._held: F | None = None
-        self._given_up = False
-        self._lock = threading.Lock()
+        self._queue = present.end.queue
+        self._unasked_seconds = UNTOLD_SECONDS if told else UNASKED_SECONDS
+        self._made: Future[F | None] = Future()
+        #: Locked for good by the first to take the claim.
+        self._taken = threading.Lock()
         self._timer: threading.Timer | None = None
-        self._thread = threading.Thread(target=self._claim, name="sqlqueue-claim-ahead", daemon=True)
-        self._thread.start()
+
+        def claim() -> F | None:
+            return pool.search(lambda queue: find(queue, present.end, present.last, up_to, limits))
+
+        # A daemon, so that a program can end meanwhile. The threads of an executor are waited for.
+        threading.Thread(target=self._make, args=(claim,), name="sqlqueue-claim-ahead", daemon=True).start()
 
     def take(self) -> F | None:
         """Wait until the claim is made, and return it; None where no row was there, it failed or was given back."""
-        self._thread.join()
-        return self._taken()
+        made = self._made.result()
+        if self._timer is not None:
+            self._timer.cancel()
+        return made if self._taken.acquire(blocking=False) else None
 
-    def give_up(self) -> None:
+    def give_up(self, because: str = "") -> None:
         """Release the claim, now or as soon as it is made."""
-        with self._lock:
-            self._given_up = True
-        if (held := self._taken()) is not None:
-            held.release()
+        self._made.add_done_callback(lambda _: self._release(because))
 
     def give_up_within(self, seconds: float) -> None:
         """Release the claim unless somebody asks for it within ``seconds``. A later call replaces the one before."""
-        timer = threading.Timer(seconds, self._unasked)
-        timer.name, timer.daemon = "sqlqueue-claim-unasked", True
-        with self._lock:
-            if self._given_up:
-                return
-            before, self._timer = self._timer, timer
-        if before is not None:
-            before.cancel()
-        timer.start()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(seconds, lambda: self.give_up("no trigger asked for it"))
+        self._timer.name, self._timer.daemon = "sqlqueue-claim-unasked", True
+        self._timer.start()
 
-    def _taken(self) -> F | None:
-        with self._lock:
-            held, self._held = self._held, None
-            timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
-        return held
+    def _release(self, because: str) -> None:
+        if (held := self.take()) is not None:
+            held.release()
+            if because:
+                log.info("claim_ahead_given_back queue=%s: %s", self._queue, because)
 
-    def _unasked(self) -> None:
-        with self._lock:
-            waits = self._held is not None
-        self.give_up()
-        if waits:
-            log.info("claim_ahead_given_back queue=%s: no trigger asked for it", self._present.end["queue"])
-
-    def _claim(self) -> None:
+    def _make(self, claim: Callable[[], F | None]) -> None:
         held = None
         try:
-            queue = self._pool.borrow()
-            try:
-                held = self._find(queue, self._present.end, self._present.last, self._up_to, self._limits)
-            except BaseException:
-                queue.connection.close()
-                raise
-            if held is None or not held.keeps_queue:
-                self._end_with(queue)
+            held = claim()
+            if held is not None and self._timer is None:
+                self.give_up_within(self._unasked_seconds)
         except SqlQueueError as error:
-            log.info("claim_ahead_failed queue=%s: %s", self._present.end["queue"], error)
-        with self._lock:
-            if not self._given_up:
-                self._held, held = held, None
-            expires = self._held is not None and self._timer is None
-        if held is not None:
-            held.release()
-        if expires:
-            self.give_up_within(UNTOLD_SECONDS if self._told else UNASKED_SECONDS)
-
-    def _end_with(self, queue: Queue) -> None:
-        """Give a queue back. After :meth:`give_up` close it instead: the pool may be closed, and nobody else would do it."""
-        with self._lock:
-            if not self._given_up:
-                self._pool.give_back(queue)
-                return
-        queue.connection.close()
+            log.info("claim_ahead_failed queue=%s: %s", self._queue, error)
+        finally:
+            self._made.set_result(held)  # if it was given up meanwhile, this releases it
 
 
 def worthwhile(present: Found, up_to: int) -> bool:

@@ -11,10 +11,12 @@ from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, TryAgain
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.look import Found
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Found)
 
 
 class ConnectionPool:
@@ -25,6 +27,7 @@ class ConnectionPool:
         self._target = Target.of(options)
         self._on_first_open = on_first_open
         self._free: list[Queue] = []
+        self._closed = False
         self._lock = threading.Lock()
         self._patience = Retry(f"receiving from {options.queue}")
         #: Whether the database was ever reached. Until then the configuration is to blame for an error.
@@ -59,9 +62,12 @@ class ConnectionPool:
             )
 
     def give_back(self, queue: Queue) -> None:
-        """Take back a queue whose transaction has ended."""
+        """Take back a queue whose transaction has ended. When the pool is closed, end its connection."""
         with self._lock:
-            self._free.append(queue)
+            if not self._closed:
+                self._free.append(queue)
+                return
+        queue.connection.close()
 
     @contextlib.contextmanager
     def borrowed(self) -> Iterator[Queue]:
@@ -73,6 +79,21 @@ class ConnectionPool:
             queue.connection.close()
             raise
         self.give_back(queue)
+
+    def search(self, find: Callable[[Queue], F | None]) -> F | None:
+        """What is found on a queue. The queue stays lent if its transaction holds what was found."""
+        queue = self.borrow()
+        try:
+            found = find(queue)
+            held = found is not None and found.queue is not None
+            if not held:
+                queue.connection.rollback()
+        except BaseException:
+            queue.connection.close()
+            raise
+        if not held:
+            self.give_back(queue)
+        return found
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Queue]:
@@ -87,10 +108,14 @@ class ConnectionPool:
             return not isinstance(error, RowsHeld) and self.opened_before
 
         # The other connections have most likely died too.
-        return self._patience.retried(action, worth_it, on_failure=lambda _: self.close())
+        return self._patience.retried(action, worth_it, on_failure=lambda _: self._end_free())
 
     def close(self) -> None:
-        """End the connections that are not lent."""
+        """End the connections: now those that are not lent, the others when they are given back."""
+        self._closed = True
+        self._end_free()
+
+    def _end_free(self) -> None:
         with self._lock:
             free, self._free = self._free, []
         for queue in free:

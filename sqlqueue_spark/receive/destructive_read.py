@@ -25,12 +25,13 @@ from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claim import Claimed, Head, Limits, look
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.offset import INITIAL, Json, Offset, next_serial
+from sqlqueue_spark.receive.offset import Json, Offset, next_serial
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.receiver import Receiver
+from sqlqueue_spark.receive.present_batch import PresentBatch
 from sqlqueue_spark.receive.replay import check_belongs, say_not_taken_again
 from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.receive.slices import Slice, plan_taking
+from sqlqueue_spark.receive.stream_source import StreamSource
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue, QueueTable
@@ -42,23 +43,19 @@ log = logging.getLogger(__name__)
 class Planned:
     """The rows of one batch as a look saw them. This stream holds none of them; rows that others hold stay in the table."""
 
-    start: Json
-    end: Json
+    start: Offset | None
+    end: Offset
     table: QueueTable
     rows: Claimed
     full: bool
+    queue: None = None
 
     @property
     def last(self) -> int:
         return self.rows.live.last
 
-    @property
-    def keeps_queue(self) -> bool:
-        return False
-
-    def follow(self, start: Json) -> None:
-        self.start = start
-        self.end = {**self.end, "serial": next_serial(start)}
+    def follow(self, start: Offset | None) -> None:
+        self.start, self.end = start, self.end.after(start)
 
     def mark(self, head: Head) -> None:
         head.passed(self.last)
@@ -84,7 +81,9 @@ class Lookout:
         #: The rows that were planned again the last time.
         self._again = RowSet()
 
-    def find(self, queue: Queue, start: Json, after: int, up_to: int, limits: Limits) -> Planned | None:
+    def find(
+        self, queue: Queue, start: Offset | None, after: int, up_to: int, limits: Limits
+    ) -> Planned | None:
         rows = look(queue, after, up_to, limits)
         seen_before = rows.live and rows.live.first <= self.planned_to
         if seen_before and not self._plans_again(queue, after, up_to, rows.live):
@@ -92,7 +91,7 @@ class Lookout:
         queue.connection.rollback()  # gives back the row that the claim in _plans_again may have locked
         if not rows.live:
             return None
-        offset = Offset(
+        end = Offset(
             queue=queue.table.name,
             identity=queue.table.identity,
             live=rows.live,
@@ -102,7 +101,7 @@ class Lookout:
         )
         log.info("planned queue=%s rows=%d bytes=%d first=%d last=%d", queue.table.name, len(rows.live), rows.bytes,
                  rows.live.first, rows.live.last)  # fmt: skip
-        return Planned(start, offset.to_json(), queue.table, rows, rows.full)
+        return Planned(start, end, queue.table, rows, rows.full)
 
     def _plans_again(self, queue: Queue, after: int, up_to: int, rows: RowSet) -> bool:
         """Whether rows that were planned before are planned once more now."""
@@ -120,8 +119,8 @@ class Lookout:
         return True
 
 
-class DestructiveReceiver:
-    """Plans the micro-batches of one stream; its workers take the rows. Opens nothing until it is first asked."""
+class DestructiveReceiver(StreamSource):
+    """Plans the micro-batches of one stream; its workers take the rows."""
 
     def __init__(
         self,
@@ -135,66 +134,61 @@ class DestructiveReceiver:
         self._pool = ConnectionPool(options, on_first_open)
         self._lookout = Lookout(PollBackoff(options.poll_interval, clock, sleep))
         self._scanner = Scanner(options, self._pool, self._lookout.find, clock, sleep)
-        self._receiver = Receiver(options)
+        #: A batch that was begun in another mode.
+        self._present = PresentBatch(options, self._pool, self._scanner)
         self._planned: Planned | None = None
-        self._finished: Json = INITIAL
+        self._finished: Offset | None = None
 
-    def latest(self, start: Json, max_rows: int | None, *, sure: bool = True) -> Json:  # noqa: ARG002 -- as a receiver's
-        """Look for the next rows and return their offset; ``start`` itself when there are none.
-
-        :param start: the last batch that Spark has logged as done.
-        :param max_rows: most rows to plan; None is everything that is there now.
-        """
+    def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:  # noqa: ARG002 -- it has no stage
+        """Look for the next rows and return their offset; ``start`` itself when there are none."""
         self._scanner.rest()
         return self._pool.retried(lambda: self._latest(start, max_rows))
 
-    def plan(self, start: Json, end: Json) -> list[Slice]:
+    def plan(self, start: Offset | None, end: Offset | None) -> list[Slice]:
         """The slices of the batch that ends with ``end``.
 
         A batch that this process did not look for has none, unless it was begun in another mode: then its rows are locked
         again.
         """
-        if start == end:
+        if end is None or start == end:
             return []
         if self._planned is not None and self._planned.end == end:
             fail_points.step(fail_points.OFFSET_LOGGED)
             return self._slices(self._planned)
-        offset = self._pool.retried(lambda: self._checked(end))
-        if offset is not None and not offset.taken:
-            return self._receiver.plan(start, end)
+        self._pool.retried(lambda: self._check_belongs(end))
+        if not end.taken:
+            return self._present.plan(start, end)
         self._planned = None
-        if offset is not None:
-            say_not_taken_again(offset)
+        say_not_taken_again(end)
         return []
 
-    def finish(self, start: Json, *, rows: bool) -> None:  # noqa: ARG002 -- as a receiver's
+    def finish(self, start: Offset | None, *, rows: bool) -> None:  # noqa: ARG002 -- it has no stage
         """Finish the last batch of a previous process if it was begun in another mode; else leave it as it is."""
         if start != self._finished:
             self._pool.retried(lambda: self._finish(start))
             self._finished = start
 
-    def settle(self, end: Json) -> None:
+    def settle(self, end: Offset | None) -> None:
         """Settle a batch that was begun in another mode; a batch of mode ``none`` needs nothing."""
-        self._receiver.settle(end)
+        self._present.settle(end)
 
     def stop_at_present_end(self) -> None:
-        """Plan nothing that arrives from now on (``Trigger.AvailableNow``)."""
         self._pool.retried(self._scanner.stop_at_present_end)
         self._lookout.bounded = True
 
     def waiting(self) -> Json | None:
-        """How many rows wait behind the present batch and how old the oldest is, as last seen; asks no database."""
         return self._scanner.waiting()
 
     def close(self) -> None:
         """Give back the rows that are held for a batch of another mode, and end the connections."""
-        self._receiver.close()
-        self._scanner.give_up_ahead()
-        self._pool.close()
+        try:
+            self._present.close()
+        finally:
+            self._pool.close()
 
     # -- steps of the protocol ------------------------------------------------------------------
 
-    def _latest(self, start: Json, max_rows: int | None) -> Json:
+    def _latest(self, start: Offset | None, max_rows: int | None) -> Offset | None:
         planned = self._planned
         if planned is not None and start == planned.start:
             return planned.end
@@ -208,20 +202,20 @@ class DestructiveReceiver:
         self._scanner.claim_ahead(self._planned)
         return self._planned.end
 
-    def _finish(self, start: Json) -> None:
+    def _finish(self, start: Offset | None) -> None:
         """Finish a batch of a previous process if it was begun in another mode; else leave it as it is."""
-        offset = self._checked(start)
-        if offset is not None and not offset.taken:
-            self._receiver.finish(start, rows=True)
-            self._receiver.tidy(start)
-            self._receiver.close()
+        if start is None:
+            return
+        self._check_belongs(start)
+        if not start.taken:
+            with self._present.lock:
+                self._present.finish(start)
+                self._present.staging.tidy(start)
+            self._present.close()
 
-    def _checked(self, end: Json) -> Offset | None:
-        offset = Offset.from_json(end)
-        if offset is not None:
-            with self._pool.transaction() as queue:
-                check_belongs(offset, queue)
-        return offset
+    def _check_belongs(self, end: Offset) -> None:
+        with self._pool.transaction() as queue:
+            check_belongs(end, queue)
 
     def _slices(self, planned: Planned) -> list[Slice]:
         dialect = Target.of(self._options).dialect

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.receive.offset import Json
+from sqlqueue_spark.receive.offset import Offset
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class DoneFile:
     :param done: what to do with each of them.
     """
 
-    def __init__(self, path: Path, done: Callable[[Json], object]) -> None:
+    def __init__(self, path: Path, done: Callable[[Offset], object]) -> None:
         self._path = path
         self._done = done
         self._seen: object = None
@@ -55,8 +55,9 @@ class DoneFile:
         except (OSError, ValueError):  # not there yet, or not readable: the next trigger settles
             return
         self._seen = version
-        for end in said if isinstance(said, list) else []:
-            self._done(end)
+        for end in map(Offset.if_ours, said if isinstance(said, list) else []):
+            if end is not None:
+                self._done(end)
 
     def _version(self) -> tuple[int, int] | None:
         try:

@@ -12,7 +12,7 @@ from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
 from sqlqueue_spark.receive.claim import Claimed, Head, Limits, claim, delete
-from sqlqueue_spark.receive.offset import Json, Offset, next_serial
+from sqlqueue_spark.receive.offset import Offset, next_serial
 from sqlqueue_spark.tables.queues import Queue
 
 log = logging.getLogger(__name__)
@@ -42,9 +42,8 @@ class HeldClaim:
     """
 
     queue: Queue
-    start: Json
-    end: Json
-    offset: Offset
+    start: Offset | None
+    end: Offset
     rows: Claimed
     full: bool = False
     #: The open transaction has deleted the rows already. Others see that only when it is committed.
@@ -60,21 +59,17 @@ class HeldClaim:
         """The highest RowVersion that was claimed."""
         return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
 
-    @property
-    def keeps_queue(self) -> bool:
-        """Always: the open transaction of its connection holds the rows."""
-        return True
-
     def mark(self, head: Head) -> None:
         """Tell ``head`` which rows were claimed: late rows can stand anywhere but there."""
         head.claimed(self.rows)
 
-    def follow(self, start: Json) -> None:
+    def follow(self, start: Offset | None) -> None:
         """Become the batch after ``start``, whichever batch the claim was made after."""
-        self.start = start
-        if (serial := next_serial(start)) != self.offset.serial:
-            self.offset = replace(self.offset, serial=serial)
-            self.end = self.offset.to_json()
+        self.start, self.end = start, self.end.after(start)
+
+    def follows(self, start: Offset | None) -> bool:
+        """Whether this is the batch that was claimed after ``start``, and still is."""
+        return start == self.start and not self.lost and self.settling is not Settling.THE_NEXT_PROCESS
 
     def delete(self) -> None:
         """Delete the rows of a claim that was just made, in its open transaction.
@@ -130,11 +125,6 @@ class HeldClaim:
             raise ConnectionLost(f"A batch of {queue} could not be committed: {error}") from error
         fail_points.step(fail_points.COMMITTED if own else fail_points.LEFT_COMMITTED)
 
-    @property
-    def left(self) -> Offset:
-        """The offset of the batch, with only those rows that were locked."""
-        return replace(self.offset, live=self.rows.live, expired=self.rows.expired)
-
     def locked_again(self, queue: Queue, rows: Claimed) -> HeldClaim:
         """The same logged batch after its own transaction was lost: the transaction of ``queue`` now holds ``rows``."""
         ours = self.settling is Settling.ITS_CLAIM
@@ -177,7 +167,7 @@ def may_go_away(error: SqlQueueError) -> bool:
 
 
 def hold(
-    queue: Queue, start: Json, after: int, up_to: int, limits: Limits, *, stage: str = ""
+    queue: Queue, start: Offset | None, after: int, up_to: int, limits: Limits, *, stage: str = ""
 ) -> HeldClaim | None:
     """Claim the next rows; None when there are none, and then no transaction is left open.
 
@@ -195,7 +185,7 @@ def hold(
         queue.delete(claimed.expired)
         queue.connection.commit()
         log.info("expired queue=%s deleted=%d", queue.table.name, len(claimed.expired))
-    offset = Offset(
+    end = Offset(
         queue=queue.table.name,
         identity=queue.identity() or "",
         live=claimed.live,
@@ -207,7 +197,7 @@ def hold(
     )
     log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", queue.table.name, len(claimed.live),
              len(claimed.expired), claimed.bytes, claimed.live.first, claimed.live.last)  # fmt: skip
-    held = HeldClaim(queue, start, offset.to_json(), offset, claimed, full=claimed.full)
+    held = HeldClaim(queue, start, end, claimed, full=claimed.full)
     if queue.connection.dialect.reads_see_open_deletes:
         held.delete()
     return held

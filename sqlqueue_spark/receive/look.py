@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Protocol, TypeVar
 
 from sqlqueue_spark.receive.claim import Head, Limits
-from sqlqueue_spark.receive.offset import Json
+from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.tables.queues import Queue
 
 
 class Found(Protocol):
     """The rows of a batch, and the offsets between which it lies."""
 
-    start: Json
-    end: Json
+    start: Offset | None
+    end: Offset
     #: A limit ended the look, not the end of the queue.
     full: bool
 
@@ -22,10 +22,10 @@ class Found(Protocol):
         """The highest RowVersion that was found."""
 
     @property
-    def keeps_queue(self) -> bool:
-        """Whether the connection on which the rows were found holds them. If not, this stream does not hold them."""
+    def queue(self) -> Queue | None:
+        """The queue whose open transaction holds the rows; None where this stream does not hold them."""
 
-    def follow(self, start: Json) -> None:
+    def follow(self, start: Offset | None) -> None:
         """Become the batch after ``start``, whichever batch the rows were found behind."""
 
     def mark(self, head: Head) -> None:
@@ -42,5 +42,5 @@ class Find(Protocol[F_co]):
     """A way to look for rows above ``after`` and up to ``up_to``; None when there are none."""
 
     def __call__(
-        self, queue: Queue, start: Json, after: int, up_to: int, limits: Limits, /
+        self, queue: Queue, start: Offset | None, after: int, up_to: int, limits: Limits, /
     ) -> F_co | None: ...

@@ -7,7 +7,8 @@ carries the table's identity and the row ids of some dozens of witnesses spread 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Self
 
 from sqlqueue_spark.errors import ConfigurationError
@@ -18,9 +19,12 @@ from sqlqueue_spark.row_set import RowSet
 Json = dict[str, Any]
 
 VERSION = 1
+#: The offset before the first batch, as Spark knows it. To us it is None.
+INITIAL: Json = {"version": VERSION}
+
+_NOBODY: Mapping[int, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, kw_only=True)
 class Offset:
     """The rows of one micro-batch. ``live`` rows are emitted and deleted, ``expired`` rows are only deleted.
 
@@ -28,45 +32,41 @@ class Offset:
     stand in a later batch again. ``serial`` counts on from batch to batch, so that two batches of the same rows have
     different offsets. A fail-over or a restore can bring back rows that were settled, and Spark would take the offset that
     it knows already for no news.
+
+    An offset keeps its JSON as it was read: Spark and the stage know a batch by it. Two offsets are equal where their JSON is.
+    Its rows are decoded when they are first asked for: a million scattered ones take a second.
     """
 
-    queue: str
-    identity: str
-    live: RowSet
-    expired: RowSet
-    witnesses: Mapping[int, str] = field(default_factory=dict)
-    mode: str = RECEIVE_ONLY
-    serial: int = 0
-    #: In mode ``sendsAtomicWithReceive`` the stage: the table on which what the batch sends waits until it is settled.
-    stage: str = ""
-
-    @property
-    def claimed(self) -> int:
-        """How many rows there are, with the expired ones."""
-        return len(self.live) + len(self.expired)
-
-    @property
-    def taken(self) -> bool:
-        """Whether workers take the rows from the table when they read them, so that settling deletes none."""
-        return self.mode == NO_TRANSACTION
-
-    def to_json(self) -> Json:
-        """The offset as Spark writes it. Equal offsets give equal texts."""
-        own: Json = {} if self.mode == RECEIVE_ONLY else {"mode": self.mode}
-        if self.serial:  # the first versions wrote none
-            own["serial"] = self.serial
-        if self.stage:
-            own["stage"] = self.stage
-        return {
-            "version": VERSION,
-            **own,
-            "queue": self.queue,
-            "table": self.identity,
-            "rows": len(self.live),
-            "live": self.live.encode(),
-            "expired": self.expired.encode() if len(self.expired) else "",
-            "witnesses": {str(row_version): row_id for row_version, row_id in self.witnesses.items()},
-        }
+    def __init__(
+        self,
+        *,
+        queue: str,
+        identity: str,
+        live: RowSet,
+        expired: RowSet,
+        witnesses: Mapping[int, str] = _NOBODY,
+        mode: str = RECEIVE_ONLY,
+        serial: int = 0,
+        stage: str = "",
+    ) -> None:
+        own: Json = {} if mode == RECEIVE_ONLY else {"mode": mode}
+        if serial:  # the first versions wrote none
+            own["serial"] = serial
+        if stage:
+            own["stage"] = stage
+        self._read(
+            {
+                "version": VERSION,
+                **own,
+                "queue": queue,
+                "table": identity,
+                "rows": len(live),
+                "live": live.encode(),
+                "expired": expired.encode() if len(expired) else "",
+                "witnesses": {str(row_version): row_id for row_version, row_id in witnesses.items()},
+            }
+        )
+        self.live, self.expired = live, expired
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Self | None:
@@ -81,22 +81,83 @@ class Offset:
                 f"The checkpoint holds an offset that this version of sqlqueue cannot read (version "
                 f"{given.get('version')!r}, expected {VERSION}); use the version that wrote it, or a new checkpoint."
             )
-        return cls(
-            queue=given["queue"],
-            identity=given["table"],
-            live=RowSet.decode(given["live"]),
-            expired=RowSet.decode(given["expired"]) if given["expired"] else RowSet(),
-            witnesses={int(row_version): row_id for row_version, row_id in given["witnesses"].items()},
-            mode=given.get("mode", RECEIVE_ONLY),
-            serial=given.get("serial", 0),
-            stage=given.get("stage", ""),
-        )
+        return cls._of(dict(given))
+
+    @classmethod
+    def if_ours(cls, given: object) -> Self | None:
+        """Read an offset; None also for anything else, as what another source of the query has written."""
+        try:
+            return cls.from_json(given) if isinstance(given, Mapping) else None
+        except (ConfigurationError, KeyError):
+            return None
+
+    @classmethod
+    def _of(cls, json: Json) -> Self:
+        offset = cls.__new__(cls)
+        offset._read(json)  # noqa: SLF001 -- its own
+        return offset
+
+    def _read(self, json: Json) -> None:
+        self._json = json
+        self.queue: str = json["queue"]
+        self.identity: str = json["table"]
+        #: The ids of some dozens of rows, by RowVersion.
+        self.witnesses = {int(row_version): str(row_id) for row_version, row_id in json["witnesses"].items()}
+        self.mode: str = json.get("mode", RECEIVE_ONLY)
+        self.serial: int = json.get("serial", 0)
+        #: In mode ``sendsAtomicWithReceive`` the stage: the table on which what the batch sends waits until it is settled.
+        self.stage: str = json.get("stage", "")
+
+    def to_json(self) -> Json:
+        """The offset as Spark writes it. Equal offsets give equal texts."""
+        return dict(self._json)
+
+    def after(self, start: Offset | None) -> Self:
+        """The offset of the same rows as the batch that follows ``start``."""
+        return self._of({**self._json, "serial": next_serial(start)})
+
+    def told_by(self, process: str) -> Self:
+        """The offset of the same rows as one that only this process tells Spark."""
+        return self._of({**self._json, "process": process})
+
+    @cached_property
+    def live(self) -> RowSet:
+        return RowSet.decode(self._json["live"])
+
+    @cached_property
+    def expired(self) -> RowSet:
+        return RowSet.decode(self._json["expired"]) if self._json["expired"] else RowSet()
+
+    @property
+    def claimed(self) -> int:
+        """How many rows there are, with the expired ones."""
+        return len(self.live) + len(self.expired)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there are no rows; decodes none."""
+        return not (self._json.get("rows") or self._json["expired"])
+
+    @property
+    def taken(self) -> bool:
+        """Whether workers take the rows from the table when they read them, so that settling deletes none."""
+        return self.mode == NO_TRANSACTION
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Offset) and self._json == other._json
+
+    def __hash__(self) -> int:
+        return hash((self.queue, self.serial))
+
+    def __repr__(self) -> str:
+        return f"Offset({self._json})"
 
 
-def next_serial(start: Mapping[str, Any]) -> int:
+def to_json(offset: Offset | None) -> Json:
+    """An offset as Spark writes it, also the one before the first batch."""
+    return dict(INITIAL) if offset is None else offset.to_json()
+
+
+def next_serial(start: Offset | None) -> int:
     """The serial of the batch that follows an offset."""
-    return int(start.get("serial", 0)) + 1
-
-
-#: The offset before the first batch.
-INITIAL: Json = {"version": VERSION}
+    return 1 if start is None else start.serial + 1

@@ -11,6 +11,7 @@ import logging
 from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld, SqlQueueError
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
 
 log = logging.getLogger(__name__)
@@ -28,9 +29,10 @@ def check_belongs(offset: Offset, queue: Queue) -> None:
         )
 
 
-def relock(queue: Queue, offset: Offset) -> Claimed | None:
+def relock(queue: Queue, offset: Offset, live: RowSet, expired: RowSet) -> Claimed | None:
     """Lock what is left of a claim, and wait for rows that others hold.
 
+    :param live: those of the offset's live rows that are to be locked; ``expired`` likewise.
     :returns: the rows; None where the rows with these numbers are not the claim's. None also for a batch of mode ``none``,
         which has claimed no rows: what its workers did not take was not emitted either.
     :raises RowsHeld: another session held a row for longer than ``lockTimeout``; the message says who.
@@ -39,18 +41,18 @@ def relock(queue: Queue, offset: Offset) -> Claimed | None:
         return None
     if queue.identity() != offset.identity:
         log.warning("not_the_same_table queue=%s rows=%d: dropped and created again since; nothing of the batch is "
-                    "looked for", queue.table.name, offset.claimed)  # fmt: skip
+                    "looked for", queue.table.name, len(live) + len(expired))  # fmt: skip
         return None
     left = Claimed()
     try:
-        for row_version, size in queue.lock(offset.live):
+        for row_version, size in queue.lock(live):
             left.live.append(row_version)
             left.sizes.append(size)
-        for row_version, _ in queue.lock(offset.expired):
+        for row_version, _ in queue.lock(expired):
             left.expired.append(row_version)
     except RowsHeld as error:
         raise RowsHeld(
-            f"Rows of an unfinished batch of {queue.table.name} are still held {_by_whom(queue, offset)} after "
+            f"Rows of an unfinished batch of {queue.table.name} are still held {_by_whom(queue, live, expired)} after "
             "waiting lockTimeout; end that session if it is a stopped stream, or raise lockTimeout."
         ) from error
     except ValueError as error:
@@ -103,10 +105,10 @@ def _up_to(rows: Claimed, last: int) -> Claimed:
     return kept
 
 
-def _by_whom(queue: Queue, offset: Offset) -> str:
+def _by_whom(queue: Queue, live: RowSet, expired: RowSet) -> str:
     try:
         queue.connection.rollback()
-        holders = {holder for runs in (offset.live, offset.expired) if runs for holder in queue.holders(runs)}
+        holders = {holder for runs in (live, expired) if runs for holder in queue.holders(runs)}
     except SqlQueueError:
         return "by a session that this login may not see"
     return "by " + (", ".join(sorted(map(str, holders))) or "another session")

@@ -17,7 +17,7 @@ from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.offset import Json, Offset, next_serial
+from sqlqueue_spark.receive.offset import Offset, next_serial
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.queues import Queue
@@ -44,14 +44,14 @@ class StageLifecycle:
         #: Its connection holds the stage.
         self._home: Queue | None = None
         self._just_taken = False
-        self._opened: Json | None = None
+        self._opened: Offset | None = None
         #: Whether the stage has nothing but its mark, as far as this process knows.
         self._empty = False
         #: Whether this process has looked at the stages that were used before it began.
         self._looked_back = False
         self._sent: tuple[str, Table, int] | None = None
 
-    def open(self, start: Json, offset: Offset, end: Json) -> None:
+    def open(self, start: Offset | None, end: Offset) -> None:
         """Give the stage to the batch that ends with ``end``, once: Spark may plan a batch again while it runs.
 
         :param start: the last batch before it that had a claim.
@@ -60,21 +60,21 @@ class StageLifecycle:
         """
         if self._opened == end:
             return
-        if offset.taken:
+        if end.taken:
             self.take()
         elif self._own is not None:
-            self._check_begun_so(offset, self._own)
+            self._check_begun_so(end, self._own)
             self._look_back_once(start, end)
             with self._at_home() as stage, self._transaction():
                 sent = stage.move_waiting()
-                stage.open(_digest(end))
+                stage.open(_digest(end), queue=end.queue)
             self._empty = False
             self._say_sent(self._own, sent)
-        elif offset.stage:
-            self._leave_to_the_sink(offset, end)
+        elif end.stage:
+            self._leave_to_the_sink(end)
         self._opened = end
 
-    def send(self, queue: Queue, offset: Offset, end: Json, *, deleting: int) -> None:
+    def send(self, queue: Queue, end: Offset, *, deleting: int) -> None:
         """Move what the batch has staged into its destinations, in the open transaction. Calling again is harmless.
 
         Call :meth:`settled` when the transaction is committed.
@@ -84,9 +84,9 @@ class StageLifecycle:
             batch claimed none and so cannot run again.
         """
         self._sent = None
-        if not offset.stage:
+        if not end.stage:
             return
-        table = Table.from_text(offset.stage)
+        table = Table.from_text(end.stage)
         stage = Stage(queue.connection, table)
         try:
             moved = stage.move(_digest(end)) if self._opened == end or stage.exists() else None
@@ -96,7 +96,7 @@ class StageLifecycle:
                     f"{error}, so the {deleting} rows of the last batch of {queue.table.name} stay in the queue: its database "
                     f"has lost what was committed, or the sink does not stage there. {_RUN_AGAIN}"
                 ) from error
-            if not offset.claimed and not isinstance(error, Unsealed):
+            if end.empty and not isinstance(error, Unsealed):
                 raise stage.lost(error) from error
             log.warning(
                 "nothing_to_send queue=%s: %s, and no row of the batch is left", queue.table.name, error
@@ -131,7 +131,7 @@ class StageLifecycle:
                     stage.give_up()
                 stage.begin()
 
-    def tidy(self, start: Json) -> None:
+    def tidy(self, start: Offset | None) -> None:
         """Send what batches without rows of this queue have left, and clear the stage.
 
         Call it between two batches, when the one that ends with ``start`` is settled. Spark asks for more only when it has
@@ -144,6 +144,8 @@ class StageLifecycle:
             with self._transaction():
                 sent = self._resent(stage, start)
                 sent = stage.move_waiting() if sent is None else sent
+                if sent is None:
+                    self._check_own(stage)
                 given_up = stage.give_up() if sent is None else None
                 if self._just_taken:
                     stage.begin()
@@ -161,17 +163,17 @@ class StageLifecycle:
             with self._at_home():
                 pass
 
-    def named_after(self, start: Json) -> Json:
+    def named_after(self, start: Offset | None) -> Offset | None:
         """The offset where there is nothing to claim: ``start``, or one of no rows that names the source's own stage.
 
         A batch without rows of this queue leaves the offset as it is, and may stage messages all the same. The source looks
         for them on the stage that the offset names, even when the stream has another stage by then.
         """
         own = "" if self._own is None else self._own.to_text()
-        if not own or start.get("stage") == own:
+        if not own or (start is not None and start.stage == own):
             return start
         with self._pool.transaction() as queue:
-            offset = Offset(
+            return Offset(
                 queue=queue.table.name,
                 identity=queue.identity() or "",
                 live=RowSet(),
@@ -180,7 +182,6 @@ class StageLifecycle:
                 serial=next_serial(start),
                 stage=own,
             )
-        return offset.to_json()
 
     def forget(self) -> None:
         """Forget which batch has the stage: the next batch is another attempt, even at the same rows."""
@@ -253,15 +254,15 @@ class StageLifecycle:
                 f"means the stage {own}; start once with the stream of before, then with the new one."
             )
 
-    def _leave_to_the_sink(self, offset: Offset, end: Json) -> None:
+    def _leave_to_the_sink(self, end: Offset) -> None:
         """Write into the mark of a batch's stage that its sink sends the batch by itself, so that the stage never does."""
-        table = Table.from_text(offset.stage)
+        table = Table.from_text(end.stage)
         with self._pool.borrowed() as queue:
             create_stage(queue.connection, table)
             stage = Stage(queue.connection, table)
             with queue.connection.transaction():
                 whom = stage.holders()
-                if whom and not offset.claimed and not _opened_for(end, stage.mark()):
+                if whom and end.empty and not _opened_for(end, stage.mark()):
                     return  # another source of this query holds its own stage, and nothing of this batch counts there
                 if whom:
                     raise ConfigurationError(
@@ -270,10 +271,24 @@ class StageLifecycle:
                         "another source of this query, give a new checkpoint folder."
                     )
                 sent = stage.move_waiting()
-                stage.open(_digest(end), mode=self._options.transaction_mode)
+                stage.open(_digest(end), queue=end.queue, mode=self._options.transaction_mode)
         self._say_sent(table, sent)
 
-    def _look_back(self, start: Json) -> None:
+    def _check_own(self, stage: Stage) -> None:
+        """Refuse to give up what another source's batch has sealed: its rows may be all that is left of a logged batch.
+
+        Beside the messages of its own source, the stage has those of the batch's other sources, and their rows are deleted.
+        """
+        assert self._home is not None, "called while the stage is held"
+        mark = stage.mark()
+        if mark is not None and mark.sealed and mark.claim and mark.queue not in ("", self._home.table.name):
+            raise ConfigurationError(
+                f"The stage {self._own} has what a batch of the queue {mark.queue} sends, and that batch is not settled; start "
+                f"once with the transactionMode and the stream that its source had, then with the new ones. To go on without "
+                f"these messages, drop the table {self._own} and start the stream."
+            )
+
+    def _look_back(self, start: Offset | None) -> None:
         """Send what batches without rows of this queue have left on stages that this stream has used before."""
         if self._looked_back:
             return
@@ -285,7 +300,7 @@ class StageLifecycle:
             self._send_left(table)
         self._looked_back = True
 
-    def _look_back_once(self, start: Json, end: Json) -> None:
+    def _look_back_once(self, start: Offset | None, end: Offset) -> None:
         """Send what waits on the stage of the batch before, if this batch is opened for the first time.
 
         Spark before 4.2 tells of that batch only now. An earlier run of this batch has looked there before it opened the own
@@ -299,16 +314,14 @@ class StageLifecycle:
                 for table in named:
                     self._send_left(table)
 
-    def _resent(self, stage: Stage, start: Json) -> int | None:
+    def _resent(self, stage: Stage, start: Offset | None) -> int | None:
         """Send once more what a batch that claimed no rows has staged, if a fail-over took its settling back.
 
         No row of the queue comes back with it, so that nobody else would notice.
 
         :returns: how many messages; None when the stage is not that batch's.
         """
-        if (
-            start.get("rows") or start.get("expired") or not start.get("stage")
-        ):  # a large offset takes time to read
+        if start is None or not start.empty or not start.stage:
             return None
         mark = stage.mark()
         if mark is None or not mark.sealed or not _opened_for(start, mark):
@@ -318,9 +331,9 @@ class StageLifecycle:
         except Incomplete as error:
             raise stage.lost(error) from error
 
-    def _named(self, start: Json) -> set[Table]:
+    def _named(self, start: Offset | None) -> set[Table]:
         """The stage that an offset names, unless it is the source's own."""
-        named = start.get("stage")
+        named = "" if start is None else start.stage
         return ({Table.from_text(named)} if named else set[Table]()) - {self._own}
 
     def _send_left(self, table: Table) -> None:
@@ -373,11 +386,11 @@ def _in_use(table: Table, by_whom: str) -> ConfigurationError:
     )
 
 
-def _opened_for(end: Json, mark: Mark | None) -> bool:
+def _opened_for(end: Offset, mark: Mark | None) -> bool:
     """Whether the stage was opened for the claim of the batch that ends with ``end``."""
     return mark is not None and mark.claim == _digest(end)
 
 
-def _digest(end: Json) -> str:
+def _digest(end: Offset) -> str:
     """A claim's name, short and the same after a restart."""
-    return hashlib.sha256(json.dumps(end, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(end.to_json(), sort_keys=True).encode()).hexdigest()

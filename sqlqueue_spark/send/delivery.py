@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
-from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
+from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.destinations import Destination, Placed
 from sqlqueue_spark.send.message_builder import Composed
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION
@@ -131,11 +131,6 @@ class Pessimistic(Remembered):
         sent = insert(seen)
         fail_points.step(fail_points.ROWS_INSERTED)
         return sent
-
-
-def remembered_by(options: SinkOptions) -> type[Remembered]:
-    """The delivery for the option ``outbox``."""
-    return Optimistic if options.outbox == OPTIMISTIC else Pessimistic
 
 
 def _insert(

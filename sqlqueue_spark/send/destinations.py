@@ -75,16 +75,13 @@ class Destinations:
 
         :raises ConfigurationError: the text is no address.
         """
-        own = Target.of(self.options)
-        named = Address.parse(
-            address, legacy=self.options.legacy_addresses, quoted=own.dialect.quoted_addresses
-        )
+        target = Target.of(self.options)
+        quoted = target.dialect.quoted_addresses
+        named = Address.parse(address, legacy=self.options.legacy_addresses, quoted=quoted)
         url = of_endpoint(self.options.endpoint_urls, named.table)
-        # Another database has logins of its own, so its url holds the login.
-        target = own
-        if url is not None:
+        if url is not None:  # another database has logins of its own, so its url holds the login
             target = replace(
-                own, url=url, user=None, password=None, access_token=None, access_token_provider=None
+                target, url=url, user=None, password=None, access_token=None, access_token_provider=None
             )
         return target, self.options.naming(target.dialect).table(address)
 

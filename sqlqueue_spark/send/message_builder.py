@@ -139,16 +139,14 @@ class MessageBuilder:
             raise ConfigurationError(f"{error} It is the row with {', '.join(named)}.") from error
 
     def _composed(self, batch: pa.RecordBatch) -> Composed:
-        given = pa.RecordBatch.from_arrays(
-            [_of_type(self._column(batch, name), type_) for name, type_ in _READ.items()], list(_READ)
-        )
-        groups = alike(_narrow(self._column(batch, "Headers")))
-        received = self.columns.received
-        nothing = pa.nulls(len(given), pa.string())
-        ids = self._message_ids(
-            _told(given["MessageId"]), groups, _told(given["Id"]) if received else nothing
-        )
-        row_ids = _row_ids(nothing if received else _told(given["Id"]))
+        read = [self._column(batch, name).cast(type_) for name, type_ in _READ.items()]
+        given = pa.RecordBatch.from_arrays(read, list(_READ))
+        headers = self._column(batch, "Headers")
+        groups = alike(headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers)
+        own, nothing = _told(given["Id"]), pa.nulls(len(given), pa.string())
+        received, to_send = (own, nothing) if self.columns.received else (nothing, own)
+        ids = self._message_ids(_told(given["MessageId"]), groups, received)
+        row_ids = _row_ids(to_send)
         destinations = pc.coalesce(_told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
         if destinations.null_count:
             raise Unsendable(
@@ -303,12 +301,3 @@ def _fitting(values: pa.Array) -> pa.Array:
 def _told(values: pa.Array) -> pa.Array:
     """The texts, with NULL in place of each empty one."""
     return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)
-
-
-def _of_type(values: pa.Array, type_: pa.DataType) -> pa.Array:
-    return values if values.type == type_ else values.cast(type_)
-
-
-def _narrow(headers: pa.Array) -> pa.Array:
-    """Turn Arrow's large strings into its usual ones; a map stays as it is."""
-    return headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
@@ -58,8 +58,11 @@ def prepare(
             run = _enter(options, connected(Target.of(options)), batch, last)
         elif options.stream and last is None:
             _look_back(options, connected(Target.of(options)), batch)
-        for address in addresses:
-            _find(destinations, address, connected)
+        try:
+            for address in addresses:
+                destinations.find(address, connected)
+        except QueueError as error:
+            raise QueueError(f"{error} Nothing of this batch was sent.") from error
     return run
 
 
@@ -94,13 +97,6 @@ def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> No
 def _say_sent(options: SinkOptions, sent: int | None) -> None:
     if sent is not None:
         log.info("sent stream=%s sent=%d: what an earlier batch had staged", options.stream, sent)
-
-
-def _find(destinations: Destinations, address: str, connected: Callable[[Target], Connection]) -> None:
-    try:
-        destinations.find(address, connected)
-    except QueueError as error:
-        raise QueueError(f"{error} Nothing of this batch was sent.") from error
 
 
 def _check_outbox(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +12,8 @@ from typing import Self
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
-from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send.delivery import Delivery, Keyed, Unremembered, remembered_by
+from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
+from sqlqueue_spark.send.delivery import Delivery, Keyed, Optimistic, Pessimistic, Unremembered
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 from sqlqueue_spark.send.message_builder import Composed
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, earlier_keys
@@ -42,12 +43,8 @@ class Sender:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         for connection in self._connections.values():
             connection.close()
-        self._connections.clear()
 
     def send(self, chunks: Iterable[Composed]) -> Sent:
         """Send messages in their order, each chunk in a transaction of its own.
@@ -79,7 +76,8 @@ class Sender:
     def _delivery(self, chunk: Composed, placed: Sequence[Placed]) -> Delivery:
         if not self._options.uses_outbox:
             return Unremembered(chunk, placed)
-        return remembered_by(self._options)(self._options, chunk, placed, partial(self._earlier_keys, chunk))
+        delivery = Optimistic if self._options.outbox == OPTIMISTIC else Pessimistic
+        return delivery(self._options, chunk, placed, partial(self._earlier_keys, chunk))
 
     def _earlier_keys(
         self, chunk: Composed, connection: Connection, outbox: OutboxTable, keyed: Sequence[Keyed]
@@ -113,7 +111,7 @@ class Sender:
     def _connected(self, target: Target) -> Connection:
         if target not in self._connections:
             connection = connect(target, again=target in self._destinations.databases())
-            level = _snake(self._options.isolation_level)
+            level = re.sub(r"\B(?=[A-Z])", "_", self._options.isolation_level).lower()
             try:
                 with connection.transaction():
                     connection.execute(connection.dialect.statement(f"isolation_{level}"))
@@ -143,7 +141,3 @@ class Sender:
                 f"{error} If the rows have Ids of their own, one of these is taken: leave the column Id out, and each row "
                 "gets a new one; what makes a message go out once is its MessageId."
             ) from error
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{each.lower()}" if each.isupper() else each for each in name).lstrip("_")

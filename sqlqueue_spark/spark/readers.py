@@ -35,8 +35,9 @@ from sqlqueue_spark.receive import (
     ReceiverBeforeSpark42,
     Slice,
     SliceReader,
+    StreamSource,
 )
-from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.peek import plan_peek
 from sqlqueue_spark.tables.queues import Queue
 
@@ -68,13 +69,14 @@ class QueueStreamReader(DataSourceStreamReader):
         _leave_ctrl_c_to_the_program()
         self._options = options
         kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
-        self._receiver: Receiver | DestructiveReceiver = kind(options, on_first_open=_log_findings)
+        self._source: StreamSource = kind(options, on_first_open=_log_findings)
+        self._plan = self._source.plan
 
     def initialOffset(self) -> dict[str, Any]:
         return dict(INITIAL)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
-        return [SlicePartition(part) for part in self._receiver.plan(start, end)]
+        return [SlicePartition(part) for part in self._plan(Offset.from_json(start), Offset.from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
@@ -82,10 +84,10 @@ class QueueStreamReader(DataSourceStreamReader):
         return reader.take(part) if isinstance(part, DestructiveSlice) else reader.read(part)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._receiver.settle(end)
+        self._source.settle(Offset.if_ours(end))
 
     def stop(self) -> None:
-        self._receiver.close()
+        self._source.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"options": self._options}
@@ -99,16 +101,15 @@ class StreamReaderBeforeSpark42(QueueStreamReader):
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
-        self._follower = ReceiverBeforeSpark42(self._receiver, options.max_messages_per_trigger)
+        self._follower = ReceiverBeforeSpark42(self._source, options.max_messages_per_trigger)
+        self._plan = self._follower.plan
 
     def initialOffset(self) -> dict[str, Any]:
-        return dict(self._follower.initial())
+        self._follower.initial()
+        return super().initialOffset()
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override] # as it was before 4.2
-        return self._follower.latest()
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
-        return [SlicePartition(part) for part in self._follower.plan(start, end)]
+        return to_json(self._follower.latest())
 
 
 class SqlQueuePeekReader(DataSourceReader):

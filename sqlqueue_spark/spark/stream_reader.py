@@ -11,6 +11,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from sqlqueue_spark.receive.offset import Offset, to_json
 from sqlqueue_spark.spark.readers import QueueStreamReader
 
 
@@ -22,10 +23,10 @@ class SqlQueueStreamReader(QueueStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         rows = None if isinstance(limit, ReadAllAvailable) else getattr(limit, "max_rows", None)
-        return self._receiver.latest(start, rows)
+        return to_json(self._source.latest(Offset.from_json(start), rows))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._receiver.waiting()
+        return self._source.waiting()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._receiver.stop_at_present_end()
+        self._source.stop_at_present_end()

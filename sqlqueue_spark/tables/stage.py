@@ -140,9 +140,10 @@ class Stage:
         if mark is None or (mark.idle and mark.batch != NO_BATCH):
             self._write(Mark())
 
-    def open(self, claim: str, *, mode: str = "") -> str:
+    def open(self, claim: str, *, queue: str = "", mode: str = "") -> str:
         """Give the stage to a claim. Rows that are there already never count.
 
+        :param queue: the claim's.
         :param mode: that of a sink which sends the batch by itself, so that nothing on the stage is ever sent for the claim.
         :returns: the name of this run of the claim.
         :raises ConfigurationError: a sink has begun to send the batch by itself.
@@ -155,6 +156,7 @@ class Stage:
             )
         mark = Mark(
             claim=claim,
+            queue=queue,
             run=str(uuid.uuid4()),
             mode=mode,
             batch=NO_BATCH if before is None else before.batch,

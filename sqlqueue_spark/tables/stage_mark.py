@@ -38,6 +38,8 @@ class Mark:
 
     #: The claim's digest; empty where the stage is no claim's.
     claim: str = ""
+    #: The claim's queue; empty where an earlier version did not say.
+    queue: str = ""
     #: A name of this run, which changes whenever the stage is opened, and when all has gone out.
     run: str = ""
     #: If it is set, a sink of this transaction mode sends the batch by itself, and nothing on the stage counts.
@@ -89,6 +91,7 @@ class Mark:
         tasks = given["tasks"]
         return cls(
             claim=given["claim"],
+            queue=given.get("queue", ""),
             run=given["run"],
             mode=given.get("mode", ""),
             batch=Batch(**given.get("batch", {})),

@@ -52,7 +52,7 @@ def test_a_batch_is_replayed_and_settled_after_a_crash(engine, filled, step):
 def test_how_much_waits_is_said_up_to_a_bigint(engine, filled):
     with streaming(engine, filled, claimAhead="false") as stream:
         receiver = stream.receiver
-        assert isinstance(receiver, Receiver)
+        assert isinstance(receiver.source, Receiver)
         receiver.latest({"version": 1}, 1)
         waiting = receiver.waiting()
         assert waiting is not None

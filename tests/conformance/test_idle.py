@@ -10,7 +10,6 @@ import pytest
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import DestructiveReceiver, DestructiveSlice, Receiver, SliceReader
-from sqlqueue_spark.receive.offset import INITIAL
 from tests.support.driver import streaming, watched_connections
 from tests.support.messages import row_ids
 
@@ -68,9 +67,9 @@ def test_an_idle_stream_looks_once_per_poll_interval(engine, queue, interval, ki
     )
     with counting() as (clock, said):
         receiver = kind(options, clock=clock, sleep=clock.sleep)
-        idle(receiver, clock, 60, dict(INITIAL))
+        idle(receiver, clock, 60, None)
         said.clear()
-        idle(receiver, clock, 600, dict(INITIAL))
+        idle(receiver, clock, 600, None)
         receiver.close()
     assert {what for _, what in said} == {look}
     pauses = [later - earlier for (earlier, _), (later, _) in itertools.pairwise(said)]
@@ -84,7 +83,7 @@ def test_looks_at_an_empty_queue_back_off(engine, queue, kind, look):
     options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "1s"})
     with counting() as (clock, said):
         receiver = kind(options, clock=clock, sleep=clock.sleep)
-        idle(receiver, clock, 5, dict(INITIAL))
+        idle(receiver, clock, 5, None)
         looks = [time for time, what in said if what == look]
         receiver.close()
     pauses = [round(later - earlier, 2) for earlier, later in itertools.pairwise(looks)]
@@ -96,13 +95,13 @@ def test_a_message_ends_a_long_idle_time(engine, queue):
     options = SourceOptions.parse({"url": engine.url, "queue": queue.address, "pollInterval": "10s"})
     with counting() as (clock, said):
         receiver = Receiver(options, clock=clock, sleep=clock.sleep)
-        idle(receiver, clock, 100, dict(INITIAL))
+        idle(receiver, clock, 100, None)
         queue.insert(1)
         sent = clock.now
-        while (end := receiver.latest(dict(INITIAL), 10)) == INITIAL:
+        while (end := receiver.latest(None, 10)) is None:
             clock.now += 0.01
         assert clock.now - sent <= 10.1
-        assert receiver.plan(dict(INITIAL), end) != []
+        assert receiver.plan(None, end) != []
         said.clear()
         idle(receiver, clock, 1, end)
         assert len([what for _, what in said if what == "claiming from"]) >= 3
@@ -118,7 +117,7 @@ class Taking:
         self.options = SourceOptions.parse(given)
         self.queue = queue
         self.taker = DestructiveReceiver(self.options, clock=self.clock, sleep=self.clock.sleep)
-        self.start = dict(INITIAL)
+        self.start = None
 
     def taken(self, part):
         assert isinstance(part, DestructiveSlice)
@@ -189,7 +188,7 @@ def test_how_many_wait_is_told_without_a_statement(engine, queue):
     with counting() as (clock, said):
         receiver = Receiver(options, clock=clock, sleep=clock.sleep)
         assert receiver.waiting() is None
-        first = receiver.latest(dict(INITIAL), 10)
+        first = receiver.latest(None, 10)
         said.clear()
         waiting = [receiver.waiting() or {} for _ in range(5)]
         assert [each["rows"] for each in waiting] == [20] * 5

@@ -1,7 +1,6 @@
 """Mode and stream change between two processes of a pipeline: each message still arrives once, or a restart is refused."""
 
 import dataclasses
-import itertools
 
 import pytest
 
@@ -37,11 +36,6 @@ def die_at(stream, step):
     with at_step(step, crash), pytest.raises(Crash):
         stream.trigger()
     stream.crash()
-
-
-def until_nothing_is_new(stream):
-    while stream.trigger():
-        pass
 
 
 def test_a_batch_begun_under_another_stream_is_refused(engine, queue, billing):
@@ -115,46 +109,6 @@ def test_a_batch_sent_in_part_is_not_staged_again(engine, queue, billing):
         say(stream, ATOMIC)  # which finds it logged, and nothing to send for it
         stream.drain()
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids(range(20)), 0, 0)
-
-
-TOLD = [(ATOMIC, NAME), (ATOMIC, "Other"), (RECEIVE_ONLY, NAME)]
-
-
-CHANGES = [
-    *((BATCH_WRITTEN, told) for told in itertools.product(TOLD, repeat=3)),
-    *((fail_points.COMMIT_LOGGED, told) for told in itertools.product(TOLD, repeat=2)),
-]
-
-
-@pytest.mark.parametrize("step,told", CHANGES)
-def test_each_message_arrives_once_whatever_changes(postgresql, step, told):
-    """Mode and stream, at crashes before and after a batch is logged; who is refused starts as before."""
-    engine = postgresql
-    queue, billing = engine.create_queue(), engine.create_queue("billing")
-    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), NAME)
-    queue.insert(30)
-    before = told[0]
-    with forwarding(engine, queue, maxMessagesPerTrigger="10") as stream:
-        for now in told:
-            say(stream, *now)
-            with at_step(step, crash):
-                try:
-                    until_nothing_is_new(stream)
-                except Crash:
-                    before = now
-                except ConfigurationError:
-                    stream.crash()
-                    say(stream, *before)
-                    with pytest.raises(Crash):
-                        until_nothing_is_new(stream)
-            stream.crash()
-        try:
-            stream.drain()
-        except ConfigurationError:
-            stream.crash()
-            say(stream, *before)
-            stream.drain()
-    assert (sorted(ids_in(billing)), queue.count()) == (message_ids(range(30)), 0)
 
 
 def _database(engine):

@@ -13,8 +13,8 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, ConnectionOptions
 from sqlqueue_spark.receive.offset import INITIAL
-from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
-from tests.support.forwarding import NAME, STAGE, forwarding, mark_of, staged
+from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, reached, watched_connections
+from tests.support.forwarding import NAME, STAGE, Forward, forwarding, mark_of, staged
 from tests.support.messages import message_id, message_ids
 from tests.support.sending import ids_in
 from tests.support.stages import opened
@@ -379,3 +379,126 @@ def test_a_batch_without_rows_whose_settling_is_forgotten_is_sent_again(postgres
         queue.insert(1)
         stream.drain()
     assert sorted(ids_in(billing)) == message_ids([0, 100])
+
+
+class Union:
+    """One query over two queues. One of its sources is atomic; the sink has that source's options."""
+
+    def __init__(self, engine, *queues):
+        self.sources = [Forward(engine, queue) for queue in queues]
+        self.batches = 0
+
+    def start(self, *, atomic):
+        """A process in which this source is atomic, and the other one only receives."""
+        for number, source in enumerate(self.sources):
+            changed(source, transaction_mode=ATOMIC if number == atomic else RECEIVE_ONLY)
+            source.query = NAME
+        self.sink = self.sources[atomic]
+
+    def crash(self):
+        for source in self.sources:
+            source.crash()
+
+    def trigger(self):
+        return self.construct() and self.run()
+
+    def construct(self):
+        """Log the next batch, in which each source may have rows; False when none has."""
+        starts = [source.end(self.batches) for source in self.sources]
+        ends = [source.receiver.latest(start, 10) for source, start in zip(self.sources, starts, strict=True)]
+        if ends == starts:
+            return False
+        for source, end in zip(self.sources, ends, strict=True):
+            source.offsets.append(json.dumps(end))
+        return True
+
+    def run(self, *, sends=True):
+        messages = [each for source in self.sources for each in Stream.read(source, source.plan())]
+        if sends:
+            self.sink.write(messages)
+        reached(BATCH_WRITTEN)
+        self.batches += 1
+        for source in self.sources:
+            source.done = self.batches
+        return True
+
+    def stop(self):
+        for source in self.sources:
+            source.stop()
+
+
+@pytest.fixture
+def union(engine, queue, billing):
+    """Of the queues orders and returns."""
+    found = Union(engine, queue, engine.create_queue("returns"))
+
+    def opened_by_one(target, connection):
+        for source in found.sources:
+            source.opened(target, connection)
+
+    with watched_connections(opened_by_one):
+        yield found
+        found.stop()
+
+
+@pytest.mark.parametrize("died", ["its sink sends again", "its sink knows it", "it was logged"])
+@pytest.mark.parametrize(
+    "first", [1, 0], ids=["from the second to the first", "from the first to the second"]
+)
+def test_two_sources_that_swap_roles_send_a_dead_batch_once(union, billing, first, died):
+    """It has rows only of the source that was atomic: they are staged without a claim, and its start still names the stage."""
+    now, before = union.sources[1 - first], union.sources[first]
+    before.table.insert(3)
+    union.start(atomic=first)
+    assert [union.trigger(), union.trigger()] == [True, False]
+    union.start(atomic=1 - first)
+    assert [union.trigger(), union.trigger()] == [True, False]  # its offset learns of the stage
+    before.table.insert(5, start=3)
+    assert union.construct()
+    assert (now.end(2), before.end(2)) == (now.end(3), before.end(1)) != before.end(3)
+    if died == "it was logged":
+        union.run()
+        union.crash()
+    else:
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            union.run()
+        union.crash()
+        union.run(sends=died == "its sink sends again")
+    now.table.insert(2, start=8)
+    while union.trigger():
+        pass
+    assert (sorted(ids_in(billing)), now.table.count(), before.table.count()) == (
+        message_ids(range(10)),
+        0,
+        0,
+    )
+
+
+@pytest.mark.parametrize("rows_of_both", [True, False])
+def test_two_sources_that_swap_roles_lose_no_logged_batch(union, billing, rows_of_both):
+    """What one of them has sealed is not given up by the other: it may be all that is left of the other's own rows."""
+    now, before = union.sources
+    before.table.insert(3)
+    if rows_of_both:
+        now.table.insert(3, start=3)
+    union.start(atomic=1)
+    assert union.trigger()
+    union.crash()
+    union.start(atomic=0)
+    with pytest.raises(ConfigurationError) as caught:
+        union.trigger()
+    stage = f"{NAME}.Outgoing@[{now.table.schema}]"
+    assert str(caught.value) == (
+        f"The stage {stage} has what a batch of the queue {before.end(1)['queue']} sends, and that batch is not settled; start "
+        "once with the transactionMode and the stream that its source had, then with the new ones. To go on without these "
+        f"messages, drop the table {stage} and start the stream."
+    )
+    union.crash()
+    union.start(atomic=1)
+    assert not union.trigger()
+    union.start(atomic=0)
+    now.table.insert(2, start=8)
+    while union.trigger():
+        pass
+    numbers = [*range(6 if rows_of_both else 3), 8, 9]
+    assert (sorted(ids_in(billing)), now.table.count(), before.table.count()) == (message_ids(numbers), 0, 0)

@@ -9,7 +9,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
 from sqlqueue_spark.receive import DestructiveReceiver, Receiver, ReceiverBeforeSpark42
-from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from tests.support.driver import BATCH_WRITTEN, STEPS, Crash, Stream, at_step, crash, watched_connections
 from tests.support.forwarding import Forward, staged
 from tests.support.messages import message_id, message_ids, row_ids
@@ -17,6 +17,25 @@ from tests.support.sending import ids_in
 from tests.support.waiting import eventually
 
 BATCHES = {"maxMessagesPerTrigger": "30", "minMessagesPerPartition": "10"}
+
+
+class Follower:
+    """Its reader, called with offsets as they stand in Spark's logs."""
+
+    def __init__(self, options):
+        kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
+        self._source = kind(options)
+        self._core = ReceiverBeforeSpark42(self._source, options.max_messages_per_trigger)
+        self.initial, self.close = self._core.initial, self._source.close
+
+    def latest(self):
+        return to_json(self._core.latest())
+
+    def plan(self, start, end):
+        return self._core.plan(Offset.from_json(start), Offset.from_json(end))
+
+    def settle(self, end):
+        self._source.settle(Offset.from_json(end))
 
 
 class FollowedStream(Stream):
@@ -27,8 +46,7 @@ class FollowedStream(Stream):
     @property
     def receiver(self):
         if self.follower is None:
-            kind = DestructiveReceiver if self.options.transaction_mode == NO_TRANSACTION else Receiver
-            self.follower = ReceiverBeforeSpark42(kind(self.options), self.options.max_messages_per_trigger)
+            self.follower = Follower(self.options)
             if self.done == 0:  # no batch is logged as done
                 self.follower.initial()
         return self

@@ -1,6 +1,5 @@
 """The next batch, claimed while Spark works on this one: given back when nobody asks for it, and when the stream stops."""
 
-import contextlib
 import threading
 from typing import Any
 
@@ -9,7 +8,6 @@ import pytest
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, claim_ahead, slices
 from sqlqueue_spark.receive.held_claim import hold
-from sqlqueue_spark.receive.offset import INITIAL
 from tests.support.driver import streaming, told
 from tests.support.messages import row_ids
 from tests.support.streams import free
@@ -32,24 +30,6 @@ def test_a_claim_ahead_not_asked_for_is_given_back(engine, queue, tmp_path, monk
         eventually(lambda: free(queue) == 20)
         stream.drain()
         assert (stream.ids(), queue.count()) == (row_ids(range(30)), 0)
-
-
-def test_a_claim_ahead_waits_for_one_batch_at_most(postgresql, monkeypatch):
-    """There may be a late row for every batch, and what is claimed ahead is locked meanwhile."""
-    monkeypatch.setattr("sqlqueue_spark.receive.claim.Head._SHARE", 0)  # look for late rows each time
-    queue = postgresql.create_queue()
-    with contextlib.ExitStack() as sessions:
-        late = [sessions.enter_context(queue.session()) for _ in range(6)]
-        for number, session in enumerate(late):
-            session.insert(1, start=number)
-        queue.insert(30, start=6)
-        with streaming(postgresql, queue, maxMessagesPerTrigger="10") as stream:
-            for session in late:
-                assert stream.trigger()
-                session.commit()
-            stream.drain()
-            assert [len(batch) for batch in stream.batches()][:4] == [10, 1, 10, 2]
-            assert (sorted(stream.ids()), queue.count()) == (row_ids(range(36)), 0)
 
 
 @pytest.mark.parametrize("batches", range(3))
@@ -87,8 +67,8 @@ def test_a_stop_during_a_claim_ahead_leaves_no_session(postgresql, monkeypatch):
     url = f"{postgresql.url}?application_name=ahead"
     monkeypatch.setattr("sqlqueue_spark.receive.receiver.hold", hold_when_closed)
     receiver = Receiver(SourceOptions.parse({"url": url, "queue": queue.address}))
-    end = receiver.latest(dict(INITIAL), 10)
-    receiver.plan(dict(INITIAL), end)
+    end = receiver.latest(None, 10)
+    receiver.plan(None, end)
     assert begun.wait(10)
     receiver.close()
     closed.set()

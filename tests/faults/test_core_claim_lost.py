@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.errors import ClaimLost, ConnectionLost, QueueError, RowsHeld
+from sqlqueue_spark.errors import ClaimLost, QueueError, RowsHeld
 from tests.support import tampering
 from tests.support.driver import at_step, streaming
 from tests.support.messages import row_ids
@@ -70,59 +70,12 @@ def test_a_batch_is_settled_though_its_commit_breaks(postgresql, caplog, deliver
     ]
 
 
-@pytest.mark.parametrize("deliver", [True, False], ids=["answer lost", "commit lost"])
-def test_a_process_that_dies_at_commit_doubles_nothing(postgresql, deliver):
-    """The commit is on its way, and may have arrived."""
-    queue = postgresql.create_queue()
-    queue.insert(50)
-    with (
-        proxied(postgresql.url) as proxy,
-        streaming(PostgresEngine(proxy.url), queue, maxMessagesPerTrigger="20") as stream,
-    ):
-        assert stream.trigger()
-        with at_step(fail_points.DELETED, lambda: proxy.cut_at(b"COMMIT", deliver=deliver)):
-            connection = stream._connections[0]
-            with pytest.raises(ConnectionError, match=r"^the process dies$"):
-                _die_of_the_first_error(stream, connection)
-        stream.crash()
-        stream.drain()
-        assert (stream.ids(), queue.count()) == (row_ids(range(50)), 0)
-
-
-def _die_of_the_first_error(stream, connection):
-    commit = connection.commit
-
-    def commit_or_die():
-        try:
-            commit()
-        except ConnectionLost:
-            raise ConnectionError("the process dies") from None
-
-    connection.commit = commit_or_die
-    stream.trigger()
-
-
 # -- cut, and another consumer comes --------------------------------------------------------------
 
 
-def test_settling_waits_for_a_row_that_others_hold(engine, queue, beside, caplog):
-    """Another consumer took it after the cut, and gives it back."""
-    queue.insert(10)
-    with streaming(engine, queue) as stream:
-        assert stream.trigger()
-        engine.cut_connections()
-        with queue.session() as other:
-            assert other.take(5).row_version == 5
-            settled = beside(stream.trigger)
-            eventually(lambda: tampering.somebody_waits(engine))
-            other.rollback()
-            assert settled.result() is False
-        assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
-    assert warnings(caplog) == [("claim_lost", "rows=10"), ("settled_after_loss", "deleted=10", "gone=0")]
-
-
-def test_settling_says_how_many_rows_others_took(engine, queue, beside, caplog):
-    """Another consumer took them after the cut, for good; it is said once."""
+@pytest.mark.parametrize("taken", [True, False], ids=["taken", "given back"])
+def test_settling_waits_for_rows_that_others_hold(engine, queue, beside, caplog, taken):
+    """Another consumer took them after the cut; how many are gone is said once."""
     queue.insert(10)
     with streaming(engine, queue) as stream:
         assert stream.trigger()
@@ -132,10 +85,14 @@ def test_settling_says_how_many_rows_others_took(engine, queue, beside, caplog):
             assert other.take(7).row_version == 7
             settled = beside(stream.trigger)
             eventually(lambda: tampering.somebody_waits(engine))
-            other.commit()
+            other.commit() if taken else other.rollback()
             assert settled.result() is False
         assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
-    assert warnings(caplog) == [("claim_lost", "rows=10"), ("settled_after_loss", "deleted=8", "gone=2")]
+    gone = 2 if taken else 0
+    assert warnings(caplog) == [
+        ("claim_lost", "rows=10"),
+        ("settled_after_loss", f"deleted={10 - gone}", f"gone={gone}"),
+    ]
 
 
 def test_a_row_taken_before_it_was_read_fails_the_batch(engine, queue):
@@ -155,22 +112,6 @@ def test_a_row_taken_before_it_was_read_fails_the_batch(engine, queue):
         stream.crash()
         stream.drain()
         assert (stream.batches(), queue.count()) == ([[1, 2, 3, 4, 6, 7, 8, 9, 10]], 0)
-
-
-@pytest.mark.needs("numbers_lock_timeouts", "tells_who_holds_locks")
-@pytest.mark.provokes("lock timeout")
-def test_a_row_held_too_long_fails_the_stream(engine, queue):
-    """Another consumer took it after the cut; nothing is lost."""
-    queue.insert(10)
-    with streaming(engine, queue, lockTimeout="200ms") as stream:
-        assert stream.trigger()
-        engine.cut_connections()
-        with queue.locked(5):
-            with pytest.raises(RowsHeld, match=HELD):
-                stream.trigger()
-            stream.crash()
-        stream.drain()
-        assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
 
 
 # -- a new process, and another consumer has come -------------------------------------------------
@@ -210,28 +151,27 @@ def test_a_recovery_waits_for_a_row_that_others_hold(engine, queue, beside, capl
     assert warnings(caplog) == [("recovered", f"deleted={9 if taken else 10}")]
 
 
+@pytest.mark.parametrize(
+    "when",
+    [
+        "replayed",
+        "recovered",
+        pytest.param("cut", marks=pytest.mark.needs("numbers_lock_timeouts", "tells_who_holds_locks")),
+    ],
+)
 @pytest.mark.provokes("lock timeout")
-def test_a_replay_says_who_holds_its_rows(engine, queue):
-    """After lockTimeout."""
+def test_a_row_held_too_long_is_said_with_its_holder(engine, queue, when):
+    """After lockTimeout; nothing is lost."""
     queue.insert(10)
     with streaming(engine, queue, lockTimeout="200ms") as stream:
         assert stream.construct()
-        stream.crash()
-        with queue.locked(5), pytest.raises(RowsHeld, match=HELD):
-            stream.plan()
-        stream.drain()
-        assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
-
-
-@pytest.mark.provokes("lock timeout")
-def test_a_recovery_says_who_holds_its_rows(engine, queue):
-    """After lockTimeout."""
-    queue.insert(10)
-    with streaming(engine, queue, lockTimeout="200ms") as stream:
-        assert stream.trigger()
-        stream.crash()
-        with queue.locked(5), pytest.raises(RowsHeld, match=HELD):
-            stream.trigger()
+        if when != "replayed":
+            stream.run()
+        engine.cut_connections() if when == "cut" else stream.crash()
+        with queue.locked(5):
+            with pytest.raises(RowsHeld, match=HELD):
+                stream.trigger()
+            stream.crash()
         stream.drain()
         assert (stream.ids(), queue.count()) == (row_ids(range(10)), 0)
 

@@ -84,13 +84,13 @@ def test_a_stop_gives_back_nothing_that_is_being_settled(engine, queue, tmp_path
     def settle(end):
         read.set()
         assert stops.wait(10)
-        stream.receiver.settle(end)
+        stream.receiver.source.settle(end)
 
     queue.insert(10)
     done = tmp_path / "done"
     with streaming(engine, queue, doneFile=str(done)) as stream:
-        assert isinstance(stream.receiver, Receiver)
-        stream.receiver._done_file = DoneFile(done, settle)
+        assert isinstance(stream.receiver.source, Receiver)
+        stream.receiver.source._present._done_file = DoneFile(done, settle)
         assert stream.trigger()
         told(done, stream.end(1))
         assert read.wait(10)

@@ -14,7 +14,6 @@ from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, Slice, SliceReader
-from sqlqueue_spark.receive.offset import INITIAL
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.readers import StreamReaderBeforeSpark42
 from tests.support.driver import streaming
@@ -39,7 +38,7 @@ def failure(given):
     receiver = Receiver(given)
     try:
         with pytest.raises(SqlQueueError) as caught:
-            receiver.latest(dict(INITIAL), 10)
+            receiver.latest(None, 10)
     finally:
         receiver.close()
     return caught.value
@@ -137,7 +136,7 @@ def test_a_url_that_cannot_be_read_is_not_repeated(url, caplog):
     """It is refused."""
     given = options(url)
     with pytest.raises(ConfigurationError, match=r"^The option url ") as caught:
-        Receiver(given).latest(dict(INITIAL), 10)
+        Receiver(given).latest(None, 10)
     said = everything_said(caught.value, caplog, given)
     assert [secret for secret in (SECRET, ENCODED, "hunter2") if secret in said] == []
 

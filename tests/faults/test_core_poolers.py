@@ -13,7 +13,6 @@ from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SourceOptions
 from sqlqueue_spark.receive import DestructiveReceiver, Receiver
-from sqlqueue_spark.receive.offset import INITIAL
 from sqlqueue_spark.receive.peek import plan_peek
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
 from tests.support import pgbouncer
@@ -40,7 +39,7 @@ def receives(kind):
     def ask(url):
         receiver = kind(SourceOptions.parse({"url": url, "queue": "orders"}))
         with contextlib.closing(receiver):
-            receiver.latest(dict(INITIAL), 10)
+            receiver.latest(None, 10)
 
     return ask
 

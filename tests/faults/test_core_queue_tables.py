@@ -105,29 +105,16 @@ def test_numbers_widened_under_a_stream_go_on(postgresql):
         assert (stream.ids(), queue.count(), stream.crashes) == (row_ids(range(20)), 0, 0)
 
 
-def test_a_recovery_finds_a_table_created_again(engine, queue):
-    """It was created again under the stream."""
+@pytest.mark.parametrize("after", ["crash", "cut"])
+def test_settling_again_finds_a_table_created_again(engine, queue, after):
+    """It was created again under the stream, which then lost its connection or died."""
     with streaming(engine, queue) as stream:
         assert not stream.trigger()
         tampering.drop(queue)
         engine.create_queue()
         queue.insert(10)
         eventually(stream.trigger)
-        stream.crash()
-        queue.insert(5, start=10)
-        stream.drain()
-        assert (stream.batches(), queue.count()) == ([list(range(1, 11)), list(range(11, 16))], 0)
-
-
-def test_settling_finds_a_table_created_again(engine, queue):
-    """It was created again under the stream, whose connection is lost."""
-    with streaming(engine, queue) as stream:
-        assert not stream.trigger()
-        tampering.drop(queue)
-        engine.create_queue()
-        queue.insert(10)
-        eventually(stream.trigger)
-        stream.cut()
+        stream.crash() if after == "crash" else stream.cut()
         queue.insert(5, start=10)
         stream.drain()
         assert (stream.batches(), queue.count()) == ([list(range(1, 11)), list(range(11, 16))], 0)

@@ -142,31 +142,6 @@ def test_a_deferred_constraint_leaves_the_rows_locked(postgresql, orders, billin
     assert (ids_in(billing), orders.count()) == (message_ids(range(10)), 0)
 
 
-@pytest.mark.parametrize("after", ["crash", "cut"])
-@pytest.mark.parametrize("step", fail_points.LEFT_STEPS)
-def test_a_crash_while_settling_costs_no_message(postgresql, orders, billing, step, after):
-    """Rows are settled that a crash or a cut has left; none is lost, and none comes twice."""
-    with forwarding(postgresql, orders) as stream:
-        assert stream.trigger()
-        stream.crash() if after == "crash" else stream.cut()
-        with at_step(step, crash, on={1, 2}) as deaths:
-            stream.drain()
-        assert len(deaths) >= 1
-    assert (ids_in(billing), orders.count()) == (message_ids(range(10)), 0)
-
-
-def test_a_settled_batch_that_comes_back_is_delivered_again(postgresql, orders):
-    """A fail-over that lost the commit, or a restore, while the stream lives."""
-    orders.execute("CREATE TABLE copy AS SELECT * FROM {table}")
-    with streaming(postgresql, orders) as stream:
-        assert stream.trigger()
-        assert not stream.trigger()
-        orders.execute("INSERT INTO {table} SELECT * FROM copy")
-        eventually(stream.trigger)
-        stream.drain()
-        assert (stream.batches(), orders.count()) == ([list(range(1, 11))] * 2, 0)
-
-
 def test_a_lost_connection_does_not_hide_a_crash(postgresql, orders):
     """Else the batch would be settled again, by a process that nobody wants any more."""
     with streaming(postgresql, orders) as stream:

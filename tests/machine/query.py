@@ -8,10 +8,11 @@ by the logs: if a batch was logged but is not done, it plans that batch again an
 import contextlib
 import json
 import pickle
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 from unittest import mock
@@ -32,7 +33,7 @@ from sqlqueue_spark.receive import (
     claim_ahead,
     slices,
 )
-from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
@@ -155,19 +156,18 @@ class _Reader:
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         if self._follower is not None:
-            return self._follower.latest()
-        found: dict[str, Any] = self._core.latest(start, self._most)
-        return found
+            return to_json(self._follower.latest())
+        return to_json(self._core.latest(Offset.from_json(start), self._most))
 
     def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
-        planned = (self._follower or self._core).plan(start, end)
+        planned = (self._follower or self._core).plan(Offset.from_json(start), Offset.from_json(end))
         return [pickle.loads(pickle.dumps(each)) for each in planned]  # noqa: S301 -- as Spark sends them
 
     def settle(self, end: dict[str, Any]) -> None:
-        (self._follower or self._core).settle(end)
+        self._core.settle(Offset.from_json(end))
 
     def close(self) -> None:
-        (self._follower or self._core).close()
+        self._core.close()
 
 
 class Query:
@@ -385,6 +385,9 @@ class Query:
             self.world.tell(
                 "  the second source receives only: there is one stage a stream, as the error says"
             )
+        elif taken_up := re.search(r"was taken up with transactionMode (\w+), ", said):
+            self.options = replace(self.options, mode=taken_up[1])
+            self.world.tell(f"  the batch is finished with {taken_up[1]}, as the error says")
         elif point.done < len(point.offsets) and self.options != point.begun[point.done]:
             self.options = point.begun[point.done]
             self.world.tell(f"  the batch is finished as it was begun ({self.options}), as the error says")

@@ -26,6 +26,7 @@ _RECEIVING = (
     fail_points.COMMIT_LOGGED,
     fail_points.DELETED,
     fail_points.COMMITTED,
+    *fail_points.LEFT_STEPS,
 )
 _STAGING = (fail_points.ROWS_STAGED, fail_points.STAGE_SEALED)
 _SENDING = (
@@ -97,9 +98,15 @@ _BUNDLES: dict[str, tuple[st.Chance[Any], ...]] = {
 
 
 _SENDS = st.builds(r.Send, _COUNT, _SOURCE)
+_DIES = _faulty((q.BATCH_WRITTEN, q.BATCH_LOGGED), *_DEATHS)
+_OTHERWISE: st.Chance[r.Step] = st.builds(
+    r.Restart,
+    st.sampled_from([(("mode", RECEIVE_ONLY),), (("mode", ATOMIC),), (("stream", "B"),), (("stream", "A"),)]),
+)
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
 #: Steps that mean something in this order, by the name of a bundle. Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
+    "crashes": ((_SENDS, _faulty((q.BATCH_LOGGED,), *_DEATHS), _faulty(fail_points.LEFT_STEPS, *_DEATHS)),),
     "late commits": (
         (
             *[st.builds(r.SendLate, st.integers(1, 2), st.just(0))] * 2,
@@ -121,6 +128,7 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
             st.builds(r.Restart, st.sampled_from([(("queue", to),) for to in ("shipping", "billing")])),
         ),
     ),
+    "finished_otherwise": ((_SENDS, _DIES, _OTHERWISE, _DIES, _OTHERWISE, _PLAIN),),
 }
 
 
@@ -200,7 +208,13 @@ def atomic() -> st.Chance[Scenario]:
     restart = _restarts(
         mode=(ATOMIC, RECEIVE_ONLY), stream=("A", "B"), limit=(1, 3, 10), queue=("billing", "shipping")
     )
-    return _scenarios(setup, (*_RECEIVING, *_STAGING), oddities=(_odd(others=True),), restarts=(restart,))
+    return _scenarios(
+        setup,
+        (*_RECEIVING, *_STAGING),
+        oddities=(_odd(others=True),),
+        restarts=(restart,),
+        finished_otherwise=(_DIES, _OTHERWISE),
+    )
 
 
 def sending() -> st.Chance[Scenario]:

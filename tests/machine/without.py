@@ -8,10 +8,11 @@ from unittest import mock
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive import destructive_read, held_claim
+from sqlqueue_spark.receive import destructive_read, held_claim, offset
 from sqlqueue_spark.receive.claim import delete
-from sqlqueue_spark.receive.held_claim import HeldClaim
+from sqlqueue_spark.receive.held_claim import HeldClaim, Settling
 from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.present_batch import PresentBatch
 from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.receive.stage_lifecycle import StageLifecycle
 from sqlqueue_spark.send.message_builder import Composed
@@ -29,6 +30,7 @@ def serials() -> Iterator[None]:
         return 0
 
     with (
+        mock.patch.object(offset, "next_serial", same),
         mock.patch.object(held_claim, "next_serial", same),
         mock.patch.object(destructive_read, "next_serial", same),
     ):
@@ -80,12 +82,10 @@ def patient_settling() -> Iterator[None]:
             self.release()
             raise
 
-    def send_and_empty(
-        self: StageLifecycle, queue: Queue, offset: Offset, end: Any, *, deleting: int
-    ) -> None:
-        send(self, queue, offset, end, deleting=deleting)
+    def send_and_empty(self: StageLifecycle, queue: Queue, end: Offset, *, deleting: int) -> None:
+        send(self, queue, end, deleting=deleting)
         if self._sent is not None:
-            Stage(queue.connection, Table.from_text(offset.stage)).clear()
+            Stage(queue.connection, Table.from_text(end.stage)).clear()
 
     with (
         mock.patch.object(HeldClaim, "settle", settle),
@@ -142,6 +142,75 @@ def turns_of_claims_ahead() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def recovery() -> Iterator[None]:
+    """A new process leaves alone what is left of the last batch."""
+    finish = PresentBatch.finish
+
+    def finish_own(self: PresentBatch, start: Offset | None) -> None:
+        if self._held is None:
+            self._settled = start
+        finish(self, start)
+
+    with mock.patch.object(PresentBatch, "finish", finish_own):
+        yield
+
+
+@contextlib.contextmanager
+def one_transaction() -> Iterator[None]:
+    """What is left of a batch is sent in one transaction and deleted in the next."""
+    settle = HeldClaim.settle
+
+    def settle_twice(self: HeldClaim, send: Callable[[], None]) -> None:
+        if self.settling is Settling.ITS_CLAIM:
+            settle(self, send)
+            return
+        send()
+        self.queue.connection.commit()
+        settle(self, lambda: None)
+
+    with mock.patch.object(HeldClaim, "settle", settle_twice):
+        yield
+
+
+@contextlib.contextmanager
+def stage_of_the_offset() -> Iterator[None]:
+    """A source that is no longer atomic deletes a batch and leaves on the stage what the batch sends."""
+    send = StageLifecycle.send
+
+    def send_if_atomic(self: StageLifecycle, queue: Queue, end: Offset, *, deleting: int) -> None:
+        if self._own is not None:
+            send(self, queue, end, deleting=deleting)
+
+    with mock.patch.object(StageLifecycle, "send", send_if_atomic):
+        yield
+
+
+@contextlib.contextmanager
+def batches_left_to_the_sink() -> Iterator[None]:
+    """The stage sends a batch that was begun atomic, though its sink sends it by itself since."""
+
+    def leave(_: StageLifecycle, __: Offset) -> None: ...
+
+    with mock.patch.object(StageLifecycle, "_leave_to_the_sink", leave):
+        yield
+
+
+@contextlib.contextmanager
+def mode_of_a_mark() -> Iterator[None]:
+    """A batch that its sink has begun to send by itself is staged when the stream is atomic again."""
+    opened = Stage.open
+
+    def open_again(self: Stage, claim: str, *, mode: str = "") -> str:
+        before = self.mark()
+        if before is not None and before.mode and not mode:
+            self._write(before.done())
+        return opened(self, claim, mode=mode)
+
+    with mock.patch.object(Stage, "open", open_again):
+        yield
+
+
 #: Takes a fix out within a block.
 Fix = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -149,9 +218,14 @@ Fix = Callable[[], contextlib.AbstractContextManager[None]]
 FIXES: dict[Fix, str] = {
     serials: "storing",
     turns_of_claims_ahead: "storing",
+    recovery: "storing",
     seals: "atomic",
     batches_without_rows: "atomic",
     patient_settling: "atomic",
     one_source_a_stage: "atomic",
+    one_transaction: "atomic",
+    stage_of_the_offset: "atomic",
+    batches_left_to_the_sink: "atomic",
+    mode_of_a_mark: "atomic",
     keys_of_final_addresses: "sending",
 }

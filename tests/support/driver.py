@@ -23,8 +23,15 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import connections
 from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.receive import DestructiveReceiver, DestructiveSlice, Receiver, Slice, SliceReader
-from sqlqueue_spark.receive.offset import INITIAL
+from sqlqueue_spark.receive import (
+    DestructiveReceiver,
+    DestructiveSlice,
+    Receiver,
+    Slice,
+    SliceReader,
+    StreamSource,
+)
+from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from tests.support import tampering
 from tests.support.engines import Engine, QueueTable
 from tests.support.waiting import eventually
@@ -84,6 +91,30 @@ def told(path: Path, end: dict[str, Any]) -> None:
     new.replace(path)
 
 
+class Reader:
+    """The source of a stream, called with offsets as they stand in Spark's logs."""
+
+    def __init__(self, source: StreamSource) -> None:
+        self.source = source
+        self.stop_at_present_end, self.waiting, self.close = (
+            source.stop_at_present_end,
+            source.waiting,
+            source.close,
+        )
+
+    def latest(self, start: dict[str, Any], max_rows: int | None, *, sure: bool = True) -> dict[str, Any]:
+        return to_json(self.source.latest(Offset.from_json(start), max_rows, sure=sure))
+
+    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
+        return self.source.plan(Offset.from_json(start), Offset.from_json(end))
+
+    def finish(self, start: dict[str, Any], *, rows: bool) -> None:
+        self.source.finish(Offset.from_json(start), rows=rows)
+
+    def settle(self, end: dict[str, Any]) -> None:
+        self.source.settle(Offset.from_json(end))
+
+
 class Stream:
     """A streaming query on one queue: its checkpoint, its sink, and its process, which may die."""
 
@@ -98,15 +129,15 @@ class Stream:
         self.sink: dict[int, list[Message]] = {}
         self.crashes = 0
         self._commit = commit
-        self._receiver: Receiver | DestructiveReceiver | None = None
+        self._receiver: Reader | None = None
         self._connections: list[Connection] = []
 
     @property
-    def receiver(self) -> Receiver | DestructiveReceiver:
+    def receiver(self) -> Reader:
         """The reader of the process that runs now."""
         if self._receiver is None:
             kind = DestructiveReceiver if self.options.transaction_mode == NO_TRANSACTION else Receiver
-            self._receiver = kind(self.options)
+            self._receiver = Reader(kind(self.options))
         return self._receiver
 
     def trigger(self) -> bool:

@@ -1,6 +1,8 @@
 """Offsets, as they stand in checkpoints: read back whole, refused when they are not ours."""
 
+import base64
 import json
+import zlib
 
 import pytest
 
@@ -99,3 +101,33 @@ def test_an_offset_that_is_not_ours_is_refused(given):
         f"The checkpoint holds an offset that this version of sqlqueue cannot read (version {given.get('version')!r}, "
         "expected 1); use the version that wrote it, or a new checkpoint."
     )
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{"serial": 3, "process": "5f1d"}, {"serial": 0}, {"mode": "receiveOnly"}, {"written": "later"}],
+    ids=str,
+)
+def test_an_offset_keeps_the_text_it_was_read_from(own):
+    """Spark compares texts. Another program may have packed the rows in another way, or said more."""
+    packed = base64.b64encode(zlib.compress(zlib.decompress(base64.b64decode(OFFSET.live.encode())), 0))
+    written = json.dumps({**own, **OFFSET.to_json(), "live": packed.decode()})
+    offset = Offset.from_json(json.loads(written))
+    assert offset is not None
+    assert (json.dumps(offset.to_json()), offset.live) == (written, OFFSET.live)
+    assert offset == Offset.from_json(json.loads(written))
+    assert offset != OFFSET
+
+
+def test_the_rows_of_an_offset_are_not_read_unasked():
+    offset = Offset.from_json({**OFFSET.to_json(), "live": "not packed"})
+    assert offset is not None
+    assert (offset.empty, offset.serial, offset.after(offset).serial) == (False, 0, 1)
+
+
+@pytest.mark.parametrize(
+    "given", [None, 7, [7], {}, {"of": "another source"}, {"version": 2}, INITIAL], ids=str
+)
+def test_what_is_no_offset_of_ours_may_be_stepped_over(given):
+    assert Offset.if_ours(given) is None
+    assert Offset.if_ours(OFFSET.to_json()) == OFFSET

@@ -40,16 +40,16 @@ def test_time_to_connect_does_not_delay_late_rows(seconds):
         return Found() if after == LOWEST else None
 
     class Found:
-        last, keeps_queue = 7, False
+        last, queue = 7, None
 
         def mark(self, head):
             head.passed(self.last)
 
     seeker = Scanner(OPTIONS, SlowPool(now), find, lambda: now[0], lambda _: None)
-    seeker._next_waiting = 1e9
-    assert seeker.next({}, 10) is not None
+    seeker._backlog._next_look = 1e9
+    assert seeker.next(None, 10) is not None
     now[0] += 20 * seconds - 0.1
-    assert seeker.next({}, 10) is None
+    assert seeker.next(None, 10) is None
     now[0] += 0.2
-    assert seeker.next({}, 10) is not None
+    assert seeker.next(None, 10) is not None
     assert looks == [LOWEST, 7, LOWEST]

@@ -26,7 +26,11 @@ def checks(needed: Dialect | None, url: str | None) -> Iterator[Check]:
         yield from made.values()
         complete |= all(check.state is State.FINE for part, check in made.items() if part.without is None)
     if needed is None and not complete:
-        yield checked("drivers", _none)
+        said = (
+            "There is no engine whose drivers are all there; install those of one with: pip install "
+            "'sqlqueue-spark[postgresql]' or 'sqlqueue-spark[mssql]'."
+        )
+        yield Check(name="drivers", state=State.WRONG, said=said)
 
 
 def _look(engine: Dialect, part: drivers.Part, url: str | None, needed: bool) -> str:
