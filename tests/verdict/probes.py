@@ -111,6 +111,25 @@ class Probes(Generic[P]):
         return set(self._all)
 
 
+def to_the_end(part: str, where: str, look: Callable[[], Iterable[Verdict]]) -> list[Verdict]:
+    """The verdicts of a part. Where it comes to no end, a line says so, and other parts can be carried out all the same."""
+    found: list[Verdict] = []
+
+    def carried_out(_: None) -> Facts:
+        found.extend(look())
+        return {}
+
+    whole: Probe[None] = Probe(
+        id=f"{part}:to-the-end",
+        rule=f"All of this part ({part}) can be carried out.",
+        done="Its experiments are carried out one after the other.",
+        expected=({},),
+        look=carried_out,
+    )
+    verdict = whole.verdict(None, where)
+    return found if verdict.outcome is Outcome.HOLDS else [*found, verdict]
+
+
 def told(facts: Facts) -> str:
     """Facts as a sentence of the report."""
     return "; ".join(f"{name}: {_told(value)}" for name, value in facts.items()) or "nothing"

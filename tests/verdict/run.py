@@ -5,13 +5,13 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.engines.dialects import dialect_of
 from tests.verdict import postgresql, postgresql_held, postgresql_plans, postgresql_rules
-from tests.verdict.probes import Verdict
+from tests.verdict.probes import Verdict, to_the_end
 from tests.verdict.report import Report, today
 
 Say = Callable[[str], None]
@@ -36,14 +36,14 @@ def on_postgresql(url: str, say: Say) -> Report:
     began = time.monotonic()
     found: list[Verdict] = []
     with postgresql.places(url) as (rules, plans, held):
-        say("rules")
-        for probe in postgresql_rules.PROBES:
-            with rules.experiment():
-                found.append(probe.verdict(rules, rules.where))
-        say("plans")
-        found += postgresql_plans.verdicts(plans)
-        say("locks held")
-        found += postgresql_held.verdicts(held)
+        parts: dict[str, Callable[[], Iterable[Verdict]]] = {
+            "rules": lambda: _rules(rules),
+            "plans": lambda: postgresql_plans.verdicts(plans),
+            "locks": lambda: postgresql_held.verdicts(held),
+        }
+        for part, look in parts.items():
+            say(part)
+            found += to_the_end(part, rules.where, look)
     return Report(
         engine=postgresql.NAME,
         title=postgresql.TITLE,
@@ -52,6 +52,12 @@ def on_postgresql(url: str, say: Say) -> Report:
         seconds=time.monotonic() - began,
         verdicts=found,
     )
+
+
+def _rules(place: postgresql.PostgresPlace) -> Iterator[Verdict]:
+    for probe in postgresql_rules.PROBES:
+        with place.experiment():
+            yield probe.verdict(place, place.where)
 
 
 @contextlib.contextmanager

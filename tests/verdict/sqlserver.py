@@ -140,27 +140,25 @@ class SqlServerPlace(Place):
         assert isinstance(found, SqlServerSession)
         return found
 
+    def prepare(self) -> None:
+        """Set the database as the place says, and drop the tables of the place before."""
+        emptied(self.url)
+        _set(self.url, self.settings)
+
     def new_queue(self, name: str) -> SqlServerQueue:
         assert isinstance(self.engine, SqlServerEngine)
         return self.engine.create_queue(name)
 
 
 @contextlib.contextmanager
-def places(server_url: str, *, scratch: bool) -> Iterator[Iterator[SqlServerPlace]]:
-    """Every shape under every setting, one after the other; the tables of the place before are gone then.
+def places(server_url: str, *, scratch: bool) -> Iterator[list[SqlServerPlace]]:
+    """Every shape under every setting, in one database that each of them prepares anew.
 
     :param scratch: use the url's own database, which must be empty, instead of making one and dropping it.
     """
     with _database(server_url, scratch=scratch) as url:
-        yield _places(url)
-
-
-def _places(url: str) -> Iterator[SqlServerPlace]:
-    for settings in _offered(url):
-        _set(url, settings)
-        for shape in SHAPES:
-            yield SqlServerPlace(emptied(url), shape, settings)
-    emptied(url)
+        yield [SqlServerPlace(url, shape, settings) for settings in _offered(url) for shape in SHAPES]
+        emptied(url)
 
 
 @contextlib.contextmanager

@@ -2,9 +2,9 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 
-from tests.support.sqlserver import emptied
 from tests.verdict import (
     sqlserver,
     sqlserver_held,
@@ -12,11 +12,9 @@ from tests.verdict import (
     sqlserver_plans,
     sqlserver_statement_rules,
 )
-from tests.verdict.probes import Outcome, Probe, Verdict
+from tests.verdict.probes import Probe, Verdict, to_the_end
 from tests.verdict.report import Report, today
 from tests.verdict.sqlserver import SqlServerPlace
-
-Part = Callable[[SqlServerPlace], Iterable[Verdict]]
 
 
 def rules() -> list[Probe[SqlServerPlace]]:
@@ -29,14 +27,9 @@ def on_sqlserver(url: str, say: Callable[[str], None], *, scratch: bool = False)
     found: list[Verdict] = []
     with sqlserver.places(url, scratch=scratch) as places:
         for place in places:
-            for title, part in (
-                ("rules", _rules),
-                ("plans", sqlserver_plans.verdicts),
-                ("locks", sqlserver_held.verdicts),
-            ):
-                say(f"{title}: {place.where}")
-                found += _carried_out(title, part, place)
-                emptied(place.url)
+            for part, look in _PARTS.items():
+                say(f"{part}: {place.where}")
+                found += to_the_end(part, place.where, partial(look, place))
     version, edition = sqlserver.version(url)
     return Report(
         engine=sqlserver.NAME,
@@ -49,28 +42,28 @@ def on_sqlserver(url: str, say: Callable[[str], None], *, scratch: bool = False)
     )
 
 
-def _rules(place: SqlServerPlace) -> Iterable[Verdict]:
+def _rules(place: SqlServerPlace) -> Iterator[Verdict]:
+    place.prepare()
     for probe in rules():
         with place.experiment():
             yield probe.verdict(place, place.where)
 
 
-def _carried_out(title: str, part: Part, place: SqlServerPlace) -> list[Verdict]:
-    """The verdicts of a part. Where it comes to no end, the other parts are carried out all the same."""
+def _plans(place: SqlServerPlace) -> Iterable[Verdict]:
+    place.prepare()
+    return sqlserver_plans.verdicts(place)
 
-    def broken(_: SqlServerPlace) -> dict[str, object]:
-        found.extend(part(place))
-        return {}
 
-    found: list[Verdict] = []
-    whole = Probe(
-        id=f"{title}:to-the-end",
-        rule=f"All experiments of this part ({title}) can be carried out.",
-        done="They are carried out one after the other.",
-        expected=({},),
-        look=broken,
-    ).verdict(place, place.where)
-    return found if whole.outcome is Outcome.HOLDS else [*found, whole]
+def _held(place: SqlServerPlace) -> Iterable[Verdict]:
+    place.prepare()
+    return sqlserver_held.verdicts(place)
+
+
+_PARTS: Mapping[str, Callable[[SqlServerPlace], Iterable[Verdict]]] = {
+    "rules": _rules,
+    "plans": _plans,
+    "locks": _held,
+}
 
 
 def _in_order(found: list[Verdict]) -> list[Verdict]:

@@ -13,7 +13,7 @@ from tests.support.postgresql import PostgresEngine
 from tests.verdict import __main__ as command
 from tests.verdict import held, plans, postgresql_held, postgresql_plans, postgresql_rules, run, said
 from tests.verdict.postgresql import PostgresPlace, PostgresSession
-from tests.verdict.probes import FINE, Outcome, Probes, Verdict
+from tests.verdict.probes import FINE, Outcome, Probes, Verdict, to_the_end
 from tests.verdict.report import Report
 
 pytestmark = pytest.mark.slow
@@ -37,6 +37,8 @@ def test_everything_is_as_expected_of_postgresql(server, tmp_path):
         *(f"plan:{name}" for name in plans.WAYS),
         *(f"locks:{step.replace(' ', '-')}" for step in held.STEPS),
     }
+    idle = {each.id for each in report.verdicts if each.outcome is Outcome.NOT_APPLICABLE}
+    assert idle == {"plan:insert", "plan:stage_insert", "plan:stage_next"}, "every other statement was said"
     known = {each.id.removeprefix("plan:") for each in report.verdicts if each.outcome is Outcome.KNOWN}
     assert known == postgresql_plans.KNOWN_STALE.keys(), "take off the list what holds now"
     page, data = report.write(tmp_path)
@@ -138,6 +140,15 @@ def test_a_broken_rule_makes_the_command_fail(server, monkeypatch, tmp_path):
     assert "| `wrong` | One and one is three. | It adds. | sum: 2; expected: sum: 3 |" in page.read_text()
 
 
+def test_a_part_that_comes_to_no_end_is_told_and_the_others_go_on():
+    def part():
+        yield verdict(Outcome.HOLDS)
+        raise RuntimeError("no more")
+
+    found = to_the_end("plans", "classic", part)
+    assert outcomes(found) == {"a-rule": Outcome.HOLDS, "plans:to-the-end": Outcome.BROKE_OFF}
+
+
 def sum_of_one_and_one(place):
     """It adds."""
     (found,) = place.session().first("SELECT 1 + 1")
@@ -148,6 +159,12 @@ def test_places_that_show_the_same_share_a_line():
     one, other = verdict(Outcome.HOLDS), verdict(Outcome.HOLDS)
     lines = report(one, Verdict(**{**vars(other), "where": "heap"})).as_markdown().splitlines()
     assert lines[-1] == "| `a-rule` | R. | D. | s ∣ t | classic; heap | holds |"
+
+
+@pytest.mark.parametrize("dialect", [POSTGRESQL, SQLSERVER], ids=lambda each: each.name)
+def test_a_statement_is_known_by_its_comment(dialect):
+    comments = [each.comment for each in dialect.statements().values() if each]
+    assert [each for each in comments if comments.count(each) > 1] == []
 
 
 @pytest.mark.parametrize("dialect", [POSTGRESQL, SQLSERVER], ids=lambda each: each.name)
