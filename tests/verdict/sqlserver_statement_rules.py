@@ -231,6 +231,26 @@ def _collation(place: SqlServerPlace) -> Facts:
 
 
 @probe(
+    "collations-conflict",
+    "Two columns of different collations cannot be compared (468); with an explicit collation they can.",
+    {"compared": "468", "with an explicit collation": ""},
+)
+def _collations(place: SqlServerPlace) -> Facts:
+    """A session compares two columns of a table, whose collations differ, in both ways."""
+    one = place.sql_session()
+    one.rows(
+        "CREATE TABLE dbo.tongues (a nvarchar(9) COLLATE Latin1_General_CI_AS, b nvarchar(9) COLLATE Latin1_General_BIN2)"
+    )
+    compare = "SELECT a FROM dbo.tongues WHERE a = b"
+    found = {
+        "compared": one.code(compare),
+        "with an explicit collation": one.code(f"{compare} COLLATE Latin1_General_BIN2"),
+    }
+    one.rollback()
+    return found
+
+
+@probe(
     "numbers-before-commit",
     "A row gets its number when it is inserted, not when it is committed; so a lower number can appear later.",
     {"seen while the first sender is open": [2], "seen after its commit": [1, 2]},
