@@ -40,6 +40,7 @@ test: java packages lint ## style, types and all tests (PYTEST_OPTIONS='-k witne
 ifdef URL
 export SQLQUEUE_TEST_SQLSERVER := $(URL)
 export SQLQUEUE_BENCH_URL := $(URL)
+export SQLQUEUE_VERDICT_URL := $(URL)
 endif
 
 .PHONY: test-live
@@ -47,7 +48,11 @@ test-live: java packages $(VENV)/.dev ## the tests of SQL Server against a real 
 	@[ -n "$${SQLQUEUE_TEST_SQLSERVER:-}" ] || { echo >&2 "Nothing says which server: make test-live" \
 		"URL='mssql://user:password@host/master'."; exit 2; }
 	$(PYTEST) tests/conformance tests/streaming tests/faults --only sqlserver --require sqlserver \
-		--timeout 600 $(PYTEST_OPTIONS)
+		--watch-events --timeout 600 $(PYTEST_OPTIONS)
+
+.PHONY: verdict
+verdict: packages $(VENV)/.dev ## prove what the package takes for granted of a server, and report it (URL='mssql://…')
+	$(BIN)/python -m tests.verdict $(VERDICT_OPTIONS)
 
 .PHONY: lint
 lint: $(VENV)/.dev ## style and types

@@ -21,17 +21,39 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.embedded import GUARDED_ROLE, EmbeddedServer
-from tests.support import mariadb, versions
+from tests.support import extended_events, mariadb, versions
 from tests.support.engines import Engine, QueueTable
 from tests.support.outboxes import OutboxDatabase
 from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.quick_java import quick_java
 from tests.support.spark_home import spark_home
 from tests.support.sparks import start_spark
-from tests.support.sqlserver import SqlServerEngine, emptied, opened
+from tests.support.sqlserver import SqlServerEngine, emptied, opened, set_row_versions
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
 
 ENGINES = ("postgresql", "sqlserver")
+#: Shape of the tables and RCSI of the database, by which a SQL Server that is given is tested where rows are claimed, read,
+#: settled, taken or purged.
+VARIANTS = {
+    "sqlserver": ("classic", False),
+    "sqlserver-heap": ("heap", False),
+    "sqlserver-rcsi": ("classic", True),
+    "sqlserver-heap-rcsi": ("heap", True),
+}
+_VARIED_FOLDERS = ("faults",)
+_VARIED_FILES = (
+    *("test_claim", "test_settle", "test_replay", "test_idle", "test_limits", "test_destructive_read"),
+    *("test_admin_purge", "test_peek_plan", "test_extreme_numbers", "test_sender", "test_stage"),
+    *(
+        "test_stage_modes",
+        "test_stage_readers",
+        "test_stage_seal",
+        "test_stage_without_rows",
+        "test_written_before",
+    ),
+)
+#: With Spark a test takes seconds: only the ends of the scale.
+_VARIED_WITH_SPARK = ("sqlserver", "sqlserver-heap-rcsi")
 #: Those that keep outbox tables.
 OUTBOX_ENGINES = (*ENGINES, "mysql", "oracle")
 GUARDED_PASSWORD = "open sesame"
@@ -93,16 +115,54 @@ def sqlserver_database() -> Iterator[Callable[[str], str]]:
         yield database
 
 
+@pytest.fixture(scope="session")
+def sqlserver_events() -> Iterator[Callable[[str], extended_events.Watch]]:
+    """Watches a database with ``--watch-events``; at the end it is an error if the server did what no test expects."""
+    watches: dict[str, extended_events.Watch] = {}
+    with contextlib.ExitStack() as watching:
+
+        def watch(url: str) -> extended_events.Watch:
+            if url not in watches:
+                watches[url] = extended_events.watch(url)
+                watching.enter_context(watches[url].watching())
+            return watches[url]
+
+        yield watch
+
+
 @pytest.fixture
-def sqlserver(request: pytest.FixtureRequest) -> SqlServerEngine:
+def sqlserver(request: pytest.FixtureRequest) -> Iterator[SqlServerEngine]:
     """For tests of what only SQL Server has."""
+    with _sqlserver(request, "sqlserver") as engine:
+        yield engine
+
+
+@contextlib.contextmanager
+def _sqlserver(request: pytest.FixtureRequest, variant: str) -> Iterator[SqlServerEngine]:
+    """An empty database, and tables as :data:`VARIANTS` has them."""
     if "sqlserver" in versions.missing_engines():
         pytest.fail(f"sqlserver is required but missing; {versions.missing_engines()['sqlserver']}")
     from tests.support import lookalikes  # which needs the driver's library
 
     for marker in request.node.iter_markers("needs"):
         lookalikes.require(*marker.args)
-    return SqlServerEngine(request.getfixturevalue("sqlserver_database")("test"))
+    shape, row_versions = VARIANTS[variant]
+    if variant != "sqlserver":
+        lookalikes.require("alters_databases")
+    url = request.getfixturevalue("sqlserver_database")("test_rcsi" if row_versions else "test")
+    if lookalikes.given().alters_databases:
+        set_row_versions(url, row_versions)
+    with contextlib.ExitStack() as watching:
+        if request.config.getoption("--watch-events") and lookalikes.given() == lookalikes.Abilities():
+            watch = request.getfixturevalue("sqlserver_events")(url)
+            watching.enter_context(watch.test(request.node.nodeid, _provoked(request.node)))
+        yield SqlServerEngine(url, shape)
+
+
+def _provoked(item: pytest.Item) -> set[str]:
+    """What a test may make the server do. Tests of faults cut connections, and a statement that is cut off is an attention."""
+    said = {word for marker in item.iter_markers("provokes") for word in marker.args}
+    return said | ({"attention"} if item.path.parent.name == "faults" else set())
 
 
 @pytest.fixture(scope="session")
@@ -150,11 +210,22 @@ def outbox_database(request: pytest.FixtureRequest) -> OutboxDatabase:
 
 
 @pytest.fixture(params=ENGINES)
-def engine(request: pytest.FixtureRequest) -> Engine:
-    """A new database of each engine."""
-    found = request.getfixturevalue(request.param)
-    assert isinstance(found, Engine)
-    return found
+def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A new database of each engine; of a SQL Server that is given, of each variant where that matters."""
+    if request.param == "postgresql":
+        yield request.getfixturevalue("postgresql")
+    else:
+        with _sqlserver(request, request.param) as found:
+            yield found
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "engine" in metafunc.fixturenames and "sqlserver" not in versions.missing_engines():
+        path = metafunc.definition.path
+        if path.parent.name in _VARIED_FOLDERS or path.stem in _VARIED_FILES:
+            metafunc.parametrize("engine", ("postgresql", *VARIANTS), indirect=True)
+        elif path.parent.name == "streaming":
+            metafunc.parametrize("engine", ("postgresql", *_VARIED_WITH_SPARK), indirect=True)
 
 
 @pytest.fixture
@@ -195,6 +266,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--require", default="", metavar="ENGINES", help="fail when one of these engines is missing"
+    )
+    parser.addoption(
+        "--watch-events", action="store_true", help="fail when a SQL Server did what no test expects"
     )
     parser.addoption("--only", default="", metavar="ENGINE", help="only tests that need this engine")
 
@@ -252,6 +326,6 @@ def _concerns(item: pytest.Item, engine: str) -> bool:
         return False
     for runs_once_each in ("engine", "outbox_database"):
         if hasattr(item, "callspec") and item.callspec.params.get(runs_once_each) is not None:
-            return bool(item.callspec.params[runs_once_each] == engine)
+            return str(item.callspec.params[runs_once_each]).partition("-")[0] == engine
     needs = {"postgresql": {"server", "postgresql"}}.get(engine, {engine})
     return not needs.isdisjoint(item.fixturenames)

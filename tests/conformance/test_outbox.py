@@ -138,6 +138,7 @@ def test_an_optimistic_twin_learns_it_was_not_first(engine, rows):
 
 
 @pytest.mark.needs("numbers_lock_timeouts")
+@pytest.mark.provokes("lock timeout")
 def test_a_twin_that_waits_for_too_long_is_told_so(engine, rows):
     with opened(engine) as (_, outbox), opened(engine, lockTimeout="200ms") as (_, twin):
         outbox.add_new(["a"])

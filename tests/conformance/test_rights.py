@@ -18,7 +18,7 @@ from tests.support.forwarding import NAME, forwarding, staged
 from tests.support.messages import message_ids
 from tests.support.sending import batch, ids_in, options, send
 
-pytestmark = pytest.mark.needs("makes_logins")
+pytestmark = [pytest.mark.needs("makes_logins"), pytest.mark.provokes("lock timeout")]  # as the stage's tests
 
 LIMITED = "limited_login"
 

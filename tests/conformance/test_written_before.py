@@ -121,6 +121,7 @@ def test_what_a_batch_has_staged_goes_out_with_its_rows(postgresql):
     assert (queue.count(), staged(postgresql)) == (0, 0)
 
 
+@pytest.mark.provokes("lock timeout")
 def test_a_message_that_was_sent_is_not_sent_again(engine, queue):
     """Its key is that of version 0.2.0: the id, and a digest of ``billing@[schema]``."""
     billing = engine.create_queue("billing")

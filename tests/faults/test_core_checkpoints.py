@@ -20,6 +20,8 @@ from tests.support.forwarding import NAME, forwarding
 from tests.support.messages import message_ids, row_ids
 from tests.support.sending import ids_in
 
+pytestmark = pytest.mark.provokes("lock timeout")  # as the stage's tests
+
 LIMIT: dict[str, Any] = {"maxMessagesPerTrigger": "5", "claimAhead": "false"}
 #: How many batches of four the offsets and the commits are moved back to; of (2, 1) the last is begun and not done.
 BACKUPS = [(0, 0), (1, 0), (1, 1), (2, 1), (3, 3), (4, 3)]

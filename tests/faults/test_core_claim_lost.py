@@ -159,6 +159,7 @@ def test_a_recovery_waits_for_a_row_that_others_hold(engine, queue, beside, capl
         pytest.param("cut", marks=pytest.mark.needs("numbers_lock_timeouts", "tells_who_holds_locks")),
     ],
 )
+@pytest.mark.provokes("lock timeout")
 def test_a_row_held_too_long_is_said_with_its_holder(engine, queue, when):
     """After lockTimeout; nothing is lost."""
     queue.insert(10)
@@ -176,6 +177,7 @@ def test_a_row_held_too_long_is_said_with_its_holder(engine, queue, when):
 
 
 @pytest.mark.needs("numbers_lock_timeouts", "tells_who_holds_locks")
+@pytest.mark.provokes("lock timeout")
 def test_a_second_stream_is_told_which_stream_lives(engine, queue):
     """Both run on the same checkpoint."""
     queue.insert(10)

@@ -1,5 +1,6 @@
 """SQL Server behind the back of the code under test, with pyodbc."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -7,7 +8,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
+from sqlqueue_spark.engines.connection import Target
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
+from sqlqueue_spark.engines.sqlserver.tds import Login
 from tests.support.engines import Engine, QueueTable, Session, address_of
 from tests.support.messages import HEADERS, Row
 from tests.support.waiting import eventually
@@ -15,14 +18,38 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     import pyodbc
 
+#: Where tokens come from (the option accessTokenProvider), if the url's login is a token.
+TOKEN_PROVIDER_VARIABLE = "SQLQUEUE_TEST_TOKEN_PROVIDER"
 _CREATE = """
 CREATE TABLE {table} (
     Id uniqueidentifier NOT NULL, CorrelationId varchar(255), ReplyToAddress varchar(255),
     Recoverable bit NOT NULL, Expires datetime, Headers nvarchar(max) NOT NULL, Body varbinary(max),
     RowVersion bigint IDENTITY(1,1) NOT NULL);
-CREATE CLUSTERED INDEX Index_RowVersion ON {table} (RowVersion);
-CREATE NONCLUSTERED INDEX Index_Expires ON {table} (Expires) INCLUDE (Id, RowVersion);
 """
+_CLASSIC = f"""{_CREATE}
+CREATE CLUSTERED INDEX Index_RowVersion ON {{table}} (RowVersion);
+CREATE NONCLUSTERED INDEX Index_Expires ON {{table}} (Expires) INCLUDE (Id, RowVersion);
+"""
+_HEAP = f"""{_CREATE}
+CREATE NONCLUSTERED INDEX Index_RowVersion ON {{table}} (RowVersion);
+CREATE NONCLUSTERED INDEX Index_Expires ON {{table}} (Expires) INCLUDE (Id, RowVersion) WHERE Expires IS NOT NULL;
+"""
+# Rows that are deleted under locks on rows leave their pages behind: a heap gives pages back only under a lock on the table.
+# Portions of 1,000 do not become one. The numbers begin again at 1.
+_BLOATED = f"""{_HEAP}
+INSERT INTO {{table}} (Id, Recoverable, Headers, Body)
+SELECT TOP (5000) NEWID(), 1, N'{{{{}}}}', CAST(REPLICATE(CAST('x' AS varchar(max)), 4000) AS varbinary(max))
+FROM sys.all_columns AS a CROSS JOIN sys.all_columns AS b;
+DECLARE @left int = 1;
+WHILE @left > 0
+BEGIN
+    DELETE TOP (1000) FROM {{table}} WITH (ROWLOCK);
+    SET @left = @@ROWCOUNT;
+END;
+DBCC CHECKIDENT (N'{{table}}', RESEED, 0) WITH NO_INFOMSGS;
+"""
+#: What queue tables are like in the field: the classic one, the heap of newer installers, and a heap full of empty pages.
+SHAPES = {"classic": _CLASSIC, "heap": _HEAP, "bloated heap": _BLOATED}
 _FILL = """
 WITH ten AS (SELECT n FROM (VALUES (0),(1),(2),(3),(4),(5),(6),(7),(8),(9)) AS t (n)),
      numbers AS (
@@ -149,15 +176,16 @@ class SqlServerEngine(Engine):
     name: ClassVar[str] = "sqlserver"
     default_schema: ClassVar[str] = "dbo"
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, shape: str = "classic") -> None:
         self.url = url
+        self.shape = shape
 
     def create_queue(self, name: str = "orders", *, schema: str | None = None) -> SqlServerQueue:
         queue = self.queue(name, schema=schema)
         literal = queue.schema.replace("'", "''")
         create_schema = f"CREATE SCHEMA {quoted(queue.schema)}".replace("'", "''")
         self.execute(f"IF SCHEMA_ID(N'{literal}') IS NULL EXEC (N'{create_schema}')")
-        queue.execute(_CREATE)
+        queue.execute(SHAPES[self.shape])
         return queue
 
     def queue(self, name: str = "orders", *, schema: str | None = None) -> SqlServerQueue:
@@ -185,6 +213,9 @@ def opened(url: str, *, autocommit: bool = False) -> "pyodbc.Connection":
     """Open a connection over the ODBC driver that is there, which is found as the code under test finds it."""
     import pyodbc
 
+    if provider := os.environ.get(TOKEN_PROVIDER_VARIABLE):
+        login = Login.of(Target(url=url, access_token_provider=provider), pyodbc.drivers())
+        return pyodbc.connect(str(login.text), autocommit=autocommit, attrs_before=dict(login.attributes))
     text = OdbcString.of(url)
     driver = driver_of(text, pyodbc.drivers())
     named = text.completed({"Driver": driver.name if driver else None})
@@ -212,15 +243,22 @@ def fresh_database(server_url: str, name: str) -> Iterator[str]:
     try:
         yield str(OdbcString.of(server_url).replaced({"Database": name}))
     finally:
+        # Azure SQL Database knows no SINGLE_USER.
         with connected(server_url, autocommit=True) as connection:
-            if is_sqlserver(connection):
-                connection.execute(f"ALTER DATABASE {quoted(name)} SET SINGLE_USER WITH ROLLBACK IMMEDIATE")
-            else:
-                number = f"DB_ID(N'{name}')"
-                _kill(connection, number)
-                # A session ends only a while after KILL has returned.
-                eventually(lambda: not _sessions(connection, number))
+            number = f"DB_ID(N'{name}')"
+            _kill(connection, number)
+            # A session ends only a while after KILL has returned.
+            eventually(lambda: not _sessions(connection, number))
             connection.execute(f"DROP DATABASE {quoted(name)}")
+
+
+def set_row_versions(url: str, on: bool) -> None:
+    """Set READ_COMMITTED_SNAPSHOT of a database; whoever is in a transaction there is rolled back."""
+    with connected(url, autocommit=True) as connection:
+        setting = "ON" if on else "OFF"
+        connection.execute(
+            f"ALTER DATABASE CURRENT SET READ_COMMITTED_SNAPSHOT {setting} WITH ROLLBACK IMMEDIATE"
+        )
 
 
 def emptied(url: str) -> str:

@@ -2,11 +2,14 @@
 
 import json
 from datetime import datetime
+from pathlib import Path
 from uuid import UUID
 
 import psycopg
 import pytest
 
+from tests import conftest
+from tests.support import sqlserver
 from tests.support.messages import Row, body, headers, message_id, row_id, row_ids
 
 
@@ -54,6 +57,14 @@ def test_names_may_hold_anything(engine):
     queue = engine.create_queue("my]od\"d t'able@x{y}", schema='a]b"c{d}')
     queue.insert(2)
     assert (queue.row_versions(), queue.address) == ([1, 2], 'my]od"d t\'able@x{y}@[a]]b"c{d}]')
+
+
+def test_what_varies_on_a_given_server_is_there():
+    tests = Path(conftest.__file__).parent
+    files = [tests / "conformance" / f"{name}.py" for name in conftest._VARIED_FILES]
+    folders = [tests / name for name in conftest._VARIED_FOLDERS]
+    assert [path for path in [*files, *folders] if not path.exists()] == []
+    assert {shape for shape, _ in conftest.VARIANTS.values()} <= sqlserver.SHAPES.keys()
 
 
 def test_connections_are_cut(postgresql):

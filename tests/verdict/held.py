@@ -1,0 +1,117 @@
+"""Which locks each step of the protocol holds: a pipeline is driven to each of them, and somebody else looks.
+
+What is expected stands beside the step, as a value, and for SQL Server with the words of docs/sqlserver-locking.md.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.receive import SliceReader
+from sqlqueue_spark.tables.stage import Stage
+from tests.support.driver import Stream, at_step, streaming
+from tests.support.forwarding import STAGE, forwarding
+from tests.support.waiting import eventually
+from tests.verdict.places import Place
+from tests.verdict.probes import Facts, Probe, Verdict
+
+#: How many rows a claim has.
+ROWS = 7
+#: Readers send what is smaller before anybody can look.
+LARGE = 4_000_000
+STEPS = (
+    "idle",
+    "claimed",
+    "slice being read",
+    "settling",
+    "settled",
+    "staging",
+    "sealed",
+    "settling a stage",
+)
+
+#: The locks of all sessions of a program, as a report says them: ``{"orders: RowShareLock": 1}``.
+Locks = Mapping[str, object]
+Snapshot = Callable[[str], Locks]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """The locks of a step: one of these. ``says`` has the words for them."""
+
+    locks: tuple[Locks, ...]
+    says: str
+
+
+def verdicts(place: Place, look: Snapshot, expected: Mapping[str, Expected]) -> list[Verdict]:
+    """Drive pipelines through all steps and judge what is held at each."""
+    seen = dict(_receiving(place, look)) | dict(_forwarding(place, look))
+    return [each.verdict(seen, place.where) for each in probes(expected)]
+
+
+def probes(expected: Mapping[str, Expected]) -> Iterator[Probe[Mapping[str, Locks]]]:
+    for step in STEPS:
+        told = expected[step]
+
+        def found(seen: Mapping[str, Locks], step: str = step) -> Facts:
+            return seen[step]
+
+        yield Probe(
+            id=f"locks:{step.replace(' ', '-')}",
+            rule=f"What is held when the pipeline is at this step ({step}): {told.says}",
+            done=f"A pipeline with a batch of {ROWS} rows is stopped at the step; another session lists its locks.",
+            expected=told.locks,
+            look=found,
+        )
+
+
+def _receiving(place: Place, look: Snapshot) -> Iterator[tuple[str, Locks]]:
+    queue = place.new_queue("orders")
+    options = {"claimAhead": "false", "maxBytesPerTrigger": "1g", "maxConcurrency": "1", **place.login}
+    with streaming(place.engine, queue, commit=True, **options) as stream:
+        assert not stream.trigger()
+        yield "idle", _still(look, stream)
+        queue.insert(ROWS, size=LARGE)
+        assert stream.construct()
+        yield "claimed", look(stream.name)
+        reader = SliceReader(Target.of(stream.options))
+        (part,) = stream.plan()
+        batches = reader.read(part)
+        next(batches)
+        yield "slice being read", look(stream.name)
+        for _ in batches:
+            pass
+        stream.done += 1
+        held: list[Locks] = []
+        with at_step(fail_points.DELETED, lambda: held.append(look(stream.name))):
+            assert not stream.trigger()
+        yield "settling", held[0]
+        yield "settled", _still(look, stream)
+
+
+def _forwarding(place: Place, look: Snapshot) -> Iterator[tuple[str, Locks]]:
+    source, _ = place.new_queue("source"), place.new_queue("billing")
+    with connect(place.target()) as connection, connection.transaction():
+        Stage(connection, Table(table=STAGE, schema=place.engine.default_schema)).create()
+    source.insert(ROWS)
+    with forwarding(place.engine, source, claimAhead="false", **place.login) as stream:
+        stream.sink_says = place.login
+        held: list[Locks] = []
+        assert stream.construct()
+        with at_step(fail_points.ROWS_STAGED, lambda: held.append(look(stream.name))):
+            stream.run()
+        yield "staging", held[0]
+        yield "sealed", look(stream.name)
+        with at_step(fail_points.DELETED, lambda: held.append(look(stream.name))):
+            assert not stream.trigger()
+        yield "settling a stage", held[1]
+
+
+def _still(look: Snapshot, stream: Stream) -> Locks:
+    """What is held for good: a session that has just closed may take a moment to end."""
+    with suppress(AssertionError):
+        eventually(lambda: not look(stream.name))
+    return look(stream.name)

@@ -1,0 +1,182 @@
+"""Makes the package say its statements to a real database, through its own classes and with parameters of a busy day."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+import pyarrow as pa
+
+from sqlqueue_spark.engines.connection import Connection, Row
+from sqlqueue_spark.engines.dialects import Dialect, Load
+from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
+from sqlqueue_spark.errors import TryAgain
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
+from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.insert import Inserter, columns_of
+from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
+from sqlqueue_spark.tables.queues import Queue
+from sqlqueue_spark.tables.stage import Stage
+from tests.support.sending import Outgoing, outgoing_rows
+
+ENDPOINT = "Verdict"
+STAGE = "Verdict.Outgoing"
+QUEUE, DESTINATION = "orders", "billing"
+#: Named by nobody and changed by nobody: what the catalogue says, how a session is set up, and what makes or alters tables.
+CATALOGUE = frozenset({
+    *("catalog", "columns", "compatibility", "database", "holders", "identity", "index_names", "indexes"),
+    *("numbers", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
+})  # fmt: skip
+SESSION = frozenset({
+    *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
+    *("create_lock", "isolation_read_committed", "isolation_repeatable_read", "isolation_serializable"),
+    *("isolation_snapshot", "lock_timeout", "session", "stage_hold"),
+})  # fmt: skip
+#: They make or empty tables, or stand in scripts for people.
+DDL_PREFIXES = ("create", "grants_", "remedy_", "script_", "outbox_create", "outbox_index_", "stage_create")
+DDL = frozenset({"stage_storage", "stage_index", "stage_clear"})
+
+Hear = Callable[[str, Statement, Parameters], None]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of a database in which the package may say its statements."""
+
+    queue: queues.QueueTable
+    destination: queues.QueueTable
+    stage: Table
+
+
+class Heard(Connection):
+    """A connection that tells of each statement before it runs."""
+
+    def __init__(self, inner: Connection, hear: Hear) -> None:
+        super().__init__(inner.target)
+        self._inner = inner
+        self._hear = hear
+        self._names = {each.comment: name for name, each in inner.dialect.statements().items()}
+
+    def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
+        self._tell(statement, parameters)
+        return self._inner.execute(statement, parameters, doing=doing)
+
+    def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
+        self._tell(statement, parameters)
+        return self._inner.modify(statement, parameters, doing=doing)
+
+    def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
+        self._tell(statement, rows if isinstance(rows, dict) else NOTHING)
+        return self._inner.load(statement, rows, doing=doing)
+
+    def commit(self) -> None:
+        self._inner.commit()
+
+    def rollback(self) -> None:
+        self._inner.rollback()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def _tell(self, statement: Sql, parameters: Parameters) -> None:
+        if isinstance(statement, Statement):
+            self._hear(self._names[statement.comment], statement, parameters)
+
+
+def planned(dialect: Dialect) -> set[str]:
+    """The statements of an engine that go by rows of a queue, an outbox or a stage, and so have a plan to look at."""
+    return {
+        name
+        for name, statement in dialect.statements().items()
+        if statement and name not in CATALOGUE | SESSION | DDL and not name.startswith(DDL_PREFIXES)
+    }
+
+
+def create(connection: Connection) -> Tables:
+    """Create the outbox and the stage beside the two queues, which are there."""
+    schema = connection.dialect.default_schema
+    with connection.transaction():
+        OutboxTable(connection, ENDPOINT).create()
+        stage = Table(table=STAGE, schema=schema)
+        Stage(connection, stage).create()
+    with connection.transaction():
+        found = [queues.find(connection, Table(table=name, schema=schema)) for name in (QUEUE, DESTINATION)]
+    queue, destination = (each for each in found if each is not None)
+    return Tables(queue, destination, stage)
+
+
+def say_everything(connection: Connection, tables: Tables) -> None:
+    """Say each statement that has a plan at least once; nothing of it is committed.
+
+    A statement whose plan is so bad that it runs into the command timeout has been said all the same.
+    """
+    for action in (
+        *_receiving(connection, tables),
+        *_sending(connection, tables),
+        *_staging(connection, tables),
+    ):
+        with contextlib.suppress(TryAgain):
+            action()
+        connection.rollback()
+
+
+def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], object]]:
+    queue, admin = Queue(connection, tables.queue), QueueAdmin(connection, tables.queue)
+    chunk = connection.dialect.chunk
+    every_second = RowSet((number, number) for number in range(1, 2 * chunk, 2))
+    yield lambda: queue.claim(LOWEST, HIGHEST, chunk)
+    yield lambda: queue.look(LOWEST, HIGHEST, chunk)
+    yield lambda: list(queue.lock(every_second))
+    yield lambda: queue.delete(every_second)
+    yield lambda: queue.delete(RowSet([(1, chunk)]))
+    yield lambda: queue.ids(range(1, 64, 2))
+    yield queue.highest
+    yield queue.ends
+    yield lambda: queue.waiting(5)
+    for name in ("read", "read_unexpired", "take"):
+        statement = queues.read_statement(connection.dialect, tables.queue, name)
+        yield partial(connection.execute, statement, {"first": 1, "last": 2_000, "count": 2_000})
+    yield admin.length
+    yield lambda: admin.peek(10)
+    yield lambda: admin.purge(LOWEST, HIGHEST, expired=False)
+    yield lambda: admin.purge(LOWEST, HIGHEST, expired=True)
+
+
+def _sending(connection: Connection, tables: Tables) -> Iterator[Callable[[], object]]:
+    outbox = OutboxTable(connection, ENDPOINT)
+    ids = [f"{number:036}" for number in range(2_000)]
+    yield lambda: Inserter(connection, tables.queue, columns_of(connection, tables.queue)).insert(_messages())
+    yield lambda: outbox.seen(ids)
+    yield lambda: outbox.seen_of(ids, "sqlqueue 0.2.0")
+    yield lambda: outbox.add(f"new {number}" for number in range(2_000))
+    yield lambda: outbox.add_new(ids)
+    yield lambda: outbox.may_hold("sqlqueue 0.2.0")
+    yield lambda: outbox.clean(timedelta(days=7))
+    yield outbox.report
+
+
+def _staging(connection: Connection, tables: Tables) -> Iterator[Callable[[], object]]:
+    stage, destination = Stage(connection, tables.stage), tables.destination.name
+
+    def seal() -> None:
+        run = stage.open("claim")
+        stage.add("task", {destination: _messages()})
+        stage.seal({"task": 1}, [destination], run=run)
+
+    def rehearse() -> None:
+        seal()
+        stage.rehearse({"task": 1}, destination, whole=False)
+
+    def move() -> None:
+        seal()
+        stage.move("claim")
+
+    yield rehearse
+    yield move
+
+
+def _messages() -> pa.RecordBatch:
+    return outgoing_rows([Outgoing(id=bytes(range(16)), headers="{}", body=b"{}")])
