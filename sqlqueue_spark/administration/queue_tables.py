@@ -120,8 +120,8 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
         held = rights.held(admin.connection, admin.table)
         return Inspection(
             queue=admin.table.name,
-            columns=admin.columns(),
-            indexes=admin.indexes(),
+            columns=admin.columns,
+            indexes=admin.indexes,
             rights=held,
             settings=facts(admin, held),
             findings=[*of_table(admin), *of_rights(admin, held, role)],

@@ -59,7 +59,7 @@ def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Fin
     asked = (RECEIVER, SENDER) if role is None else (role,)
     if not all(held.lacks(each) for each in asked):
         return
-    dialect, numbers = admin.connection.dialect, admin.numbers()
+    dialect, numbers = admin.connection.dialect, admin.numbers
     sequence = numbers and numbers.source
     for each in asked:
         yield Finding(
@@ -70,7 +70,7 @@ def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Fin
 
 
 def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
-    there = {column.name.lower(): column for column in admin.columns()}
+    there = {column.name.lower(): column for column in admin.columns}
     anew = "create a table of another name with sqlqueue create and move the rows, or correct the queue name"
     for name, types in admin.connection.dialect.queue_columns.items():
         wanted = " or ".join(types)
@@ -85,7 +85,7 @@ def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
 
 def _index_findings(admin: QueueAdmin) -> Iterator[Finding]:
     dialect = admin.connection.dialect
-    indexes = admin.indexes()
+    indexes = admin.indexes
     row_version, expires = dialect.row_version, dialect.expires_with_index
     if not any(_leads(index, row_version) and index.filter is None for index in indexes):
         name = dialect.row_version_index(admin.table.table.table)
@@ -126,7 +126,7 @@ def _space_findings(admin: QueueAdmin) -> Iterator[Finding]:
 
 def _number_findings(admin: QueueAdmin) -> Iterator[Finding]:
     row_version = admin.connection.dialect.row_version
-    numbers = admin.numbers()
+    numbers = admin.numbers
     if numbers is None:
         yield Finding(
             message=f"Nothing numbers the rows of {admin.table.name}: {row_version} is neither an identity nor "
@@ -144,7 +144,7 @@ def _number_findings(admin: QueueAdmin) -> Iterator[Finding]:
 
 def _durability_findings(admin: QueueAdmin) -> Iterator[Finding]:
     """Find a setting of durability that no session can put right for itself. On PostgreSQL each session of ours does so."""
-    if ("delayed durability", "forced") in admin.settings():
+    if ("delayed durability", "forced") in admin.settings:
         yield Finding(
             message=f"The database {admin.table.database!r} answers every commit before it is on the disk "
             "(DELAYED_DURABILITY = FORCED): a crash of the server takes back messages that count as sent, and brings back "

@@ -92,7 +92,7 @@ def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
     """To which generation of SQL Server's tables this one belongs; PostgreSQL has one kind only."""
     if not admin.connection.dialect.knows_heaps:
         return
-    clustered = next((index for index in admin.indexes() if index.kind == "clustered"), None)
+    clustered = next((index for index in admin.indexes if index.kind == "clustered"), None)
     if clustered is None:
         value, meaning = "heap", "as newer installers create it; only a rebuild gives its emptied pages back"
     else:
@@ -102,7 +102,7 @@ def _variant(admin: QueueAdmin) -> Iterator[ServerFact]:
 
 
 def _numbers(admin: QueueAdmin) -> Iterator[ServerFact]:
-    numbers = admin.numbers()
+    numbers = admin.numbers
     if numbers is not None:
         last, meaning = "?", "none was given yet, or this login may not see it"
         if numbers.last is not None:
@@ -112,7 +112,7 @@ def _numbers(admin: QueueAdmin) -> Iterator[ServerFact]:
 
 def _told(admin: QueueAdmin) -> Iterator[ServerFact]:
     """The settings that the database tells. Headers may have any code page, also one that ``_MEANINGS`` does not list."""
-    for name, value in admin.settings():
+    for name, value in admin.settings:
         meaning, change = _MEANINGS.get(name, {}).get(value, ""), _REMEDIES.get((name, value))
         if name == "Headers" and not meaning:
             meaning, change = _LOSSY, "headers"

@@ -85,8 +85,12 @@ def claim(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
 
 
 def _stepped_over(queue: Queue, claimed: Claimed, after: int, up_to: int) -> bool:
-    """Whether rows of others stand where the claim has looked: up to its last row, or to the end where it got too few."""
-    if not claimed.rows or not queue.connection.dialect.statement("count_range"):
+    """Whether rows of others stand where the claim has looked: up to its last row, or to the end where it got too few.
+
+    We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step over each row.
+    """
+    matters = queue.table.keeps_skipped or (claimed.full and not queue.table.row_versions)
+    if not (claimed.rows and matters):
         return False
     end = max(each.last for each in (claimed.live, claimed.expired) if each) if claimed.full else up_to
     return queue.count(after, end) > claimed.rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
@@ -97,16 +98,18 @@ class Message:
 
 
 class QueueAdmin:
-    """A queue table on an open connection, for administration and sending."""
+    """A queue table on an open connection, for administration and sending; it asks once how the table is made."""
 
     def __init__(self, connection: Connection, table: QueueTable) -> None:
         self.connection = connection
         self.table = table
 
+    @cached_property
     def columns(self) -> list[Column]:
         """The columns in the order of the table."""
         return columns_of(self.connection, self.table)
 
+    @cached_property
     def indexes(self) -> list[Index]:
         """The indexes that queries may use."""
         rows = self._execute("indexes")
@@ -133,6 +136,7 @@ class QueueAdmin:
         rows = self._execute("space")
         return Space(*rows[0]) if rows else None
 
+    @cached_property
     def numbers(self) -> Numbers | None:
         """What gives the rows their numbers; None when nothing does."""
         rows = self._execute("numbers")
@@ -141,6 +145,7 @@ class QueueAdmin:
         schema, name, last, highest = rows[0]
         return Numbers(Table(table=name, schema=schema, catalog=self.table.table.catalog), last, highest)
 
+    @cached_property
     def settings(self) -> list[tuple[str, str]]:
         """How the table is set up, as far as it matters to a queue: names and values."""
         rows = self._execute("settings")
@@ -167,7 +172,7 @@ class QueueAdmin:
 
     def inserter(self) -> Inserter:
         """An :class:`Inserter` for the columns that the table has."""
-        return Inserter(self.connection, self.table, self.columns())
+        return Inserter(self.connection, self.table, self.columns)
 
     def purge(self, after: int, up_to: int, *, expired: bool) -> list[int]:
         """Delete the next rows (or the next expired ones) above ``after``, stepping over rows that others hold.

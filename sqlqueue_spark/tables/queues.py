@@ -144,7 +144,7 @@ def _with_storage(connection: Connection, table: QueueTable) -> QueueTable:
     dialect = connection.dialect
     statement = dialect.render("storage", catalog=dialect.quote(table.database))
     where = {"database": table.database, "object_id": table.object_id}
-    row_versions, heap = connection.execute(statement, where, doing=f"looking at {table.name}")[0]
+    row_versions, heap = connection.execute(statement, where, doing=f"asking about {table.name}")[0]
     return replace(table, row_versions=bool(row_versions), keeps_skipped=bool(heap))
 
 

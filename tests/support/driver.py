@@ -149,7 +149,7 @@ class Stream:
         if self.done < len(self.offsets):
             return True
         start = self.end(self.done)
-        end = self.receiver.latest(start, self.options.max_messages_per_trigger)
+        end = self.receiver.latest(start, self.options.most_rows)
         reached(OFFSET_NOT_LOGGED)
         if end == start:
             return False

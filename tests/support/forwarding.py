@@ -68,7 +68,7 @@ class Forward(Stream):
 
         Spark runs such a batch for its watermark, or for the rows of another source. It asks every source before.
         """
-        end = self.receiver.latest(self.end(self.done), self.options.max_messages_per_trigger)
+        end = self.receiver.latest(self.end(self.done), self.options.most_rows)
         assert not end.get("rows") or end == self.end(self.done)
         self.others[self.done] = messages
         self.offsets.append(json.dumps(end))

@@ -231,9 +231,9 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [DATABASE, IDENTITY, TABLE_COLUMNS, Answer("DB_ID", "w", [["Bill]ing"]])],
         "orders@[dbo]@[Bill]]ing]",
     ),
-    "columns": (lambda c: admin(c).columns()[0].name, [TABLE_COLUMNS], "Id"),
+    "columns": (lambda c: admin(c).columns[0].name, [TABLE_COLUMNS], "Id"),
     "indexes": (
-        lambda c: [each.name for each in admin(c).indexes()],
+        lambda c: [each.name for each in admin(c).indexes],
         [Answer("i.is_unique", "wwbww", [["Index_RowVersion", "RowVersion", 0, "clustered", None]])],
         ["Index_RowVersion"],
     ),
@@ -248,7 +248,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         Space(1, 2, 0, 0),
     ),
     "numbers": (
-        lambda c: admin(c).numbers(),
+        lambda c: admin(c).numbers,
         [Answer("last_value", "wwii", [["dbo", "orders", 9, HIGHEST]])],
         Numbers(TABLE, 9, HIGHEST),
     ),
@@ -264,7 +264,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         Rights(user="shop", receiver_lacks=(), sender_lacks=("INSERT",)),
     ),
     "settings": (
-        lambda c: admin(c).settings(),
+        lambda c: admin(c).settings,
         [Answer("lock_escalation_desc", "ww", [["lock escalation", "TABLE"]])],
         [("lock escalation", "TABLE")],
     ),

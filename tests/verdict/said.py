@@ -28,7 +28,7 @@ QUEUE, DESTINATION = "orders", "billing"
 #: Named by nobody and changed by nobody: what the catalogue says, how a session is set up, and what makes or alters tables.
 CATALOGUE = frozenset({
     *("catalog", "columns", "compatibility", "database", "holders", "identity", "index_names", "indexes"),
-    *("numbers", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
+    *("numbers", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held", "storage"),
 })  # fmt: skip
 SESSION = frozenset({
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
@@ -130,13 +130,18 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
     yield lambda: queue.claim(LOWEST, HIGHEST, chunk)
     yield lambda: queue.look(LOWEST, HIGHEST, chunk)
     yield lambda: list(queue.lock(every_second))
+    yield lambda: list(queue.lock(RowSet([(1, chunk)])))
+    if connection.dialect.statement("claim_runs"):
+        yield lambda: list(queue.claim_runs(every_second))
+        yield lambda: queue.count(LOWEST, HIGHEST)
     yield lambda: queue.delete(every_second)
     yield lambda: queue.delete(RowSet([(1, chunk)]))
     yield lambda: queue.ids(range(1, 64, 2))
     yield queue.highest
     yield queue.ends
     yield lambda: queue.waiting(5)
-    for name in ("read", "read_unexpired", "take"):
+    reading = ("read", "read_unexpired", "read_versions", "take")
+    for name in filter(connection.dialect.statement, reading):
         statement = queues.read_statement(connection.dialect, tables.queue, name)
         yield partial(connection.execute, statement, {"first": 1, "last": 2_000, "count": 2_000})
     yield admin.length

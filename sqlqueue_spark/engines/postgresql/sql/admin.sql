@@ -86,35 +86,32 @@ LIMIT :count
 -- name: purge
 -- Deletes the next rows, whatever they are.
 -- in: after which seq, up to which, how many     out: the seq of each deleted row
--- SKIP LOCKED steps over rows receivers hold: they stay, and nobody waits. MATERIALIZED makes the server choose the rows
--- only once.
-WITH batch AS MATERIALIZED (
-    SELECT seq
+-- SKIP LOCKED steps over rows receivers hold: they stay, and nobody waits. The delete finds its rows by ctid, which cannot
+-- change while the rows are locked. Joined by seq, the server may walk the whole table for each of them where its statistics
+-- are those of an empty table.
+DELETE FROM {queue}
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid
     FROM {queue}
     WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
     LIMIT :count
     FOR UPDATE SKIP LOCKED
-)
-DELETE FROM {queue} AS q
-USING batch
-WHERE q.seq = batch.seq
-RETURNING q.seq
+))
+RETURNING seq
 
 -- name: purge_expired
 -- Deletes the next expired rows.
 -- in: after which seq, up to which, how many     out: the seq of each deleted row
 -- The database's clock decides what has expired. There is no index on expires: the statement meets the rows in seq order,
 -- and each row only once, because the next batch begins after this one. All else is as in purge.
-WITH batch AS MATERIALIZED (
-    SELECT seq
+DELETE FROM {queue}
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid
     FROM {queue}
     WHERE seq > :after AND seq <= :up_to AND expires <= statement_timestamp() AT TIME ZONE 'UTC'
     ORDER BY seq
     LIMIT :count
     FOR UPDATE SKIP LOCKED
-)
-DELETE FROM {queue} AS q
-USING batch
-WHERE q.seq = batch.seq
-RETURNING q.seq
+))
+RETURNING seq

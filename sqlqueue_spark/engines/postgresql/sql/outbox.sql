@@ -91,19 +91,18 @@ GROUP BY o."PersistenceVersion"
 -- in: seconds that an id is kept     out: number of rows
 -- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold. SKIP LOCKED
 -- steps over rows that others hold, so that nobody waits. The database's clock decides what is old. ORDER BY makes the index
--- on "DispatchedAt" the cheapest way; the index on "Dispatched" would find nearly every row. MATERIALIZED makes the server
--- choose the rows only once.
-WITH batch AS MATERIALIZED (
+-- on "DispatchedAt" the cheapest way; the index on "Dispatched" would find nearly every row. The delete looks up each id of an
+-- array in the primary key; joined, the server may walk the whole table for each where its statistics are those of an empty one.
+-- It does not go by ctid, because a table may be partitioned.
+DELETE FROM {outbox}
+WHERE "MessageId" = ANY (ARRAY(
     SELECT "MessageId"
     FROM {outbox}
     WHERE "Dispatched" AND "DispatchedAt" < statement_timestamp() AT TIME ZONE 'UTC' - :seconds::bigint * interval '1 second'
     ORDER BY "DispatchedAt"
     LIMIT 4000
     FOR UPDATE SKIP LOCKED
-)
-DELETE FROM {outbox} AS o
-USING batch
-WHERE o."MessageId" = batch."MessageId"
+))
 
 -- name: outbox_report
 -- Returns what an outbox table holds.

@@ -5,7 +5,8 @@
 -- out: lowest seq, highest seq; NULL when the queue is empty
 -- The statement is two probes of the index. As it is one statement, both values are of one moment. A row that somebody sends
 -- meanwhile gets a higher seq than the rows that are looked at. So no old row is left out because of it.
-SELECT min(seq)::bigint, max(seq)::bigint FROM {queue}
+SELECT (SELECT seq::bigint FROM {queue} AS q ORDER BY q.seq LIMIT 1),
+       (SELECT seq::bigint FROM {queue} AS q ORDER BY q.seq DESC LIMIT 1)
 
 -- name: highest
 -- Returns the highest seq that is in the queue now.
