@@ -65,9 +65,7 @@ class Statement:
         )
         return replace(self, parts=texts)
 
-    def bound(
-        self, paramstyle: str, values: Mapping[str, object]
-    ) -> tuple[str, Mapping[str, Any] | tuple[Any, ...]]:
+    def bound(self, paramstyle: str, values: Parameters) -> tuple[str, Parameters | tuple[Any, ...]]:
         """Text and parameters as a driver takes them.
 
         :param paramstyle: the driver's, as in PEP 249.

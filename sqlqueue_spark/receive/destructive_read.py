@@ -136,7 +136,7 @@ class DestructiveReceiver(StreamSource):
         self._lookout = Lookout(PollBackoff(options.poll_interval, clock, sleep))
         self._scanner = Scanner(options, self._pool, self._lookout.find, clock, sleep)
         #: A batch that was begun in another mode.
-        self._present = HeldBatch(options, self._pool, self._scanner)
+        self._batch = HeldBatch(options, self._pool, self._scanner)
         self._planned: Planned | None = None
         self._finished: Offset | None = None
 
@@ -158,7 +158,7 @@ class DestructiveReceiver(StreamSource):
             return self._slices(self._planned)
         self._pool.retried(lambda: self._check_belongs(end))
         if not end.taken:
-            return self._present.plan(start, end)
+            return self._batch.plan(start, end)
         self._planned = None
         say_not_taken_again(end)
         return []
@@ -171,7 +171,7 @@ class DestructiveReceiver(StreamSource):
 
     def settle(self, end: Offset | None) -> None:
         """Settle a batch that was begun in another mode; a batch of mode ``none`` needs nothing."""
-        self._present.settle(end)
+        self._batch.settle(end)
 
     def stop_at_present_end(self) -> None:
         self._pool.retried(self._scanner.stop_at_present_end)
@@ -183,7 +183,7 @@ class DestructiveReceiver(StreamSource):
     def close(self) -> None:
         """Give back the rows that are held for a batch of another mode, and end the connections."""
         try:
-            self._present.close()
+            self._batch.close()
         finally:
             self._pool.close()
 
@@ -209,10 +209,10 @@ class DestructiveReceiver(StreamSource):
             return
         self._check_belongs(start)
         if not start.taken:
-            with self._present.lock:
-                self._present.finish(start)
-                self._present.staging.tidy(start)
-            self._present.close()
+            with self._batch.lock:
+                self._batch.finish(start)
+                self._batch.staging.tidy(start)
+            self._batch.close()
 
     def _check_belongs(self, end: Offset) -> None:
         with self._pool.transaction() as queue:

@@ -54,8 +54,8 @@ class Receiver(StreamSource):
             stage="" if stage is None else stage.to_text(),
         )
         self._scanner = Scanner(options, self._pool, find, clock, sleep)
-        self._present = HeldBatch(options, self._pool, self._scanner)
-        self._staging = self._present.staging
+        self._batch = HeldBatch(options, self._pool, self._scanner)
+        self._staging = self._batch.staging
         self._told_of_everything = False
 
     def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:
@@ -69,12 +69,12 @@ class Receiver(StreamSource):
             self._told_of_everything = True
             log.warning("everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the queue until the "
                         "stream is started again; take trigger(availableNow=True)", self._options.queue)  # fmt: skip
-        with self._present.lock:
+        with self._batch.lock:
             return self._pool.retried(lambda: self._latest(start, max_rows, sure=sure))
 
     def plan(self, start: Offset | None, end: Offset | None) -> list[Slice]:
         """The slices of the batch that ends with ``end``; locks its rows again if this process never held it."""
-        return [] if end is None or start == end else self._present.plan(start, end)
+        return [] if end is None or start == end else self._batch.plan(start, end)
 
     def finish(self, start: Offset | None, *, rows: bool) -> None:
         """Settle what is held if ``start`` is its offset; else give it back, and settle what a previous process left of
@@ -82,14 +82,14 @@ class Receiver(StreamSource):
 
         What waits on a stage stays there: the batch that follows may have staged it, and may be running again.
         """
-        with self._present.lock:
-            self._pool.retried(lambda: self._present.finish(start))
+        with self._batch.lock:
+            self._pool.retried(lambda: self._batch.finish(start))
             if not rows:
                 self._pool.retried(self._staging.take)
 
     def settle(self, end: Offset | None) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
-        self._present.settle(end)
+        self._batch.settle(end)
 
     def stop_at_present_end(self) -> None:
         self._pool.retried(self._scanner.stop_at_present_end)
@@ -100,21 +100,21 @@ class Receiver(StreamSource):
     def close(self) -> None:
         """Settle the held batch if ``doneFile`` says that it is logged, else give it back; then end the connections."""
         try:
-            self._present.close()
+            self._batch.close()
         finally:
             self._pool.close()
 
     def _latest(self, start: Offset | None, max_rows: int | None, *, sure: bool) -> Offset | None:
-        if (end := self._present.claimed_after(start)) is not None:
+        if (end := self._batch.claimed_after(start)) is not None:
             return end
-        self._present.finish(start)
+        self._batch.finish(start)
         if sure and self._scanner.due:  # an idle stream looks at its stage as often as at its queue
             self._staging.tidy(start)
         self._staging.hold()
         claim = self._scanner.next(start, max_rows)
         if claim is None:
             return self._staging.named_after(start)
-        self._present.hold(claim)
+        self._batch.hold(claim)
         fail_points.step(fail_points.ROWS_LOCKED)
         self._scanner.claim_ahead(claim)
         return claim.end

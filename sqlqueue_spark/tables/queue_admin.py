@@ -189,7 +189,7 @@ class QueueAdmin:
         rendered = dialect.render(
             statement, queue=dialect.table(table.table), catalog=dialect.quote(table.database)
         )
-        bound = {"database": table.database, "object_id": table.object_id, **parameters}
+        bound = {**table.identified, **parameters}
         return self.connection.execute(rendered, bound, doing=f"{doing} {table.name}")
 
 

@@ -69,6 +69,11 @@ class QueueTable:
         """Which table of its server this is, however an option names it and whatever the connection's database is called."""
         return str(replace(self.table, catalog=self.foreign))
 
+    @property
+    def identified(self) -> Parameters:
+        """The parameters by which statements find the table in the catalogue."""
+        return {"database": self.database, "object_id": self.object_id}
+
 
 def find(connection: Connection, table: Table) -> QueueTable | None:
     """Look a table up; None when it is not there.
@@ -143,8 +148,8 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
 def _with_storage(connection: Connection, table: QueueTable) -> QueueTable:
     dialect = connection.dialect
     statement = dialect.render("storage", catalog=dialect.quote(table.database))
-    where = {"database": table.database, "object_id": table.object_id}
-    row_versions, heap = connection.execute(statement, where, doing=f"asking about {table.name}")[0]
+    rows = connection.execute(statement, table.identified, doing=f"asking about {table.name}")
+    row_versions, heap = rows[0]
     return replace(table, row_versions=bool(row_versions), keeps_skipped=bool(heap))
 
 
@@ -253,11 +258,8 @@ class Queue:
 
     def holders(self, runs: RowSet) -> list[Holder]:
         """Who holds locks on rows between the ends of these runs; SQL Server can tell it only of the whole table."""
-        table = {"database": self.table.database, "object_id": self.table.object_id}
-        doing = "looking who holds rows of"
-        return [
-            Holder(*row) for row in self._execute("holders", doing, first=runs.first, last=runs.last, **table)
-        ]
+        where = {**self.table.identified, "first": runs.first, "last": runs.last}
+        return [Holder(*row) for row in self._execute("holders", "looking who holds rows of", **where)]
 
     def _of_runs(self, statement: str, runs: RowSet) -> tuple[str, Parameters]:
         """The statement for these runs, and its parameters. The usual claim is a single run, and has a statement of its own."""

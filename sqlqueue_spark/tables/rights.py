@@ -37,8 +37,8 @@ def held(connection: Connection, table: QueueTable) -> Rights:
     """
     dialect = connection.dialect
     statement = dialect.render("rights", catalog=dialect.quote(table.database))
-    where = {"database": table.database, "object_id": table.object_id}
-    rows = connection.execute(statement, where, doing=f"asking for the rights to {table.name}")
+    doing = f"asking for the rights to {table.name}"
+    rows = connection.execute(statement, table.identified, doing=doing)
     lacking = [(role, name) for _, role, name, has in rows if has is not None and not has]
     return Rights(
         user=rows[0][0],
