@@ -18,11 +18,9 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.destinations import Destination, Placed
 from sqlqueue_spark.send.message_builder import Composed
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION
+from sqlqueue_spark.send.sent_before import Keyed
 from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
-
-#: The messages of one destination: the outbox key of each with its position in the chunk.
-Keyed = tuple[Destination, Mapping[str, int]]
 
 
 class Delivery(ABC):

@@ -69,6 +69,7 @@ class Destinations:
     _found: dict[str, Destination] = field(default_factory=dict)
     _found_since: float = 0.0
     _earlier: dict[Target, bool] = field(default_factory=dict)
+    _has_sent: dict[Target, bool] = field(default_factory=dict)
 
     def where(self, address: str) -> tuple[Target, Table]:
         """The database and the table that an address means.
@@ -116,6 +117,18 @@ class Destinations:
             self._earlier[target] = look()
         return self._earlier[target]
 
+    def has_sent(self, target: Target, look: Callable[[], bool]) -> bool:
+        """Whether a database's outbox has ids at all; ``look`` as for :meth:`holds_earlier_keys`."""
+        if target not in self._has_sent:
+            self._has_sent[target] = look()
+        return self._has_sent[target]
+
+    def having_outboxes(self) -> list[Target]:
+        """The databases whose outboxes this sink asks."""
+        if self.options.uses_outbox:
+            return self.databases()
+        return [target for target, sent in self._has_sent.items() if sent]
+
     def databases(self) -> list[Target]:
         """The databases of the destinations that were found."""
         return list(dict.fromkeys(found.target for found in self._found.values()))
@@ -129,3 +142,4 @@ class Destinations:
         """Forget what was found, so that it is looked for again: somebody may have created or altered a table."""
         self._found.clear()
         self._earlier.clear()
+        self._has_sent.clear()

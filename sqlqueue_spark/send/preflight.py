@@ -14,6 +14,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION
+from sqlqueue_spark.send.sent_before import has_sent
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stage import Run, Stage, table_of
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
@@ -61,6 +62,7 @@ def prepare(
 
         if options.transaction_mode == ATOMIC:
             run = _enter(options, connected(Target.of(options)), batch, last)
+            has_sent(options, destinations, connected(Target.of(options)))
         elif options.stream and last is None:
             _look_back(options, connected(Target.of(options)), batch)
         try:

@@ -13,11 +13,10 @@ from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
-from sqlqueue_spark.send.delivery import Delivery, Keyed, Optimistic, Pessimistic, Unremembered
+from sqlqueue_spark.send.delivery import Delivery, Optimistic, Pessimistic, Unremembered
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 from sqlqueue_spark.send.message_builder import Composed
-from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, earlier_keys
-from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.send.sent_before import SentBefore
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +36,7 @@ class Sender:
         self._options = options
         self._destinations = destinations
         self._connections: dict[Target, Connection] = {}
+        self._sent_before = SentBefore(options, destinations, self._connected)
         self._retry = Retry(f"sending by {options.sender or 'a sink'}")
 
     def __enter__(self) -> Self:
@@ -77,36 +77,7 @@ class Sender:
         if not self._options.uses_outbox:
             return Unremembered(chunk, placed)
         delivery = Optimistic if self._options.outbox == OPTIMISTIC else Pessimistic
-        return delivery(self._options, chunk, placed, partial(self._earlier_keys, chunk))
-
-    def _earlier_keys(
-        self, chunk: Composed, connection: Connection, outbox: OutboxTable, keyed: Sequence[Keyed]
-    ) -> dict[str, str]:
-        """The keys by which an earlier version may have known the messages, each with the present key.
-
-        Empty where the outbox has no rows of that version.
-        """
-
-        def look() -> bool:
-            with connection.transaction():
-                return outbox.may_hold(EARLIER_VERSION)
-
-        if not self._destinations.holds_earlier_keys(connection.target, look):
-            return {}
-        own = self._own_table()
-        return {
-            each: key
-            for to, positions in keyed
-            for key, at in positions.items()
-            for each in earlier_keys(chunk.ids[at], to.table.name, own=to.table.name == own)
-        }
-
-    def _own_table(self) -> str | None:
-        """The name of the table of the option ``queue``; None if there is no such option or no such table."""
-        try:
-            return self._options.queue and self._find(self._options.queue).table.name
-        except QueueError:
-            return None
+        return delivery(self._options, chunk, placed, partial(self._sent_before.earlier_keys, chunk))
 
     def _connected(self, target: Target) -> Connection:
         if target not in self._connections:

@@ -16,6 +16,7 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.destinations import Destinations, place
 from sqlqueue_spark.send.message_builder import Composed
 from sqlqueue_spark.send.preflight import rehearse
+from sqlqueue_spark.send.sent_before import SentBefore, has_sent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.stage import Run, Stage, table_of
 
@@ -29,6 +30,8 @@ class Staged:
     task: str
     destinations: tuple[str, ...]
     rows: int
+    #: How many messages it has left out, because the outbox knows them from times in which the pipeline was not atomic.
+    repeated: int = 0
 
 
 def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Composed]) -> Staged:
@@ -40,13 +43,15 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
     :raises TryAgain: the database gave way too often, or nobody knows whether a chunk was committed.
     """
     task = str(uuid.uuid4())
-    used: dict[str, None] = {}
-    rows = 0
+    used: dict[str, int] = {}
+    rows = repeated = 0
     with _StageWriter(options, destinations, task) as stager:
         for chunk in chunks:
-            used |= dict.fromkeys(stager.put(chunk))
-            rows += len(chunk)
-    return Staged(task=task, destinations=tuple(used), rows=rows)
+            put = stager.put(chunk)
+            used |= put
+            rows += sum(put.values())
+            repeated += len(chunk) - sum(put.values())
+    return Staged(task=task, destinations=tuple(used), rows=rows, repeated=repeated)
 
 
 def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: bool = False) -> None:
@@ -94,21 +99,24 @@ class _StageWriter:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def put(self, chunk: Composed) -> list[str]:
+    def put(self, chunk: Composed) -> dict[str, int]:
         """Stage a chunk, and try again as long as it is certain that the chunk is not on the stage.
 
-        :returns: the names of the tables that its messages go to.
+        :returns: the names of the tables that its messages go to, with the number of messages.
         """
         return self._patience.retried(
             lambda: self._put(chunk), lambda _: not self._committing, on_failure=self._failed
         )
 
-    def _put(self, chunk: Composed) -> list[str]:
+    def _put(self, chunk: Composed) -> dict[str, int]:
         self._committing = False
         connection = self._connected()
         placed = place(
             chunk.destinations(), lambda address: self._destinations.find(address, lambda _: connection)
         )
+        if has_sent(self._options, self._destinations, connection):
+            before = SentBefore(self._options, self._destinations, lambda _: connection)
+            placed = before.unsent(chunk, connection, placed)
         with connection.transaction():
             messages = {
                 replace(to.table.table, catalog=to.table.database).to_text(): fitted(
@@ -119,7 +127,7 @@ class _StageWriter:
             Stage(connection, table_of(self._options)).add(self._task, messages)
             fail_points.step(fail_points.ROWS_STAGED)
             self._committing = True
-        return list(messages)
+        return {name: len(rows) for name, rows in messages.items()}
 
     def _connected(self) -> Connection:
         if self._connection is None:

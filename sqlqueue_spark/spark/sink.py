@@ -43,7 +43,14 @@ _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 _PROCESS = str(uuid.uuid4())
 
 _SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64())])
-_STAGED = pa.schema([("task", pa.string()), ("destinations", pa.list_(pa.string())), ("rows", pa.int64())])
+_STAGED = pa.schema(
+    [
+        ("task", pa.string()),
+        ("destinations", pa.list_(pa.string())),
+        ("rows", pa.int64()),
+        ("repeated", pa.int64()),
+    ]
+)
 
 
 class SqlQueueSink:
@@ -90,7 +97,7 @@ class SqlQueueSink:
                 self._stage(rows, task, run, own_ids=own_ids)
             else:
                 self._send(rows, task, batch_id)
-                self._cleaner.clean_when_due(self._destinations.databases())
+            self._cleaner.clean_when_due(self._destinations.having_outboxes())
         except BaseException:
             self._destinations.forget()
             raise
@@ -105,12 +112,14 @@ class SqlQueueSink:
         _log_sent(f"batch={batch_id} ", sent)
 
     def _stage(self, rows: DataFrame, task: _Task, run: Run, *, own_ids: bool) -> None:
-        done = rows.mapInArrow(task.stage, "task string, destinations array<string>, rows long").collect()
-        staged = [Staged(task=t, destinations=tuple(d), rows=n) for t, d, n in done]
+        columns = "task string, destinations array<string>, rows long, repeated long"
+        done = rows.mapInArrow(task.stage, columns).collect()
+        staged = [Staged(task=t, destinations=tuple(d), rows=n, repeated=old) for t, d, n, old in done]
         seal(self._options, staged, run, own_ids=own_ids)
-        rows_staged = sum(each.rows for each in staged)
-        self._remember(run.batch.number, Sent(sent=rows_staged))
-        log.info("staged batch=%s staged=%d", run.batch.number, rows_staged)
+        sent = _together(Sent(sent=each.rows, repeated=each.repeated) for each in staged)
+        self._remember(run.batch.number, sent)
+        level = logging.WARNING if sent.repeated else logging.INFO
+        log.log(level, "staged batch=%s staged=%d repeated=%d", run.batch.number, sent.sent, sent.repeated)
 
     def sent_in(self, batch_id: int) -> Sent | None:
         """How many messages of a batch went out, or onto the stage, and how many had been sent before.
@@ -124,8 +133,7 @@ class SqlQueueSink:
         sent = self.sent_in(batch_id)
         if sent is None:
             return ""
-        atomic = self._options.transaction_mode == ATOMIC
-        return f"sent={sent.sent}" if atomic else f"sent={sent.sent} repeated={sent.repeated}"
+        return f"sent={sent.sent} repeated={sent.repeated}"
 
     def _remember(self, batch_id: int, sent: Sent) -> None:
         self._counts.pop(batch_id, None)
@@ -201,7 +209,7 @@ class SqlQueueWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         cleaner = OutboxCleaner(self._options)
-        cleaner.clean_when_due(self._task.destinations.databases())
+        cleaner.clean_when_due(self._task.destinations.having_outboxes())
         sent = [each.sent for each in messages if isinstance(each, _Committed)]
         _log_sent("", _together(sent))
         cleaner.wait(_CLEANUP_SECONDS)  # the cleanup's process ends with the job

@@ -103,6 +103,10 @@ class OutboxTable:
         ours = {name for name in written if name is not None and name.startswith(_OURS)}
         return version in ours or (not ours and sum(written.values()) >= _OLDEST)
 
+    def has_ids(self) -> bool:
+        """Whether any id is remembered, of work that is done; one short look."""
+        return bool(self._execute("oldest", "looking at"))
+
     def add(self, ids: Iterable[str]) -> None:
         """Remember these ids.
 

@@ -48,13 +48,15 @@ class OutboxCleaner:
         self._thread: threading.Thread | None = None
 
     def clean_when_due(self, databases: Iterable[Target]) -> None:
-        """Begin a cleanup if it is time for one and the last has ended; returns at once."""
+        """Begin a cleanup if it is time for one and the last has ended; returns at once.
+
+        :param databases: those whose outboxes the sink asks.
+        """
         running = self._thread is not None and self._thread.is_alive()
-        unwanted = self._options.disable_cleanup or not self._options.uses_outbox
-        if unwanted or running or self._clock() < self._due:
+        everywhere = list(databases)
+        if not everywhere or self._options.disable_cleanup or running or self._clock() < self._due:
             return
         self._due = self._clock() + self._options.cleanup_every.total_seconds()
-        everywhere = list(databases)
         self._thread = threading.Thread(
             target=lambda: self._clean(everywhere), name="sqlqueue-outbox-cleanup", daemon=True
         )

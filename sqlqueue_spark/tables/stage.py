@@ -243,7 +243,8 @@ class Stage:
         if mark is None:
             raise ConfigurationError(
                 f"The stage {self._table} belongs to no batch: {_NOBODY_SENDS} Where the mode or the stream was changed while a "
-                "batch had not ended, start once with those of before."
+                "batch had not ended, start once with those of before; where the database has lost what was committed, give a "
+                "new checkpoint folder."
             )
         return mark
 

@@ -280,7 +280,8 @@ def test_messages_to_two_addresses_keep_their_order(engine, queue, billing):
 UNOPENED = (
     "The stage Forward.Outgoing@[{schema}] belongs to no batch: nobody would send what is put there; give the source the "
     "sink's stream and database, and transactionMode sendsAtomicWithReceive."
-    " Where the mode or the stream was changed while a batch had not ended, start once with those of before."
+    " Where the mode or the stream was changed while a batch had not ended, start once with those of before; where the "
+    "database has lost what was committed, give a new checkpoint folder."
 )
 
 

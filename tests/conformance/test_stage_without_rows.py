@@ -257,6 +257,27 @@ def test_a_renamed_stream_sends_a_batch_once(engine, queue, billing):
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids([*range(5), 100, 101]), 0, 0)
 
 
+def test_a_lost_stage_is_refused_until_there_is_a_new_checkpoint(engine, queue, billing):
+    """A fail-over has lost the stage with all that was committed, and Spark runs a batch again of which it tells no source."""
+    with forwarding(engine, queue) as stream:
+        run_without_rows(stream)
+        stream.construct_without_rows(others(100))
+        with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            stream.run()
+        stream.crash()
+        drop = {"postgresql": f'DROP TABLE "{STAGE}"', "sqlserver": f"DROP TABLE [{STAGE}]"}
+        engine.execute(drop[engine.name])
+        with pytest.raises(
+            ConfigurationError, match=r"^The stage .* belongs to no batch: .* give a new checkpoint folder\.$"
+        ):
+            stream.run()
+        stream.stop()
+        stream.offsets, stream.done, stream.others, stream.query = [], 0, {}, "another"
+        run_without_rows(stream, 100)
+        stream.drain()
+    assert (ids_in(billing), staged(engine)) == (message_ids([100]), 0)
+
+
 def test_an_atomic_sink_needs_an_atomic_source(engine, queue, billing):
     """The mark of a batch that never ended is on the stage; nobody would send what is put under it."""
     queue.insert(5)

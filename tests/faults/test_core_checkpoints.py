@@ -4,6 +4,7 @@ The outbox goes by message ids, the stage by the name of a claim. What a sink th
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -12,8 +13,8 @@ import pytest
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.fail_points import STEPS
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.fail_points import CHUNK_SENT, STEPS
+from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.tables.outbox import Outbox
 from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, streaming, watched_connections
 from tests.support.forwarding import NAME, forwarding
@@ -119,6 +120,26 @@ def test_two_streams_on_copies_of_a_checkpoint_cost_no_message(engine, pipelines
             copy.stop()
         stream.drain()
     assert (arrived(), queue.count()) == (sorted(message_ids(range(32))), 0)
+
+
+@pytest.mark.parametrize("step", [CHUNK_SENT, BATCH_WRITTEN, None], ids=["half sent", "written", "logged"])
+@pytest.mark.parametrize("begun", [0, 1], ids=["a new checkpoint", "an older checkpoint"])
+def test_an_atomic_pipeline_knows_what_it_sent_before_it_was_atomic(pipelines, step, begun):
+    """The rows of a batch that was sent in another mode are still in the queue, and no checkpoint tells of the batch."""
+    by, arrived = pipelines
+    queue, pipeline = by("outbox")
+    queue.insert(8)
+    with pipeline as stream:
+        assert stream.trigger()
+        queue.insert(3, start=8)
+        dies = contextlib.nullcontext() if step is None else at_step(step, crash)
+        with dies, contextlib.suppress(Crash):
+            stream.trigger()
+        stream.crash()
+        move_back(stream, begun, begun)
+        stream.options = dataclasses.replace(stream.options, transaction_mode=ATOMIC)
+        stream.drain()
+    assert (arrived(), queue.count()) == (sorted(message_ids(range(11))), 0)
 
 
 class Processing(Stream):

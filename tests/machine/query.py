@@ -482,6 +482,7 @@ class Query:
         self._processes += 1
         self.world.network.process = self.process
         self.world.network.before_cut = self.lose_locks
+        self.world.network.worker_not_answered = self._may_lose_what_is_taken
         self.at_risk = set()
         self._ahead_for = {}
         self._destinations, self._last_runs = {}, {}

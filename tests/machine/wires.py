@@ -43,6 +43,8 @@ class Network:
         self._cut_at_commit: tuple[str, bool] | None = None
         #: Is called before a connection is cut at a commit.
         self.before_cut: Callable[[], object] = lambda: None
+        #: Is called when a worker's commit was heard, and its answer is lost.
+        self.worker_not_answered: Callable[[], object] = lambda: None
 
     def connect(self, conninfo: str, **_: object) -> "Wire":
         raw = self._free.pop() if self._free else self._connected(conninfo)
@@ -237,11 +239,14 @@ class ReaderWire:
         self._network.keep_reader(raw)
 
     def _set_autocommit(self, on: bool) -> None:
-        heard = self._network.commit_of("worker") if on else None
+        # A worker outlives drivers, and works for the one that runs now.
+        heard = self._network.commit_of(self._network.process) if on else None
         if heard is False:
             self._raw.adbc_connection.rollback()
         self._raw.adbc_connection.set_autocommit(on)
         self._autocommit = on
+        if heard:
+            self._network.worker_not_answered()
         if heard is not None:
             raise OSError(_LOST)
 
