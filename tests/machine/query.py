@@ -339,7 +339,10 @@ class Query:
         if NO_OUTBOX in self.outboxes:
             ledger.may_double |= back & self.seen()
         after = self.in_destinations()
-        gone = {n for n, _ in before - after}
+        # A message whose id was sent there before was left out. It is gone with the one that was sent.
+        keys = {(ledger.ids[n], to) for n, to in before - after}
+        attempted = {pair for pairs in self.attempted.values() for pair in pairs}
+        gone = {n for n, to in attempted if (ledger.ids[n], to) in keys and not after[n, to]}
         if self.modes != {ATOMIC}:
             ledger.may_be_lost |= gone
         # For messages from elsewhere no claim tells that they are not on the stage any more.
