@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from subprocess import PIPE
 from typing import ClassVar
 
 import psycopg
@@ -23,8 +26,8 @@ _HEADERS = (
     """"application\\/json","NServiceBus.TimeSent":"2026-01-01 00:00:00:000000 Z"}'"""
 )
 _BODY = "convert_to(repeat(md5(n::text), 12), 'UTF8')"
-_RECEIVE_ONE = f"""WITH message AS (
-  DELETE FROM {QUEUE} WHERE id = (SELECT id FROM {QUEUE} ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED)
+_RECEIVE_ONE = """WITH message AS (
+  DELETE FROM {queue} WHERE id = (SELECT id FROM {queue} ORDER BY seq LIMIT 1 FOR UPDATE SKIP LOCKED)
   RETURNING id, expires, headers, body, seq)
 SELECT id, expires, headers, body FROM message;
 """
@@ -181,15 +184,38 @@ class PostgreSQL(Server):
             return count / (time.perf_counter() - began)
 
     def one_row_receivers(self, connections: int, *, seconds: int) -> float:
-        return self._pgbench_rate(_RECEIVE_ONE, connections, seconds)
+        return self._pgbench_rate(_RECEIVE_ONE.format(queue=QUEUE), connections, seconds)
+
+    @contextmanager
+    def receivers_beside(self, table: str, connections: int) -> Iterator[list[float]]:
+        with self._pgbench(_RECEIVE_ONE.format(queue=table), connections, 3600, "-P", "1") as running:
+            paces: list[float] = []
+
+            def listen() -> None:
+                told = (re.match(r"progress: [\d.]+ s, ([\d.]+) tps", line) for line in running.stderr or ())
+                paces.extend(float(found[1]) for found in told if found)
+
+            listener = threading.Thread(target=listen, daemon=True)
+            listener.start()
+            yield paces
+            running.terminate()
+            listener.join()
 
     def _pgbench_rate(self, statement: str, connections: int, seconds: int) -> float:
-        with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
-            script.write(statement)
-            script.flush()
-            command = [str(binary("pgbench")), "-n", "-M", "prepared", "-f", script.name]
-            command += ["-c", str(connections), "-j", "2", "-T", str(seconds), self.url]
-            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        with self._pgbench(statement, connections, seconds) as running:
+            said, _ = running.communicate()
         found = re.search(r"tps = ([\d.]+)", said)
         assert found is not None, said
         return float(found[1])
+
+    @contextmanager
+    def _pgbench(
+        self, statement: str, connections: int, seconds: int, *more: str
+    ) -> Iterator[subprocess.Popen[str]]:
+        with tempfile.NamedTemporaryFile("w", suffix=".sql") as script:
+            script.write(statement)
+            script.flush()
+            command = [str(binary("pgbench")), "-n", "-M", "prepared", "-f", script.name, *more]
+            command += ["-c", str(connections), "-j", "2", "-T", str(seconds), self.url]
+            with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as running:
+                yield running

@@ -22,6 +22,15 @@ from sqlqueue_spark.options.fields import (
 )
 
 
+def headroom(value: str) -> int | None:
+    """A number of rows; None for ``auto``."""
+    if value.lower() == "auto":
+        return None
+    if not value.isascii() or not value.isdigit() or int(value) >= 1 << 31:
+        raise ValueError("auto, or a number of rows; 0 leaves none to anybody")
+    return int(value)
+
+
 def one_of(*values: str, refused: Mapping[str, str] | None = None) -> Callable[[str], str]:
     """A parser that accepts one of these words, in upper or lower case.
 
@@ -131,6 +140,7 @@ class SourceOptions(ConnectionOptions):
     transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
     stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
     poll_interval: timedelta = option("Longest pause between looks at an empty queue.", parse=duration, default=timedelta(seconds=1), shown="`1s`")  # fmt: skip
+    neighbour_headroom: int | None = option("How many of the oldest free rows are left to other consumers of the queue while such are seen; `auto` follows their pace.", parse=headroom, default=None, shown="`auto`")  # fmt: skip
     claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True, shown="`true`")  # fmt: skip
     done_file: str | None = option("File on the driver that tells which batches Spark has logged, a JSON list of their end offsets: these are settled at once, not when the next trigger comes. The jobs write one.", parse=text, default=None)  # fmt: skip
     stop_file: str | None = option("While this file exists on the driver, no new rows are claimed: the gentle way to stop.", parse=text, default=None)  # fmt: skip

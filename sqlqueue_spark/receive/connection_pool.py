@@ -27,6 +27,8 @@ class ConnectionPool:
         self._target = Target.of(options)
         self._on_first_open = on_first_open
         self._free: list[Queue] = []
+        #: The sessions that this stream has had.
+        self._sessions: set[int] = set()
         self._closed = False
         self._lock = threading.Lock()
         self._patience = Retry(f"receiving from {options.queue}")
@@ -45,6 +47,7 @@ class ConnectionPool:
             self._check_takes_changes(queue)
             if self._on_first_open is not None and not self.opened_before:
                 self._on_first_open(queue)
+            queue.announce(self._sessions)
             connection.rollback()
         except BaseException:
             connection.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from sqlqueue_spark.receive.claim import Limits
+from sqlqueue_spark.receive.claim import Claimed, Limits
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.scan_positions import Head
 from sqlqueue_spark.tables.queues import Queue
@@ -15,6 +15,7 @@ class Found(Protocol):
 
     start: Offset | None
     end: Offset
+    rows: Claimed
     #: A limit ended the look, not the end of the queue.
     full: bool
 

@@ -79,6 +79,8 @@ class Scan:
     after: int
     up_to: int
     seconds: float = 0.0
+    #: Whether it goes on from the last claim, and so leaves the oldest free rows to neighbours where such are seen.
+    leaves_headroom: bool = False
 
 
 class Scans:
@@ -99,9 +101,10 @@ class Scans:
         """Whether this run ends at a row (``Trigger.AvailableNow``)."""
         return self.end != HIGHEST
 
-    def late(self) -> Iterator[Scan]:
-        """Below the last claim, when it is time to look for late rows there."""
-        scans = [Scan(after, up_to) for after, up_to in self.head.late_rows(self._clock())]
+    def late(self, above: int) -> Iterator[Scan]:
+        """Above a row and below the last claim, when it is time to look for late rows there."""
+        ranges = self.head.late_rows(self._clock())
+        scans = [Scan(max(after, above), up_to) for after, up_to in ranges if up_to > above]
         yield from scans
         if scans:
             self.head.looked_from_start(self._clock(), sum(scan.seconds for scan in scans))
@@ -109,7 +112,7 @@ class Scans:
     def onward(self) -> Iterator[Scan]:
         """From the end of the last claim. A bounded run ends only when the whole table has no row for it."""
         after = self.head.next(self._clock())
-        yield Scan(after, self.end)
+        yield Scan(after, self.end, leaves_headroom=True)
         if self.bounded and after != LOWEST:
             yield Scan(LOWEST, self.end)
 

@@ -13,6 +13,7 @@ from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.claim_ahead import IDLE_SECONDS, ClaimAhead, worthwhile
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.found import Find, Found
+from sqlqueue_spark.receive.headroom import Headroom
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.scan_positions import Scan, Scans
@@ -45,6 +46,7 @@ class Scanner(Generic[F]):
         self._pace = PollBackoff(options.poll_interval, clock, sleep)
         self._scans = Scans(clock)
         self._backlog = Backlog(options.poll_interval, clock)
+        self._headroom = Headroom(options.neighbour_headroom, clock)
         self._ahead: ClaimAhead[F] | None = None
         #: Late rows went before the claim ahead. Now it comes next: it is locked, and there may always be another late row.
         self._ahead_waited = False
@@ -81,9 +83,10 @@ class Scanner(Generic[F]):
     def claim_ahead(self, present: F) -> None:
         """Begin to claim what follows the present batch, where a backlog is likely to wait."""
         end = self._scans.end
-        if self._options.claim_ahead and self._ahead is None and worthwhile(present, end):
+        wanted = self._options.claim_ahead and not self._headroom.beside_neighbours
+        if wanted and self._ahead is None and worthwhile(present, end):
             told = self._options.done_file is not None
-            self._ahead = ClaimAhead(self._pool, self._find, present, end, self._limits, told=told)
+            self._ahead = ClaimAhead(self._pool, self._find_onward, present, end, self._limits, told=told)
 
     def give_up_ahead(self) -> None:
         """Give back to everybody what was claimed ahead."""
@@ -93,20 +96,26 @@ class Scanner(Generic[F]):
 
     def batch_done(self) -> None:
         """Note that the present batch is done: a claim ahead is given back soon unless somebody asks for it."""
+        self._headroom.batch_done()
         if self._ahead is not None:
             self._ahead.give_up_within(IDLE_SECONDS)
 
     def look_from_start_next(self) -> None:
         """Begin the next look at the start: a claim was given up or lost, so rows may stand anywhere below."""
         self._scans.head.look_from_start_next()
+        self._headroom.forget_claims()
 
     def stop_at_present_end(self) -> None:
         """Claim nothing that arrives from now on."""
         self._scans.end = self._highest()
 
     def waiting(self) -> Json | None:
-        """How many rows wait behind the last claim and how old the oldest is, as last seen; asks no database."""
-        return self._backlog.seen
+        """How many rows wait behind the last claim and how old the oldest is, and how many were left to neighbours.
+
+        All is as last seen; it asks no database.
+        """
+        seen = self._backlog.seen
+        return None if seen is None else {**seen, "leftToNeighbours": self._headroom.left}
 
     # -- what comes first ------------------------------------------------------------------------
 
@@ -115,13 +124,17 @@ class Scanner(Generic[F]):
         self._limits = Limits(rows=max_rows, bytes=self._options.max_bytes_per_trigger)
         found = None
         if self._ahead is not None:
-            late = () if self._ahead_waited else self._scans.late()
+            late = () if self._ahead_waited else self._scans.late(self._headroom.end)
             if (found := self._first(start, late, self._limits)) is not None:
                 self._ahead_waited = True
                 return found
             found = self._take_ahead(start)
         if found is None:
             found = self._first(start, self._scans.onward(), self._limits)
+        if found is None and self._scans.bounded and self._headroom.beside_neighbours:
+            found = self._first(
+                start, [Scan(LOWEST, self._scans.end)], self._limits
+            )  # the run ends with what was left
         if found is not None:
             found.mark(self._scans.head)
         return found
@@ -160,7 +173,8 @@ class Scanner(Generic[F]):
     def _look(self, start: Offset | None, scan: Scan, limits: Limits) -> F | None:
         def find(queue: Queue) -> F | None:
             began = self._clock()  # not before: the time to make a connection is not part of the look
-            found = self._find(queue, start, scan.after, scan.up_to, limits)
+            look = self._find_onward if scan.leaves_headroom else self._find
+            found = look(queue, start, scan.after, scan.up_to, limits)
             scan.seconds = self._clock() - began
             if found is not None and self._backlog.due:
                 self._backlog.look(queue, found.last)
@@ -168,6 +182,26 @@ class Scanner(Generic[F]):
 
         found = self._pool.search(find)
         self._scans.done(scan)
+        return found
+
+    def _find_onward(
+        self, queue: Queue, start: Offset | None, after: int, up_to: int, limits: Limits
+    ) -> F | None:
+        """Look behind the rows that are left to neighbours."""
+        before = self._headroom.beside_neighbours
+        above = max(after, self._headroom.begin(queue))
+        if before and not self._headroom.beside_neighbours:
+            self._scans.head.look_from_start_next()
+            above = LOWEST
+        if above >= up_to:
+            return None
+        found = self._find(queue, start, above, up_to, self._headroom.limited(limits))
+        try:
+            self._headroom.claimed(queue, above, found)
+        except BaseException:
+            if found is not None:
+                found.release()
+            raise
         return found
 
     def _highest(self) -> int:

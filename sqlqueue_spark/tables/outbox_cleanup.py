@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.options import NO_OUTBOX, SinkOptions
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,8 @@ class OutboxCleaner:
         """
         running = self._thread is not None and self._thread.is_alive()
         everywhere = list(databases)
-        if not everywhere or self._options.disable_cleanup or running or self._clock() < self._due:
+        unwanted = self._options.disable_cleanup or self._options.outbox == NO_OUTBOX
+        if not everywhere or unwanted or running or self._clock() < self._due:
             return
         self._due = self._clock() + self._options.cleanup_every.total_seconds()
         self._thread = threading.Thread(

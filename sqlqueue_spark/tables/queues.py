@@ -21,12 +21,35 @@ from sqlqueue_spark.row_set import HIGHEST, RowSet
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
 
 
+#: A look for free rows goes over at least so many more rows than are wanted, because others hold some.
+_HELD = 100
+
+
 class Waiting(NamedTuple):
     """What waits behind a row: at most how many rows, the oldest row's headers, and the time by the database's clock."""
 
     rows: int
     headers: str | None
     now: datetime
+
+
+class Oldest(NamedTuple):
+    """The oldest rows of a queue, as one look has seen them."""
+
+    #: Free rows above ``after`` and up to ``left_to``.
+    free_before: int
+    #: Rows that a neighbour holds, as far as the engine tells.
+    held: int
+    #: No row that is free or a neighbour's stands at or below this one.
+    floor: int
+    #: The last row of the look.
+    last: int
+    #: Free rows up to ``last``.
+    free: int
+    #: Whether there were as many free rows as wanted.
+    enough: bool
+    #: How many other streams of ours have the queue open, as far as the engine tells.
+    streams: int
 
 
 class Holder(NamedTuple):
@@ -168,6 +191,7 @@ class Queue:
     def __init__(self, connection: Connection, table: QueueTable) -> None:
         self.connection = connection
         self.table = table
+        self._sessions: set[int] = set()
         self._quoted = connection.dialect.table(table.table)
 
     def claim(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
@@ -192,6 +216,42 @@ class Queue:
         """Find the next rows above ``after`` without locking them; expired rows are not told apart."""
         found = self._execute("look", "looking at", after=after, up_to=up_to, count=limit)
         return self.connection.dialect.claimed(found)
+
+    def announce(self, sessions: set[int]) -> None:
+        """Tell the other streams that read the queue, for as long as the connection lives, that this session is a stream's.
+
+        :param sessions: the sessions of the same stream; the queue's own is added, where the engine tells streams apart.
+        """
+        self._sessions = sessions
+        for (session,) in self._execute("announce", "opening", **self.table.identified):
+            sessions.add(session)
+
+    def oldest(self, after: int, left_to: int, onward: int, count: int) -> Oldest:
+        """Look which of the oldest rows are free, and lock none.
+
+        The look goes over the rows above ``after`` and up to ``left_to``, and then over rows above ``onward``, until it has seen
+        ``count`` free rows. Rows that a stream of ours holds are not among them.
+        """
+        most = count + max(_HELD, count // 8)
+        bound = {
+            "after": after,
+            "left_to": left_to,
+            "onward": onward,
+            "most": most,
+            "count": count,
+            "own": sorted(self._sessions),
+        }
+        found = self._execute("oldest", "looking for neighbours in", **self.table.identified, **bound)
+        before, held, first, last, free, looked, sessions = found[0]
+        return Oldest(
+            free_before=before,
+            held=held,
+            floor=max(left_to, onward) if first is None else first - 1,
+            last=max(left_to, onward) if last is None else last,
+            free=free,
+            enough=free >= count or looked >= most,
+            streams=sessions,
+        )
 
     def lock(self, runs: RowSet) -> Iterator[tuple[int, int]]:
         """Lock what is left of these rows, and wait for those that others hold.

@@ -184,7 +184,7 @@ def test_a_running_batch_holds_no_lock_or_transaction(engine, queue):
 def test_a_row_that_another_holds_comes_when_free(engine, queue):
     """Nobody waits for it."""
     queue.insert(10)
-    with taking(engine, queue, lockTimeout="1ms") as stream, queue.session() as other:
+    with taking(engine, queue, lockTimeout="1ms", neighbourHeadroom="0") as stream, queue.session() as other:
         other.lock(3, 4)
         assert stream.trigger()
         queue.insert(2, start=10)
@@ -307,7 +307,7 @@ def test_how_many_wait_is_said(engine, queue):
         assert stream.trigger()
         assert stream.receiver.waiting()["rows"] == 20
         stream.drain()
-        assert stream.receiver.waiting() == {"rows": 0, "oldestSeconds": 0}
+        assert stream.receiver.waiting() == {"rows": 0, "oldestSeconds": 0, "leftToNeighbours": 0}
 
 
 # -- Spark's odd calls, and crashes -----------------------------------------------------------------

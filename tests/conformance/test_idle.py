@@ -203,7 +203,7 @@ def test_how_many_wait_is_told_without_a_statement(engine, queue):
         assert looks == 0  # within one pollInterval
         clock.now += 1
         receiver.latest(first, 5)
-        assert receiver.waiting() == {"rows": 0, "oldestSeconds": 0}
+        assert receiver.waiting() == {"rows": 0, "oldestSeconds": 0, "leftToNeighbours": 0}
         receiver.close()
 
 

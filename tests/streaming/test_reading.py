@@ -202,13 +202,13 @@ def test_progress_says_what_waits_and_for_how_long(spark, postgresql, tmp_path):
     before = datetime.now(UTC)
     query = drain(to_delta(stream(spark, postgresql, queue, maxMessagesPerTrigger=10), tmp_path))
     first, *_, last = [json.loads(progress.sources[0].latestOffset) for progress in query.recentProgress]
-    assert first == {"rows": 20, "oldestSeconds": first["oldestSeconds"]}
+    assert first == {"rows": 20, "oldestSeconds": first["oldestSeconds"], "leftToNeighbours": 0}
     assert (
         before - sent - SECOND
         <= timedelta(seconds=first["oldestSeconds"])
         <= datetime.now(UTC) - sent + SECOND
     )
-    assert last == {"rows": 0, "oldestSeconds": 0}
+    assert last == {"rows": 0, "oldestSeconds": 0, "leftToNeighbours": 0}
 
 
 def test_an_offset_takes_at_most_three_bytes_a_row(spark, postgresql, tmp_path):

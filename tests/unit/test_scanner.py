@@ -5,11 +5,14 @@ from types import SimpleNamespace
 import pytest
 
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.row_set import LOWEST
 
-OPTIONS = SourceOptions.parse({"url": "postgresql://h/d", "queue": "orders", "pollInterval": "1ms"})
+OPTIONS = SourceOptions.parse(
+    {"url": "postgresql://h/d", "queue": "orders", "pollInterval": "1ms", "neighbourHeadroom": "0"}
+)
 
 
 class SlowPool(ConnectionPool):
@@ -40,7 +43,7 @@ def test_time_to_connect_does_not_delay_late_rows(seconds):
         return Found() if after == LOWEST else None
 
     class Found:
-        last, queue = 7, None
+        last, queue, rows, full = 7, None, Claimed(), False
 
         def mark(self, head):
             head.passed(self.last)

@@ -39,6 +39,69 @@ FROM (
 -- name: count_range
 -- Nothing to ask: a claim keeps nothing of a row that it has stepped over.
 
+-- name: announce
+-- Tells the other streams of a queue that this session is a stream's, for as long as the session lives.
+-- in: database, object id of the table
+--     out: number of the session
+-- The number 1936813169 is "sqlq" in ASCII. The lock is shared, so nobody waits for it.
+SELECT pg_backend_pid()
+FROM pg_advisory_lock_shared(1936813169, (:object_id::bigint & 2147483647)::int)
+WHERE current_database() = :database
+
+-- name: oldest
+-- Looks which of the oldest rows are free, and locks nothing.
+-- in: after which seq, up to which; above which seq it goes on, over at most how many rows; how many free rows are wanted;
+--     object id of the table, database, the stream's own sessions
+-- out: free rows of the first range, rows that a neighbour holds, first seq, last seq, free rows, rows of the second range,
+--     sessions of other streams
+-- The statement is a plain read. A row that a transaction has deleted or locked names this transaction in xmax; while the
+-- transaction runs, it holds a lock on its own number, and pg_locks tells its session. A session that also holds the queue's
+-- advisory lock (announce) is a stream's. Rows of streams are left out, in a filter and not in a join, so that the index
+-- gives the rows in order and the look ends early. It goes over more rows than wanted, because neighbours hold some.
+WITH locks AS MATERIALIZED (
+    SELECT l.locktype, l.transactionid, l.pid
+    FROM pg_catalog.pg_locks AS l
+    WHERE l.granted AND (
+        (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock')
+        OR (l.locktype = 'advisory' AND l.classid = 1936813169 AND l.objid = (:object_id::bigint & 2147483647)::oid
+            AND l.objsubid = 2 AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = :database))
+    )
+), streams AS MATERIALIZED (
+    SELECT DISTINCT l.pid FROM locks AS l WHERE l.locktype = 'advisory'
+), before AS MATERIALIZED (
+    SELECT q.seq::bigint AS seq, q.xmax = ANY (ARRAY(
+        SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid' AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
+    )) AS held
+    FROM {queue} AS q
+    WHERE q.seq > :after AND q.seq <= :left_to
+      AND q.xmax <> ALL (ARRAY(
+          SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid' AND l.pid IN (SELECT s.pid FROM streams AS s)
+      ))
+    ORDER BY q.seq
+), onward AS MATERIALIZED (
+    SELECT q.seq::bigint AS seq, q.xmax = ANY (ARRAY(
+        SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid' AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
+    )) AS held
+    FROM {queue} AS q
+    WHERE q.seq > :onward
+      AND q.xmax <> ALL (ARRAY(
+          SELECT l.transactionid FROM locks AS l WHERE l.locktype = 'transactionid' AND l.pid IN (SELECT s.pid FROM streams AS s)
+      ))
+    ORDER BY q.seq
+    LIMIT :most
+), seen AS MATERIALIZED (
+    SELECT r.seq, r.held, count(*) FILTER (WHERE NOT r.held) OVER (ORDER BY r.seq) AS nth
+    FROM (SELECT b.seq, b.held FROM before AS b UNION ALL SELECT o.seq, o.held FROM onward AS o) AS r
+)
+SELECT (SELECT count(*) FROM before AS b WHERE NOT b.held),
+       count(*) FILTER (WHERE s.held),
+       min(s.seq),
+       max(s.seq) FILTER (WHERE s.nth <= :count),
+       count(*) FILTER (WHERE NOT s.held AND s.nth <= :count),
+       (SELECT count(*) FROM onward),
+       (SELECT count(*) FROM streams AS s WHERE s.pid <> ALL (:own::int[]))
+FROM seen AS s
+
 -- name: look
 -- Returns the next rows in seq order, and locks nothing.
 -- in: after which seq, up to which, how many     out: one row of arrays: seq, false, bytes

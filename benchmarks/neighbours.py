@@ -1,0 +1,113 @@
+"""What a stream costs the one-row receivers of its queue, as ratios within one run: `make bench-neighbours`.
+
+Eight receivers in C (pgbench) take one row a transaction, alone, beside a stream that drains another table, and beside a
+stream that drains theirs, with and without a headroom. Rounds are interleaved, and medians compared. The output is the table
+of benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from machine import add_url, checkpoint, database, rate_of, run_by, session, stream
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from servers import QUEUE, Server
+
+_OTHER = "other_queue"
+_RECEIVERS = 8
+#: Seconds that are measured, after so many in which the receivers begin.
+_MEASURED, _BEGINNING = 8, 4
+
+
+class Pace(NamedTuple):
+    """Messages a second: of the receivers, one figure for each second, and of the stream."""
+
+    receivers: list[float]
+    stream: float
+
+    @property
+    def steady(self) -> float:
+        return statistics.median(self.receivers[_BEGINNING:]) if self.receivers else 0.0
+
+    @property
+    def seconds_to_full_pace(self) -> int:
+        """The first second in which the receivers have nine tenths of their steady pace."""
+        return next((at for at, pace in enumerate(self.receivers, 1) if pace >= 0.9 * self.steady), 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=1_000_000, help="backlog")
+    parser.add_argument("--rounds", type=int, default=3)
+    add_url(parser)
+    chosen = parser.parse_args()
+    print(run_by())
+    with database(chosen.url) as server:
+        spark = session(server)
+        measures = {
+            "receivers alone": lambda: alone(server),
+            "beside a stream of another table": lambda: beside(spark, server, _OTHER),
+            "beside a stream of their table, headroom 0": lambda: beside(spark, server, QUEUE, headroom="0"),
+            "beside a stream of their table, headroom auto": lambda: beside(spark, server, QUEUE),
+            "a stream without receivers, headroom 0": lambda: beside(spark, server, None, headroom="0"),
+            "a stream without receivers, headroom auto": lambda: beside(spark, server, None),
+        }
+        paces: dict[str, list[Pace]] = {name: [] for name in measures}
+        for number in range(chosen.rounds + 1):
+            for name, measure in measures.items():
+                server.fill(chosen.messages)
+                server.fill(chosen.messages // 5, _OTHER)
+                pace = measure()
+                print(f"# {name}: {pace.steady:,.0f}/s {[round(each) for each in pace.receivers]}, stream {pace.stream:,.0f}/s", flush=True)  # fmt: skip
+                if number:  # the first round warms up
+                    paces[name].append(pace)
+        spark.stop()
+    print("\n| | receivers, messages/s | seconds to full pace | stream, messages/s |\n|---|---|---|---|")
+    for name, found in paces.items():
+        receivers, seconds, ours = (
+            statistics.median(values)
+            for values in zip(
+                *((each.steady, each.seconds_to_full_pace, each.stream) for each in found), strict=True
+            )
+        )
+        print(f"| {name} | {receivers:,.0f} | {seconds:.0f} | {ours:,.0f} |")
+
+
+def alone(server: Server) -> Pace:
+    with server.receivers_beside(QUEUE, _RECEIVERS) as paces:
+        time.sleep(_BEGINNING + _MEASURED)
+    return Pace(paces, 0.0)
+
+
+def beside(spark: SparkSession, server: Server, table: str | None, headroom: str = "auto") -> Pace:
+    """A stream that drains the queue, and receivers on a table, who begin when the stream is at work."""
+    with draining(spark, server, neighbourHeadroom=headroom) as query:
+        while not any(each.numInputRows for each in query.recentProgress):
+            time.sleep(0.05)
+        if table is None:
+            time.sleep(_BEGINNING + _MEASURED)
+            return Pace([], rate_of(query))
+        with server.receivers_beside(table, _RECEIVERS) as paces:
+            time.sleep(_BEGINNING + _MEASURED)
+            return Pace(list(paces), rate_of(query))
+
+
+@contextmanager
+def draining(spark: SparkSession, server: Server, **options: str) -> Iterator[StreamingQuery]:
+    with checkpoint() as folder:
+        writer = stream(spark, server, **options).writeStream.format("noop")
+        query = writer.option("checkpointLocation", folder).start()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+
+if __name__ == "__main__":
+    main()

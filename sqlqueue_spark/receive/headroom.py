@@ -1,0 +1,231 @@
+"""Leaves the oldest free rows to neighbours: other consumers of the queue, who take one row a transaction.
+
+Each of their receives steps over every row that somebody holds at the head of the queue, so a claim at the head would bring
+them to a crawl. Where neighbours are seen, a claim begins behind a *headroom*: as many of the oldest free rows as they take
+while a batch lasts, with a margin. Why these figures: docs/decisions/headroom.md.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlqueue_spark.receive.claim import Limits
+from sqlqueue_spark.receive.found import Found
+from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.tables.queues import Oldest, Queue
+
+log = logging.getLogger(__name__)
+
+#: So many rows behind a claim are remembered. Where some of them are gone when the next claim begins, a neighbour took them.
+_SAMPLE = 16
+#: A claim of at most so many rows is searched for rows that a neighbour holds.
+_SEARCHED = 1_000
+#: The headroom before it is known how fast the neighbours are, and its least and its greatest size.
+_FIRST, _LEAST, _MOST = 4_000, 32, 1_000_000
+#: The headroom lasts so many times as long as a batch.
+_MARGIN = 2.0
+#: Where the neighbours have taken all of it, nobody knows how fast they are: it grows by so much.
+_GROWTH = 4
+#: Neighbours that have taken nothing for so long, and for so many looks, are gone.
+_GONE_SECONDS, _GONE_LOOKS = 2.0, 2
+#: So long a batch lasts beside neighbours, and the least rows that it has however long it lasts.
+_BATCH_SECONDS, _LEAST_BATCH, _FIRST_BATCH = 1.0, 1_000, 50_000
+#: Where a smaller batch lasts more than this part of the time of a larger one, its time does not depend on its rows. Then the
+#: larger size is kept for so many batches.
+_SHORTER, _KEPT_FOR = 0.75, 20
+
+
+@dataclass
+class _Left:
+    """What was left to the neighbours at the last look."""
+
+    #: No row of interest stands at or below this one.
+    floor: int
+    #: The last row that was left.
+    up_to: int
+    #: How many free rows that were.
+    rows: int
+    #: When it was looked.
+    seconds: float
+
+
+class BatchSize:
+    """How many rows a batch may have so that it lasts about a second."""
+
+    def __init__(self) -> None:
+        self.rows = _FIRST_BATCH
+        #: How long the last batch lasted.
+        self.seconds = _BATCH_SECONDS
+        #: How many rows the last batch had.
+        self.had = 0
+        #: The rows of the batch before, and how long it lasted.
+        self._before: tuple[int, float] | None = None
+        self._kept_for = 0
+
+    def begins(self, rows: int) -> None:
+        """Note that a batch of so many rows begins."""
+        self.had = rows
+
+    def done(self, seconds: float) -> None:
+        """Note how long that batch lasted."""
+        self.seconds = seconds
+        if self._kept_for:
+            self._kept_for -= 1
+            return
+        before, self._before = self._before, (self.had, seconds)
+        factor = min(2.0, max(0.5, _BATCH_SECONDS / max(seconds, 0.001)))
+        if factor >= 1:
+            self.rows = max(self.rows, int(self.had * factor))
+        elif before is not None and self.had < before[0] and seconds > _SHORTER * before[1]:
+            self.rows, self._kept_for, self._before = before[0], _KEPT_FOR, None
+        else:
+            self.rows = max(_LEAST_BATCH, int(self.had * factor))
+
+
+class Headroom:
+    """How many rows are left to neighbours, and where a claim may begin.
+
+    :param wanted: a fixed size; 0 leaves nothing to anybody; None follows the neighbours' pace.
+    :param clock: seconds of any steady clock.
+    """
+
+    def __init__(self, wanted: int | None, clock: Callable[[], float]) -> None:
+        self._wanted = wanted
+        self._clock = clock
+        #: How many free rows a claim leaves; 0 while no neighbour is seen.
+        self.rows = wanted or 0
+        self._left: _Left | None = None
+        #: When the neighbours last took a row, and how many looks ago.
+        self._taken_at, self._looks_since = clock(), 0
+        #: Rows that the neighbours take in a second.
+        self._pace = 0.0
+        #: When the present batch was claimed, and the last row that was ever claimed.
+        self._claimed_at: float | None = None
+        self._claimed_to = LOWEST
+        #: So many rows somebody held who took no others; he may hold them for ever.
+        self._known_held = 0
+        self.batches = BatchSize()
+
+    @property
+    def beside_neighbours(self) -> bool:
+        """Whether rows are left to neighbours."""
+        return self.rows > 0
+
+    @property
+    def left(self) -> int:
+        """How many free rows were left to neighbours at the last look."""
+        return self._left.rows if self._left is not None and self.rows else 0
+
+    @property
+    def end(self) -> int:
+        """The last row that is left to neighbours; claims begin above it."""
+        return self._left.up_to if self._left is not None and self.rows else LOWEST
+
+    def limited(self, limits: Limits) -> Limits:
+        """The limits of the next claim: beside neighbours a batch lasts about a second."""
+        return Limits(rows=min(limits.rows, self.batches.rows), bytes=limits.bytes) if self.rows else limits
+
+    def begin(self, queue: Queue) -> int:
+        """Look what the neighbours do, and return the row above which a claim may begin: ``HIGHEST`` if it may not."""
+        if self._wanted == 0:
+            return LOWEST
+        self.batch_done()
+        now = self._clock()
+        if not self.rows and not self._appear(queue, now):
+            return LOWEST
+        left = self._left or _Left(LOWEST, LOWEST, 0, now)
+        asked = self.rows
+        looked = self._look(queue, left)
+        self._note(looked, left, now)
+        if not self.rows:
+            log.info("neighbours_gone queue=%s: they have taken nothing for %.0f s", queue.table.name,
+                     now - self._taken_at)  # fmt: skip
+            self._left = None
+            return LOWEST
+        if self.rows > asked and looked.enough:
+            looked = self._look(queue, left)
+        self._left = _Left(looked.floor, looked.last, looked.free, now)
+        return looked.last if looked.enough else HIGHEST
+
+    def claimed(self, queue: Queue, after: int, found: Found | None) -> None:
+        """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet."""
+        if self._wanted == 0 or found is None:
+            return
+        self._claimed_at, self._claimed_to = self._clock(), max(self._claimed_to, found.last)
+        self.batches.begins(found.rows.rows)
+        if self.rows:
+            return
+        if found.full:
+            seen = queue.oldest(found.last, found.last, found.last, _SAMPLE)
+            self._left = _Left(seen.floor, seen.last, seen.free, self._clock())
+        elif found.rows.rows <= _SEARCHED:
+            seen = queue.oldest(after, after, after, _SAMPLE)
+        else:
+            return
+        if self._new_holder(seen):
+            self._begins(queue)
+
+    def batch_done(self) -> None:
+        """Note that the last batch is done."""
+        if self._claimed_at is not None:
+            self.batches.done(self._clock() - self._claimed_at)
+            self._claimed_at = None
+
+    def forget_claims(self) -> None:
+        """Forget where claims have ended: one was given up or lost, so free rows may stand anywhere."""
+        self._claimed_to = LOWEST
+        if not self.rows:
+            self._left = None
+
+    # -- what the neighbours do ------------------------------------------------------------------
+
+    def _appear(self, queue: Queue, now: float) -> bool:
+        """Whether rows behind the last claim were taken by a neighbour since."""
+        before, self._left = self._left, None
+        if before is None or not before.rows:
+            return False
+        seen = queue.oldest(before.floor, before.up_to, before.up_to, _SAMPLE)
+        others = seen.free_before < before.rows and not seen.streams
+        if not (others or self._new_holder(seen)):
+            return False
+        self._begins(queue)
+        self._left = _Left(before.floor, before.floor, 0, now)
+        return True
+
+    def _new_holder(self, seen: Oldest) -> bool:
+        """Whether somebody holds rows who did not when the neighbours were taken for gone."""
+        new = seen.held > self._known_held
+        self._known_held = min(self._known_held, seen.held)
+        return new
+
+    def _begins(self, queue: Queue) -> None:
+        self.rows = self._wanted or min(_FIRST, max(_LEAST, self.batches.had))
+        self._taken_at, self._looks_since, self._pace = self._clock(), 0, 0.0
+        log.info("neighbours_seen queue=%s headroom=%d", queue.table.name, self.rows)
+
+    def _look(self, queue: Queue, left: _Left) -> Oldest:
+        return queue.oldest(left.floor, left.up_to, max(left.up_to, self._claimed_to), self.rows)
+
+    def _note(self, looked: Oldest, left: _Left, now: float) -> None:
+        """Learn from what is left of the rows that were left at the last look."""
+        taken = left.rows - looked.free_before
+        if taken > 0:
+            self._taken_at, self._looks_since = now, 0
+        else:
+            self._looks_since += 1
+            gone = now - self._taken_at
+            if gone >= _GONE_SECONDS and self._looks_since >= _GONE_LOOKS:
+                self.rows, self._known_held = 0, looked.held
+                return
+        if self._wanted is None and left.rows and now > left.seconds:
+            self.rows = self._size(taken, left, now - left.seconds)
+
+    def _size(self, taken: int, left: _Left, seconds: float) -> int:
+        """The size of the headroom, when so many rows were taken from it within so many seconds."""
+        if taken >= left.rows:
+            return min(_MOST, _GROWTH * self.rows)
+        self._pace = max(taken / seconds, self._pace / 2)
+        wanted = int(_MARGIN * self._pace * max(_BATCH_SECONDS, self.batches.seconds))
+        return min(_MOST, max(_LEAST, self.rows // 2, wanted))

@@ -1,0 +1,215 @@
+"""How many rows are left to neighbours, by what the looks at a queue have seen."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sqlqueue_spark.receive.claim import Claimed, Limits
+from sqlqueue_spark.receive.headroom import BatchSize, Headroom
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
+from sqlqueue_spark.tables.queues import Oldest
+
+
+class Rows:
+    """A queue whose rows are numbers, and which looks as a real one does."""
+
+    table = SimpleNamespace(name="orders")
+
+    def __init__(self, rows):
+        self.rows = list(rows)
+        self.held, self.streams, self.looks = 0, 0, 0
+
+    def oldest(self, after, left_to, onward, count):
+        self.looks += 1
+        before = [row for row in self.rows if after < row <= left_to]
+        found = (before + [row for row in self.rows if row > onward])[:count]
+        return Oldest(
+            free_before=len(before),
+            held=self.held,
+            floor=found[0] - 1 if found else max(left_to, onward),
+            last=found[-1] if found else max(left_to, onward),
+            free=len(found),
+            enough=len(found) >= count,
+            streams=self.streams,
+        )
+
+    def take(self, count):
+        self.rows = self.rows[count:]
+
+
+class Beside:
+    """A headroom, and a stream that claims so many rows a batch, which lasts a second."""
+
+    def __init__(self, rows, wanted=None, batch=1_000):
+        self.now = 0.0
+        self.queue = Rows(rows)
+        self.headroom = Headroom(wanted, lambda: self.now)
+        self.batch = batch
+
+    def claim(self):
+        """The first row of the next batch; None where it may have none."""
+        above = self.headroom.begin(self.queue)
+        free = [row for row in self.queue.rows if row > above][: self.batch]
+        self.queue.rows = [row for row in self.queue.rows if row not in set(free)]
+        if free:
+            rows = Claimed(live=RowSet([(free[0], free[-1])]))
+            full = len(free) == self.batch
+            self.headroom.claimed(self.queue, above, SimpleNamespace(rows=rows, last=free[-1], full=full))
+        self.now += 1.0
+        return free[0] if free else None
+
+
+def test_without_neighbours_nothing_is_left():
+    beside = Beside(range(1, 10_000))
+    assert [beside.claim() for _ in range(3)] == [1, 1_001, 2_001]
+    assert (beside.headroom.beside_neighbours, beside.headroom.left) == (False, 0)
+    assert beside.headroom.limited(Limits(rows=70, bytes=8)) == Limits(rows=70, bytes=8)
+
+
+def test_rows_that_vanish_behind_a_claim_are_a_neighbours():
+    beside = Beside(range(1, 100_000))
+    assert beside.claim() == 1
+    beside.queue.take(10)  # 1001 to 1010
+    assert beside.claim() == 1_011 + 1_000  # as many as the last batch had are left
+    assert (beside.headroom.rows, beside.headroom.left) == (1_000, 1_000)
+
+
+def test_rows_that_another_stream_may_have_taken_are_no_sign():
+    beside = Beside(range(1, 100_000))
+    beside.claim()
+    beside.queue.take(10)
+    beside.queue.streams = 1
+    assert beside.claim() == 1_011
+    assert not beside.headroom.beside_neighbours
+
+
+def test_rows_that_a_neighbour_holds_are_a_sign():
+    beside = Beside(range(1, 100_000))
+    beside.queue.held = 8
+    assert [beside.claim(), beside.claim()] == [1, 2_001]
+
+
+def test_the_headroom_grows_while_it_is_taken_whole():
+    beside = Beside(range(1, 1_000_000))
+    beside.claim()
+    beside.queue.take(16)
+    sizes = []
+    for _ in range(4):
+        beside.claim()
+        sizes.append(beside.headroom.rows)
+        beside.queue.take(beside.headroom.rows)
+    assert sizes == [1_000, 4_000, 16_000, 64_000]
+
+
+def test_the_headroom_follows_the_neighbours_pace():
+    """Twice as much as they take while a batch lasts; it shrinks by half at most."""
+    beside = Beside(range(1, 1_000_000))
+    beside.claim()
+    beside.queue.take(16)
+    sizes = []
+    for taken in (0, 900, 900, 50, 50, 50, 50):
+        beside.queue.take(taken)
+        beside.claim()
+        sizes.append(beside.headroom.rows)
+    assert sizes == [1_000, 1_800, 1_800, 900, 450, 225, 112]
+
+
+def test_neighbours_that_take_nothing_for_two_seconds_are_gone():
+    beside = Beside(range(1, 100_000))
+    beside.claim()
+    beside.queue.take(16)
+    assert beside.claim() == 2_017
+    assert beside.claim() == 3_017  # one second
+    assert beside.claim() == 1_017  # the oldest row
+    assert not beside.headroom.beside_neighbours
+
+
+def test_two_looks_in_a_moment_are_not_two_seconds():
+    beside = Beside(range(1, 100_000))
+    beside.claim()
+    beside.queue.take(16)
+    beside.claim()
+    for _ in range(5):
+        beside.now -= 0.9
+        beside.claim()
+    assert beside.headroom.beside_neighbours
+
+
+def test_who_holds_rows_and_takes_none_is_known_from_then_on():
+    """He may be dead, and hold them until his connection ends."""
+    beside = Beside(range(1, 100_000))
+    beside.queue.held = 8
+    assert [beside.claim() for _ in range(6)] == [1, 2_001, 1_001, 3_001, 4_001, 5_001]
+    beside.queue.held = 9
+    beside.claim()
+    assert beside.headroom.beside_neighbours
+
+
+def test_a_queue_with_fewer_rows_is_left_whole():
+    beside = Beside(range(1, 500), batch=100)
+    beside.claim()
+    beside.queue.take(5)
+    beside.headroom.batches.had = 4_000
+    assert beside.headroom.begin(beside.queue) == HIGHEST
+    assert beside.headroom.left == 394
+
+
+@pytest.mark.parametrize("wanted", [7, 300])
+def test_a_fixed_headroom_is_there_from_the_start(wanted):
+    """While rows of it are taken."""
+    beside = Beside(range(1, 100_000), wanted)
+    firsts = []
+    for _ in range(4):
+        firsts.append(beside.claim())
+        beside.queue.take(wanted)
+    assert firsts == [wanted + 1 + n * (wanted + 1_000) for n in range(4)]
+    beside.claim()
+    beside.claim()
+    oldest = beside.queue.rows[0]
+    assert beside.claim() == oldest
+
+
+def test_no_headroom_asks_nothing():
+    beside = Beside(range(1, 100_000), 0)
+    beside.queue.held = 8
+    assert [beside.claim(), beside.claim(), beside.queue.looks] == [1, 1_001, 0]
+
+
+def test_a_claim_that_was_given_back_is_not_skipped():
+    beside = Beside(range(1, 100_000), 100)
+    assert beside.claim() == 101
+    beside.headroom.forget_claims()
+    beside.queue.rows = list(range(50, 100_000))  # 49 were taken, and the claim came back
+    assert beside.claim() == 150
+
+
+def test_a_batch_that_lasts_too_long_gets_smaller():
+    size = BatchSize()
+    rows = []
+    for seconds in (2.0, 2.0, 1.0, 0.5, 0.1):
+        size.begins(size.rows)
+        size.done(size.rows / 25_000 if seconds == 2.0 else seconds)
+        rows.append(size.rows)
+    assert rows == [25_000, 25_000, 25_000, 50_000, 100_000]
+
+
+def test_a_batch_whose_time_does_not_depend_on_its_rows_keeps_its_size():
+    size = BatchSize()
+    rows = []
+    for _ in range(4):
+        size.begins(size.rows)
+        size.done(60.0)
+        rows.append(size.rows)
+    assert rows == [25_000, 50_000, 50_000, 50_000]
+
+
+def test_a_small_batch_says_nothing_of_a_large_one():
+    size = BatchSize()
+    size.begins(3)
+    size.done(0.01)
+    assert size.rows == 50_000
+
+
+def test_the_lowest_row_of_all_may_be_left():
+    beside = Beside([LOWEST + 1, *range(1, 50)], 1)
+    assert beside.claim() == 1
