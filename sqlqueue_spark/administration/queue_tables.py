@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers, time_sent
-from sqlqueue_spark.messages.outgoing import milliseconds, replaced
+from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS, milliseconds, replaced
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.send import Composed, FrameColumns, MessageBuilder
@@ -152,10 +152,16 @@ def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Messag
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
     """Fill in the standard headers of a message and send it; returns its message id.
 
-    :raises ConfigurationError: nobody says what type the message has.
+    A ReplyToAddress may have any form of an address; it is sent in the transport's own.
+
+    :raises ConfigurationError: nobody says what type the message has, or the ReplyToAddress is no address.
     """
-    message = completed(options, queue, draft)
-    with _inserter(options, queue) as insert:
+    _check_type(draft)
+    with _inserter(options, queue) as (admin, insert):
+        if reply_to := draft.headers.get(REPLY_TO_ADDRESS):
+            full = _full_address(options, admin, reply_to)
+            draft = replace(draft, headers={**draft.headers, REPLY_TO_ADDRESS: full})
+        message = completed(options, queue, draft)
         insert(replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64())))
     return message.ids[0]
 
@@ -165,15 +171,28 @@ def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
 
     :raises ConfigurationError: neither the draft's type nor a header says what type the message has.
     """
+    _check_type(draft)
+    sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
+    given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
+    builder = MessageBuilder(columns=FrameColumns(names={name: name for name in given}), options=sink)
+    return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
+
+
+def _check_type(draft: Draft) -> None:
     if draft.message_type is None and ENCLOSED_MESSAGE_TYPES not in draft.headers:
         raise ConfigurationError(
             "A message needs a type, or no receiver knows what to do with it; give --type "
             f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
         )
-    sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
-    given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
-    builder = MessageBuilder(columns=FrameColumns(names={name: name for name in given}), options=sink)
-    return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
+
+
+def _full_address(options: ConnectionOptions, admin: QueueAdmin, address: str) -> str:
+    """An address in the queue's database, as the transport writes it."""
+    dialect = admin.connection.dialect
+    table = options.naming(dialect).table(address)
+    if table.catalog is None:
+        table = replace(table, catalog=admin.table.database)
+    return table.full_address(quoted=dialect.quoted_addresses)
 
 
 def send_load(
@@ -193,13 +212,15 @@ def send_load(
     """
     ttl_ms = milliseconds(ttl)
     portion = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _PORTIONS) // _PORTIONS))
-    with _inserter(options, queue) as insert:
+    with _inserter(options, queue) as (admin, insert):
+        reply_to = _full_address(options, admin, trial_messages.REPLY_TO)
         began = time.monotonic()
         for first in range(0, count, portion):
             if rate is not None:
                 time.sleep(max(0.0, began + first / rate - time.monotonic()))
             some = min(portion, count - first)
-            insert(trial_messages.batch(first, some, size, now=datetime.now(UTC), ttl_ms=ttl_ms))
+            now = datetime.now(UTC)
+            insert(trial_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms))
             progress(some)
         return timedelta(seconds=time.monotonic() - began)
 
@@ -244,8 +265,10 @@ def _queue_admin(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]
 
 
 @contextlib.contextmanager
-def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """Sends messages to a queue, each call in a transaction of its own."""
+def _inserter(
+    options: ConnectionOptions, queue: str
+) -> Iterator[tuple[QueueAdmin, Callable[[pa.RecordBatch], None]]]:
+    """A queue, and what sends messages to it, each call in a transaction of its own."""
     with _queue_admin(options, queue) as admin:
         with admin.connection.transaction():
             inserter = admin.inserter()
@@ -254,7 +277,7 @@ def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[pa.R
             with admin.connection.transaction():
                 inserter.insert(messages)
 
-        yield insert
+        yield admin, insert
 
 
 def _name(connection: Connection, table: Table) -> str:
