@@ -18,6 +18,7 @@ from sqlqueue_spark.administration import trial_messages
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
+from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers, time_sent
@@ -111,7 +112,7 @@ def create(
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
-    """Columns, indexes, settings, rights and findings of a queue table.
+    """Columns, indexes, settings, rights and findings of a queue table, and what is wrong with its database for every queue.
 
     :param role: what the login is for, receiver or sender; it is a finding if it lacks a right of this role. Without a role
         it is a finding only if it can do neither.
@@ -124,7 +125,12 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
             indexes=admin.indexes,
             rights=held,
             settings=facts(admin, held),
-            findings=[*of_table(admin), *of_rights(admin, held, role)],
+            findings=[
+                *of_table(admin),
+                *of_rows(admin, held),
+                *of_rights(admin, held, role),
+                *of_database(admin.connection),
+            ],
         )
 
 
