@@ -21,7 +21,12 @@ from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
 from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers, time_sent
+from sqlqueue_spark.messages.message import (
+    ENCLOSED_MESSAGE_TYPES,
+    FORWARD_DESTINATION,
+    format_headers,
+    time_sent,
+)
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS, milliseconds, replaced
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
@@ -38,6 +43,8 @@ MESSAGE_BYTES = 700
 
 #: Bytes of one insert: enough to be fast, few enough for memory to hold them twice.
 _CHUNK_BYTES = 8 << 20
+#: The headers whose values are addresses.
+_ADDRESSES = (REPLY_TO_ADDRESS, FORWARD_DESTINATION, "NServiceBus.FailedQ")
 #: A load with a steady rate goes out in so many portions a second.
 _PORTIONS = 10
 
@@ -158,15 +165,18 @@ def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Messag
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
     """Fill in the standard headers of a message and send it; returns its message id.
 
-    A ReplyToAddress may have any form of an address; it is sent in the transport's own.
+    A header that is an address, such as ReplyToAddress, may have any form; it is sent in the transport's own.
 
-    :raises ConfigurationError: nobody says what type the message has, or the ReplyToAddress is no address.
+    :raises ConfigurationError: nobody says what type the message has, or such a header is no address.
     """
     _check_type(draft)
     with _inserter(options, queue) as (admin, insert):
-        if reply_to := draft.headers.get(REPLY_TO_ADDRESS):
-            full = _full_address(options, admin, reply_to)
-            draft = replace(draft, headers={**draft.headers, REPLY_TO_ADDRESS: full})
+        full = {
+            name: _full_address(options, admin, value)
+            for name, value in draft.headers.items()
+            if name in _ADDRESSES and value
+        }
+        draft = replace(draft, headers={**draft.headers, **full})
         message = completed(options, queue, draft)
         insert(replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64())))
     return message.ids[0]

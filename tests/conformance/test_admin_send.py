@@ -85,13 +85,25 @@ def test_a_header_that_is_given_is_never_overwritten(engine, queue):
 
 
 @pytest.mark.parametrize("name", ["Interop.Source", 'say "hi"'])
-def test_a_reply_address_is_sent_in_the_transports_form(engine, queue, name):
+def test_an_address_is_sent_in_the_transports_form(engine, queue, name):
     """Whatever form a person gives; a .NET endpoint takes a dot without quotation marks for that of a schema and a table."""
-    draft = queue_tables.Draft(message_type=TYPE, headers={"NServiceBus.ReplyToAddress": name})
-    queue_tables.send(options(engine), "orders", draft)
+    addresses = ("ReplyToAddress", "SqlServer.ForwardDestination", "FailedQ")
+    given = {f"NServiceBus.{each}": name for each in addresses}
+    sent = {"NServiceBus.OriginatingEndpoint": name, **given}
+    queue_tables.send(options(engine), "orders", queue_tables.Draft(message_type=TYPE, headers=sent))
+    (row,) = queue.rows()
+    expected = {"NServiceBus.OriginatingEndpoint": name, **dict.fromkeys(given, full_address(engine, name))}
+    assert headers_of(row).items() >= expected.items()
     queue_tables.send_load(options(engine), "orders", count=3)
-    found = [headers_of(row)["NServiceBus.ReplyToAddress"] for row in queue.rows()]
-    assert found == [full_address(engine, name), *[full_address(engine, "Shop.Web")] * 3]
+    found = [headers_of(row)["NServiceBus.ReplyToAddress"] for row in queue.rows()[1:]]
+    assert found == [full_address(engine, "Shop.Web")] * 3
+
+
+def test_an_address_that_cannot_be_read_is_refused(engine, queue):
+    draft = queue_tables.Draft(message_type=TYPE, headers={"NServiceBus.ReplyToAddress": "@web"})
+    with pytest.raises(ConfigurationError, match="The queue address '@web' has no table name"):
+        queue_tables.send(options(engine), "orders", draft)
+    assert queue.count() == 0
 
 
 def full_address(engine, table):

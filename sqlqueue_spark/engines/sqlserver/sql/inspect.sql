@@ -84,14 +84,14 @@ WHERE t.object_id = :object_id AND v.value IS NOT NULL
 -- in: how many seconds are long     out: what it costs, session, login, host, program, since when in UTC, the clock in UTC
 -- A login without VIEW SERVER STATE sees only its own session, and no error. The view does not tell when a transaction began,
 -- but when the session last sent something: the transaction is at least as old. last_request_start_time is in the server's own
--- time zone.
+-- time zone. It may be in 1900, so no seconds are counted from it (error 535).
 SELECT TOP (10)
        N'its locks stay, the log cannot be truncated, and old versions of rows are kept',
        CAST(s.session_id AS int),
        s.login_name,
        s.host_name,
        s.program_name,
-       DATEADD(second, -DATEDIFF(second, s.last_request_start_time, GETDATE()), SYSUTCDATETIME()),
+       DATEADD(minute, DATEDIFF(minute, GETDATE(), GETUTCDATE()), s.last_request_start_time),
        SYSUTCDATETIME()
 FROM sys.dm_exec_sessions AS s
 WHERE s.database_id = DB_ID() AND s.session_id <> @@SPID AND s.is_user_process = 1 AND s.open_transaction_count > 0
