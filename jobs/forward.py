@@ -19,6 +19,7 @@ import click
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark import SqlQueueSink
+from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import (
     ForwardOptions,
@@ -86,12 +87,14 @@ def run(
 ) -> Totals:
     """Forward until stopped."""
     with stoppable(source) as (stopping, stop_file, done_file):
-        messages = as_outgoing(transformed(read_queue(spark, stopping), options))
+        own = SourceOptions.parse(source)
+        queue = str(own.naming(dialect_of(own.url)).table(own.queue))
+        messages = as_outgoing(transformed(read_queue(spark, stopping), options), queue)
         # A wrong column fails now rather than with the first batch.
         FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
         queues = SqlQueueSink(options=sink)
         query = send(messages, queues, options.checkpoint, available_now=options.available_now)
-        click.echo(f"forwarding queue={SourceOptions.parse(source).queue}")
+        click.echo(f"forwarding queue={own.queue}")
         totals = run_until_stopped(
             spark, query, stop_file, click.echo, done_file=done_file, details=queues.details
         )

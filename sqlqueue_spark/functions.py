@@ -1,8 +1,9 @@
 """Columns of a message that are hidden in its headers or body, and ids of key columns, as expressions that run in the JVM.
 
 All but :func:`deterministic_id` work on the columns ``Id``, ``Headers`` and ``Body`` of the stream. Headers that are not
-a JSON object give NULL, never an error: a poison row must not stop a stream. A value that is no string comes as its JSON
-text. The columns come with names, such as ``MessageId``.
+a JSON object give NULL, never an error: a poison row must not stop a stream. Headers are read as leniently as .NET endpoints
+read them: a value that is no string comes as its JSON text, and ``[]``, ``{}``, ``null``, empty text and NULL are no headers.
+The columns come with names, such as ``MessageId``.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, 
 #: The namespace of :func:`deterministic_id`; it never changes, or every message would be new to every outbox.
 NAMESPACE = UUID("6e0d3b5c-9a5f-4f0b-8f57-0c1d7a2e94b3")
 
+_MAP = "map<string,string>"
+#: Texts that mean no headers, beside ``{}``.
+_NO_HEADERS = r"^\ufeff?\s*(?:\[\s*\]|null)?\s*\z"
+
 
 def headers_map() -> Column:
-    """All headers, as ``map<string,string>``; NULL where they are poison or missing."""
-    text = F.ltrim(F.col("Headers"), F.lit("\ufeff"))
-    return F.from_json(text, "map<string,string>", {"allowSingleQuotes": "false"})
+    """All headers, as ``map<string,string>``: empty where there are none, NULL where they are poison."""
+    nothing = F.coalesce(F.col("Headers").rlike(_NO_HEADERS), F.lit(True))
+    return F.coalesce(_read_headers(), F.when(nothing, F.create_map().cast(_MAP)))
 
 
 def header(name: str) -> Column:
     """One header, as string; NULL where the message does not have it."""
-    return F.try_element_at(headers_map(), F.lit(name))
+    return F.try_element_at(_read_headers(), F.lit(name))
 
 
 def message_id() -> Column:
@@ -91,3 +96,9 @@ def sent_at() -> Column:
 def body_text() -> Column:
     """The body as UTF-8 text, without a byte-order mark."""
     return F.regexp_replace(F.col("Body").cast("string"), "^\ufeff", "").alias("BodyText")
+
+
+def _read_headers() -> Column:
+    """What can be read as a JSON object; NULL for anything else."""
+    text = F.ltrim(F.col("Headers"), F.lit("\ufeff"))
+    return F.from_json(text, _MAP, {"allowSingleQuotes": "false"})

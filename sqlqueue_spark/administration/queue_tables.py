@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -18,10 +18,16 @@ from sqlqueue_spark.administration import trial_messages
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
+from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers, time_sent
-from sqlqueue_spark.messages.outgoing import milliseconds, replaced
+from sqlqueue_spark.messages.message import (
+    ENCLOSED_MESSAGE_TYPES,
+    FORWARD_DESTINATION,
+    format_headers,
+    time_sent,
+)
+from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS, milliseconds, replaced
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.send import Composed, FrameColumns, MessageBuilder
@@ -37,6 +43,8 @@ MESSAGE_BYTES = 700
 
 #: Bytes of one insert: enough to be fast, few enough for memory to hold them twice.
 _CHUNK_BYTES = 8 << 20
+#: The headers whose values are addresses.
+_ADDRESSES = (REPLY_TO_ADDRESS, FORWARD_DESTINATION, "NServiceBus.FailedQ")
 #: A load with a steady rate goes out in so many portions a second.
 _PORTIONS = 10
 
@@ -111,7 +119,7 @@ def create(
 
 
 def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) -> Inspection:
-    """Columns, indexes, settings, rights and findings of a queue table.
+    """Columns, indexes, settings, rights and findings of a queue table, and what is wrong with its database for every queue.
 
     :param role: what the login is for, receiver or sender; it is a finding if it lacks a right of this role. Without a role
         it is a finding only if it can do neither.
@@ -124,7 +132,12 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
             indexes=admin.indexes,
             rights=held,
             settings=facts(admin, held),
-            findings=[*of_table(admin), *of_rights(admin, held, role)],
+            findings=[
+                *of_table(admin),
+                *of_rows(admin, held),
+                *of_rights(admin, held, role),
+                *of_database(admin.connection),
+            ],
         )
 
 
@@ -152,10 +165,19 @@ def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Messag
 def send(options: ConnectionOptions, queue: str, draft: Draft) -> str:
     """Fill in the standard headers of a message and send it; returns its message id.
 
-    :raises ConfigurationError: nobody says what type the message has.
+    A header that is an address, such as ReplyToAddress, may have any form; it is sent in the transport's own.
+
+    :raises ConfigurationError: nobody says what type the message has, or such a header is no address.
     """
-    message = completed(options, queue, draft)
-    with _inserter(options, queue) as insert:
+    _check_type(draft)
+    with _inserter(options, queue) as (admin, insert):
+        full = {
+            name: _full_address(options, admin, value)
+            for name, value in draft.headers.items()
+            if name in _ADDRESSES and value
+        }
+        draft = replace(draft, headers={**draft.headers, **full})
+        message = completed(options, queue, draft)
         insert(replaced(message.rows([0]), ttl_ms=pa.array([milliseconds(draft.ttl)], pa.int64())))
     return message.ids[0]
 
@@ -165,15 +187,28 @@ def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
 
     :raises ConfigurationError: neither the draft's type nor a header says what type the message has.
     """
+    _check_type(draft)
+    sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
+    given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
+    builder = MessageBuilder(columns=FrameColumns(names={name: name for name in given}), options=sink)
+    return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
+
+
+def _check_type(draft: Draft) -> None:
     if draft.message_type is None and ENCLOSED_MESSAGE_TYPES not in draft.headers:
         raise ConfigurationError(
             "A message needs a type, or no receiver knows what to do with it; give --type "
             f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."
         )
-    sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
-    given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
-    builder = MessageBuilder(columns=FrameColumns(names={name: name for name in given}), options=sink)
-    return next(builder.compose([pa.RecordBatch.from_pydict(given)]))
+
+
+def _full_address(options: ConnectionOptions, admin: QueueAdmin, address: str) -> str:
+    """An address in the queue's database, as the transport writes it."""
+    dialect = admin.connection.dialect
+    table = options.naming(dialect).table(address)
+    if table.catalog is None:
+        table = replace(table, catalog=admin.table.database)
+    return table.full_address(quoted=dialect.quoted_addresses)
 
 
 def send_load(
@@ -193,13 +228,15 @@ def send_load(
     """
     ttl_ms = milliseconds(ttl)
     portion = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _PORTIONS) // _PORTIONS))
-    with _inserter(options, queue) as insert:
+    with _inserter(options, queue) as (admin, insert):
+        reply_to = _full_address(options, admin, trial_messages.REPLY_TO)
         began = time.monotonic()
         for first in range(0, count, portion):
             if rate is not None:
                 time.sleep(max(0.0, began + first / rate - time.monotonic()))
             some = min(portion, count - first)
-            insert(trial_messages.batch(first, some, size, now=datetime.now(UTC), ttl_ms=ttl_ms))
+            now = datetime.now(UTC)
+            insert(trial_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms))
             progress(some)
         return timedelta(seconds=time.monotonic() - began)
 
@@ -244,8 +281,10 @@ def _queue_admin(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]
 
 
 @contextlib.contextmanager
-def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """Sends messages to a queue, each call in a transaction of its own."""
+def _inserter(
+    options: ConnectionOptions, queue: str
+) -> Iterator[tuple[QueueAdmin, Callable[[pa.RecordBatch], None]]]:
+    """A queue, and what sends messages to it, each call in a transaction of its own."""
     with _queue_admin(options, queue) as admin:
         with admin.connection.transaction():
             inserter = admin.inserter()
@@ -254,7 +293,7 @@ def _inserter(options: ConnectionOptions, queue: str) -> Iterator[Callable[[pa.R
             with admin.connection.transaction():
                 inserter.insert(messages)
 
-        yield insert
+        yield admin, insert
 
 
 def _name(connection: Connection, table: Table) -> str:

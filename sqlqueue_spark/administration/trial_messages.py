@@ -5,6 +5,7 @@ They come from templates, several hundred thousand a second, so that a load meas
 
 from __future__ import annotations
 
+import functools
 import socket
 from datetime import datetime
 
@@ -30,21 +31,27 @@ from sqlqueue_spark.messages.outgoing import (
     new_row_ids,
 )
 
-_REPLY_TO = "Shop.Web"
+#: The queue of their sender.
+REPLY_TO = "Shop.Web"
 _SKUS = ("APPLE-1KG", "BREAD-RYE", "COFFEE-500", "HONEY-250", "OLIVES-370", "PASTA-500", "TEA-GREEN-50")
 _NOTE = "Please leave the parcel with the neighbour on the second floor if nobody answers the door, and ring twice. "
 
 
-def batch(first: int, count: int, size: int, *, now: datetime, ttl_ms: int | None = None) -> pa.RecordBatch:
+def batch(
+    first: int, count: int, size: int, *, now: datetime, reply_to: str, ttl_ms: int | None = None
+) -> pa.RecordBatch:
     """Make ``count`` messages (:data:`OUTGOING`), numbered from ``first``; headers and body of each have about ``size`` bytes.
 
     A message is not cut to a size below 600 bytes or so, because its headers alone need that.
+
+    :param reply_to: the address of the queue :data:`REPLY_TO`, as the transport writes it.
     """
+    kinds = _kinds(reply_to)
     ids = iter(new_id_texts(2 * count).to_pylist())
     sent = format_time(now)
     messages = []
     for number, row_id in enumerate(new_row_ids(count).to_pylist(), first):
-        headers, body = _KINDS[number % len(_KINDS)]
+        headers, body = kinds[number % len(kinds)]
         message_id = next(ids)
         headers %= (message_id, next(ids), message_id, sent)
         sku = _SKUS[number % len(_SKUS)]
@@ -57,13 +64,13 @@ def batch(first: int, count: int, size: int, *, now: datetime, ttl_ms: int | Non
                 "body": f'{body}"{note}"}}'.encode("ascii"),
                 "ttl_ms": ttl_ms,
                 "correlation_id": message_id,
-                "reply_to": _REPLY_TO,
+                "reply_to": reply_to,
             }
         )
     return pa.RecordBatch.from_pylist(messages, OUTGOING)
 
 
-def _kind(message_type: str, intent: str, body: str) -> tuple[str, str]:
+def _kind(message_type: str, intent: str, body: str, reply_to: str) -> tuple[str, str]:
     """Headers and body of one message type, where ``%`` stands for what differs from message to message."""
     headers = format_headers(
         {
@@ -71,7 +78,7 @@ def _kind(message_type: str, intent: str, body: str) -> tuple[str, str]:
             MESSAGE_INTENT: intent,
             CONVERSATION_ID: "%s",
             CORRELATION_ID: "%s",
-            REPLY_TO_ADDRESS: _REPLY_TO,
+            REPLY_TO_ADDRESS: reply_to.replace("%", "%%"),
             ORIGINATING_MACHINE: socket.gethostname().replace("%", ""),
             ORIGINATING_ENDPOINT: "Shop.Web",
             CONTENT_TYPE: "application/json",
@@ -82,18 +89,23 @@ def _kind(message_type: str, intent: str, body: str) -> tuple[str, str]:
     return headers, body
 
 
-_KINDS = (
-    _kind(
+@functools.cache
+def _kinds(reply_to: str) -> tuple[tuple[str, str], ...]:
+    return tuple(_kind(*each, reply_to) for each in _MESSAGES)
+
+
+_MESSAGES = (
+    (
         "Shop.Orders.OrderPlaced",
         "Publish",
         '{"orderId":"O-%08d","customerId":"C-%05d","sku":"%s","quantity":%d,"total":%.2f,"note":',
     ),
-    _kind(
+    (
         "Shop.Billing.PaymentAccepted",
         "Publish",
         '{"orderId":"O-%08d","account":"A-%05d","sku":"%s","installments":%d,"paid":%.2f,"note":',
     ),
-    _kind(
+    (
         "Shop.Shipping.ShipOrder",
         "Send",
         '{"orderId":"O-%08d","route":"R-%05d","sku":"%s","parcels":%d,"weight":%.2f,"note":',

@@ -65,6 +65,7 @@ def message_json(message: Message) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "rowVersion": message.row_version,
         "id": message.id,
+        "messageId": (parse_headers(message.headers) or {}).get(MESSAGE_ID) or message.id,
         "correlationId": message.correlation_id,
         "replyToAddress": message.reply_to_address,
         "recoverable": message.recoverable,
@@ -167,7 +168,7 @@ def _message_row(message: Message) -> tuple[str, ...]:
     known = headers or {}
     size = "none" if message.body is None else f"{len(message.body):,} B"
     message_type = known.get(ENCLOSED_MESSAGE_TYPES, "").partition(",")[0]
-    shown = (known.get(TIME_SENT, ""), known.get(MESSAGE_ID, ""), message_type)
+    shown = (known.get(TIME_SENT, ""), known.get(MESSAGE_ID) or message.id, message_type)
     return (str(message.row_version), *map(_plain, shown), size, ", ".join(odd))
 
 

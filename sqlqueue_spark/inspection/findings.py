@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.tables import rights
-from sqlqueue_spark.tables.queue_admin import Index, QueueAdmin, compatibility
+from sqlqueue_spark.tables.queue_admin import Index, Numbers, QueueAdmin, compatibility
 from sqlqueue_spark.tables.queues import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
 
@@ -67,6 +67,11 @@ def of_rights(admin: QueueAdmin, held: Rights, role: str | None) -> Iterator[Fin
             f"{', '.join(held.lacks(each))}; have a {each}'s rights granted.",
             remedy_sql=rights.remedy(dialect, held.user, each, admin.table.table, sequence),
         )
+
+
+def columns_fit(admin: QueueAdmin) -> bool:
+    """Whether the table has the columns of a queue, so that its rows can be looked at."""
+    return not any(_column_findings(admin))
 
 
 def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
@@ -133,12 +138,18 @@ def _number_findings(admin: QueueAdmin) -> Iterator[Finding]:
             "filled from a sequence, so senders cannot send; create a table of another name with sqlqueue create "
             "and move the rows."
         )
-    elif numbers.last is not None and numbers.last > numbers.highest // 2:
-        sequence = admin.connection.dialect.table(numbers.source)
+    else:
+        yield from numbers_finding(admin, numbers)
+
+
+def numbers_finding(admin: QueueAdmin, numbers: Numbers) -> Iterator[Finding]:
+    """Find out whether the numbers of a queue's rows come to their end."""
+    if numbers.last is not None and numbers.last > numbers.highest // 2:
+        dialect = admin.connection.dialect
         yield Finding(
             message=f"{admin.table.name} has used {numbers.last} of the {numbers.highest} numbers that "
-            f"{row_version} can have; no message can be sent after the last one.",
-            remedy_sql=remedy(admin, "numbers", sequence=sequence),
+            f"{dialect.row_version} can have; no message can be sent after the last one.",
+            remedy_sql=remedy(admin, "numbers", sequence=dialect.table(numbers.source)),
         )
 
 

@@ -57,7 +57,18 @@ class Table:
 
         :param quoted: whether the engine understands quoted addresses (:attr:`Naming.quoted_addresses`).
         """
-        if not quoted or _read_as(str(self), self):
+        return str(self) if not quoted or _read_as(str(self), self) else self.full_address(quoted=True)
+
+    def full_address(self, *, quoted: bool) -> str:
+        """What the transport writes for this table, with nothing left out: ``"schema"."table"`` on PostgreSQL, else
+        ``table@[schema]@[catalog]``.
+
+        A .NET endpoint reads a shorter form otherwise than it was meant: on PostgreSQL ``Sales.Web`` is the table ``Web`` of the
+        schema ``Sales``.
+
+        :param quoted: whether the engine understands quoted addresses (:attr:`Naming.quoted_addresses`).
+        """
+        if not quoted:
             return str(self)
         return ".".join('"' + name.replace('"', '""') + '"' for name in (self.schema, self.table))
 

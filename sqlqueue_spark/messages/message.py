@@ -1,7 +1,8 @@
 """A message as the stream shows it: its columns, its headers, its times.
 
-Formats: the headers and times of NServiceBus. Headers are a JSON object of strings; NULL or empty text means no headers.
-Anything else is poison: it is passed on as it is, and is never an error here.
+Formats: the headers and times of NServiceBus. Headers are a JSON object of strings. They are read as leniently as .NET endpoints
+read them: a number or a boolean is a text, a value ``null`` is no header, and ``[]``, ``{}``, ``null``, empty text and NULL are
+no headers. Anything else is poison: it is passed on as it is, and is never an error here.
 """
 
 from __future__ import annotations
@@ -9,13 +10,24 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from json.encoder import encode_basestring as _quoted
 
 MESSAGE_ID = "NServiceBus.MessageId"
 TIME_SENT = "NServiceBus.TimeSent"
 ENCLOSED_MESSAGE_TYPES = "NServiceBus.EnclosedMessageTypes"
+#: Where a delayed message is to go from the queue of its sender.
+FORWARD_DESTINATION = "NServiceBus.SqlServer.ForwardDestination"
+
+#: The headers of one hop. They are for whoever receives the message, and end there: a message that is passed on loses them.
+ONE_HOP = frozenset({
+    FORWARD_DESTINATION,
+    "NServiceBus.Retries",
+    "NServiceBus.Retries.Timestamp",
+    "$.store-and-forward.destination",
+    "$.store-and-forward.eventtype",
+})  # fmt: skip
 
 #: The columns of the stream in their order, with Spark's names for their types.
 COLUMNS = {
@@ -33,6 +45,8 @@ _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 #: Half of an astral character: an escape can name it, but no text can hold it.
 _HALF = re.compile("[\ud800-\udfff]")
 _STRING = {str}
+_SCALARS = {str, bool, type(None)}
+_BOOLEANS: Mapping[object, str] = {True: "true", False: "false"}
 _TIME = "%Y-%m-%d %H:%M:%S:%f Z"
 
 
@@ -41,14 +55,21 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
     if not text or text.isspace():
         return {}
     try:
-        headers = json.loads(text.removeprefix("\ufeff"))
+        headers = json.loads(text.removeprefix("\ufeff"), parse_int=str, parse_float=str)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(headers, dict) or not set(map(type, headers.values())) <= _STRING:
+    if headers is None or headers == []:
+        return {}
+    if not isinstance(headers, dict):
         return None
-    if "\\u" in text and any(_HALF.search(each) for member in headers.items() for each in member):
+    if "\\u" in text and any(_HALF.search(each) for each in _strings(headers)):
         return None
-    return headers
+    types = set(map(type, headers.values()))
+    if types <= _STRING:
+        return headers
+    if not types <= _SCALARS:
+        return None
+    return {name: _BOOLEANS.get(value) or value for name, value in headers.items() if value is not None}
 
 
 def format_headers(headers: Mapping[str, str]) -> str:
@@ -86,3 +107,11 @@ def parse_time(text: str | None) -> datetime | None:
         return datetime.strptime(text or "", _TIME).replace(tzinfo=UTC)
     except ValueError:
         return None
+
+
+def _strings(headers: Mapping[str, object]) -> Iterator[str]:
+    """The names, and the values that are texts."""
+    for name, value in headers.items():
+        yield name
+        if isinstance(value, str):
+            yield value

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark import functions
-from sqlqueue_spark.messages.message import MESSAGE_ID
+from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options.fields import Options, boolean, option, text
 from sqlqueue_spark.pipeline.delta_table import is_reachable
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter
@@ -51,19 +51,29 @@ def with_message_columns(messages: DataFrame) -> DataFrame:
     )
 
 
-def as_outgoing(messages: DataFrame) -> DataFrame:
+def as_outgoing(messages: DataFrame, queue: str | None = None) -> DataFrame:
     """Make of received messages what the sink takes: drop the columns that belong to the row, keep those of the message.
 
     Headers (and with them the message id), Body, Expires, CorrelationId and ReplyToAddress stay. A message without an id in
     its headers goes on under the Id of its row, because an outbox needs an id. The columns of :func:`with_message_columns`
     are dropped too, but for ``MessageId``: if it is there, it is the caller's. ``Id`` and ``RowVersion`` stay where both are
     there: together they tell the sink which row was received, and the sink writes neither.
+
+    The headers of one hop, such as the number of delayed retries, end here: the sink takes them out of received rows, and this
+    function where the sink cannot know that the rows were received.
+
+    :param queue: address of the queue that the messages were received from. It becomes the column ``Queue``, unless there is one:
+        the sink names it in errors, and refuses a delayed message that is on its way to another queue.
     """
+    if queue is not None and "queue" not in {name.lower() for name in messages.columns}:
+        messages = messages.withColumn("Queue", F.lit(queue))
     types = {name.lower(): type_ for name, type_ in messages.dtypes}
     if (types.get("id"), types.get("rowversion")) == ("string", "bigint"):
         return messages.drop(*(name for name in _OF_THE_ROW if name not in _ORIGIN))
     if "messageid" not in types and {"id", "headers"} <= types.keys():
         messages = messages.withColumn("MessageId", _id_beside_headers())
+    if types.get("headers") == "string":
+        messages = messages.withColumn("Headers", _without_hops(F.col("Headers")))
     return messages.drop(*_OF_THE_ROW)
 
 
@@ -108,3 +118,14 @@ def _id_beside_headers() -> Column:
     """The message id for a row whose headers hold none; else NULL, because the sink reads it there, so we need not parse."""
     told = F.col("Headers").rlike(f'"{re.escape(MESSAGE_ID)}":"[^"]')
     return F.when(told, F.lit(None)).otherwise(functions.message_id())
+
+
+def _without_hops(headers: Column) -> Column:
+    """Headers without those of one hop, byte for byte else.
+
+    Behind a comma or the opening brace only a member can stand so: a quotation mark within a value is escaped.
+    """
+    names = "|".join(map(re.escape, sorted(ONE_HOP)))
+    member = rf'\s*"(?:{names})"\s*:\s*"[^"\\]*+(?:\\.[^"\\]*+)*+"\s*'
+    kept = F.regexp_replace(headers, f",{member}", F.lit(""))
+    return F.regexp_replace(kept, rf"^(\s*\{{){member},?", F.lit("$1"))

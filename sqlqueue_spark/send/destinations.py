@@ -13,6 +13,7 @@ from sqlqueue_spark.messages.addresses import Address, Table, for_shell, of_endp
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Column, columns_of
+from sqlqueue_spark.tables.queue_admin import database
 from sqlqueue_spark.tables.queues import QueueTable
 
 
@@ -70,6 +71,8 @@ class Destinations:
     _found_since: float = 0.0
     _earlier: dict[Target, bool] = field(default_factory=dict)
     _has_sent: dict[Target, bool] = field(default_factory=dict)
+    #: The name of each database that was reached.
+    _databases: dict[Target, str] = field(default_factory=dict)
 
     def where(self, address: str) -> tuple[Target, Table]:
         """The database and the table that an address means.
@@ -103,10 +106,27 @@ class Destinations:
                         "or correct the destination or its schema."
                     )
                 found = Destination(target=target, table=queue, columns=tuple(columns_of(connection, queue)))
+                if target not in self._databases:
+                    own = queue.database if queue.foreign is None else database(connection)
+                    self._databases[target] = own
             if not self._found:
                 self._found_since = self.clock()
             self._found[address] = found
         return found
+
+    def full_address(self, address: str) -> str:
+        """An address as the transport writes it, whatever form the user gave: complete, under these options' naming.
+
+        On SQL Server the database belongs to it. Where none of the destinations that were found lies in the address's database,
+        its name is not known and left out.
+
+        :raises ConfigurationError: the text is no address.
+        """
+        target, table = self.where(address)
+        quoted = target.dialect.quoted_addresses
+        if table.catalog is None and not quoted:
+            table = replace(table, catalog=self._databases.get(target))
+        return table.full_address(quoted=quoted)
 
     def holds_earlier_keys(self, target: Target, look: Callable[[], bool]) -> bool:
         """Whether a database's outbox may hold keys of an earlier version.

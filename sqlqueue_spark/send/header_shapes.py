@@ -4,12 +4,18 @@ Most rows come from a queue, so their headers are written in that way already. T
 names in the same order: they have the same *shape*. One regular expression a shape, run in C over a whole column, checks
 such rows and reads the headers that are needed. Then nothing is parsed or written again: the missing headers are added at
 the end of the JSON.
+
+Headers of received rows stay byte for byte, but for those of one hop (:data:`ONE_HOP`), which are taken out, and for an empty
+message id, in whose place the row's id is added. Only headers that are no JSON object of strings are written anew.
 """
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +23,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.message import MESSAGE_ID, format_headers, format_member, parse_headers
+from sqlqueue_spark.messages.message import (
+    FORWARD_DESTINATION,
+    MESSAGE_ID,
+    ONE_HOP,
+    format_headers,
+    format_member,
+    parse_headers,
+)
 from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
 
 #: The headers whose values are read.
 _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
-#: A character of a header as .NET writes most of them: all ASCII, and nothing escaped. A value may also have the slash,
-#: which .NET escapes; a name may not.
+#: A character of a header as .NET writes most of them: all ASCII, and nothing escaped. A value may also have the slash and the
+#: quotation mark, which .NET escapes; a name may not. (Addresses have quotation marks on PostgreSQL.)
 _PLAIN = r"[\x20\x21\x23-\x2e\x30-\x5b\x5d-\x7e]"
 _NAME = re.compile(f"{_PLAIN}*")
-_VALUE = rf"(?:{_PLAIN}|\\/)*"
+_CHARACTER = rf'(?:{_PLAIN}|\\[/"])'
+#: A text of any JSON.
+_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_MEMBER = re.compile(rf"({_TEXT})\s*:\s*{_TEXT}")
+_OBJECT_OF_TEXTS = re.compile(
+    rf"\s*\{{\s*(?:{_TEXT}\s*:\s*{_TEXT}\s*(?:,\s*{_TEXT}\s*:\s*{_TEXT}\s*)*)?\}}\s*"
+)
 #: So many shapes of a column are learned; a row of any further shape is parsed by itself.
 _SHAPES = 8
 _SHOWN = 80
@@ -49,9 +68,10 @@ class Alike:
 
     :param positions: the positions of the rows in the column.
     :param names: the headers of :data:`COMPLETED` that they have.
-    :param texts: their headers as JSON, as .NET writes it.
+    :param texts: their headers as JSON.
     :param bare: whether they have no headers at all, so that their JSON is ``{}``.
-    :param asked: the values of the headers that are read, of those that the rows have.
+    :param asked: the values of the headers that are read, of those that the rows have. Those of one hop are among them, even
+        where ``texts`` has lost them.
     """
 
     positions: pa.Array
@@ -79,13 +99,14 @@ class Alike:
         return pc.binary_join_element_wise(b"{", members, b"}", b"").cast(pa.string())
 
 
-def alike(column: pa.Array) -> list[Alike]:
+def alike(column: pa.Array, *, received: bool) -> list[Alike]:
     """Group the rows of a column by the headers that they have. A row's headers are JSON, a map or NULL.
 
+    :param received: whether the rows were received. Then their headers stay as they are, but for those of one hop.
     :raises Unsendable: the headers of a row are poison.
     """
     if not pa.types.is_string(column.type):
-        return _parsed(enumerate(column.to_pylist()))
+        return _parsed(enumerate(column.to_pylist()), received)
     positions = pa.array(range(len(column)), pa.int32())
     groups: list[Alike] = []
     odd: list[tuple[int, str | None]] = []
@@ -98,13 +119,15 @@ def alike(column: pa.Array) -> list[Alike]:
             values = pc.extract_regex(column, shape.pattern)
             if values[0].is_valid:
                 its, others = values.is_valid(), values.is_null()
-                groups.append(shape.alike(positions.filter(its), column.filter(its), values.filter(its)))
+                groups.append(
+                    shape.alike(positions.filter(its), column.filter(its), values.filter(its), received)
+                )
                 positions, column = positions.filter(others), column.filter(others)
                 continue
         odd.append((positions[0].as_py(), text))
         positions, column = positions[1:], column[1:]
     odd += zip(positions.to_pylist(), column.to_pylist(), strict=True)
-    return groups + _parsed(odd)
+    return groups + _parsed(odd, received)
 
 
 def members(name: str, values: pa.Array) -> pa.Array:
@@ -117,66 +140,114 @@ def members(name: str, values: pa.Array) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The names of a row's headers. ``pattern`` matches JSON that has just these, in their order, written as .NET does."""
+    """The names of a row's headers, in their order. ``pattern`` matches JSON that has just these, written as .NET does.
 
-    names: frozenset[str]
+    Both patterns have few groups: RE2 is several times slower with more than four.
+    """
+
+    names: tuple[str, ...]
     asked: Mapping[str, str]
     pattern: str
 
     @classmethod
     def of(cls, text: str) -> _Shape | None:
         """The shape of a row's headers; None if no other row could share it."""
-        parts = text.split('"')
+        parts = text.replace('\\"', "'").split('"')
         names = parts[1::4]
-        once = frozenset(names)
-        if len(once) < len(names) or len(parts) != 4 * len(names) + 1 or not all(map(_NAME.fullmatch, names)):
+        if (
+            len(set(names)) < len(names)
+            or len(parts) != 4 * len(names) + 1
+            or not all(map(_NAME.fullmatch, names))
+        ):
             return None
         asked = {name: f"v{number}" for number, name in enumerate(each for each in names if each in _ASKED)}
-        written = (
-            rf'"\Q{name}\E":"{f"(?P<{asked[name]}>{_VALUE})" if name in asked else _VALUE}"' for name in names
-        )
+        written = (_member(name, asked.get(name)) for name in names)
         # The empty group is there because an expression without any group cannot be asked what it found.
-        return cls(once, asked, rf"\A\{{{','.join(written)}\}}(?P<end>)\z")
+        return cls(tuple(names), asked, rf"\A\{{{','.join(written)}\}}(?P<end>)\z")
 
-    def alike(self, positions: pa.Array, texts: pa.Array, values: pa.Array) -> Alike:
+    def alike(self, positions: pa.Array, texts: pa.Array, values: pa.Array, received: bool) -> Alike:
         """The rows of this shape as a group.
 
         :param values: what the expression found in each row.
         """
-        return Alike(
-            positions=positions,
-            names=COMPLETED & self.names,
-            texts=texts,
-            bare=not self.names,
-            asked={
-                name: pc.replace_substring(pc.struct_field(values, group), "\\/", "/")
-                for name, group in self.asked.items()
-            },
-        )
+        asked = {name: _unescaped(pc.struct_field(values, group)) for name, group in self.asked.items()}
+        kept = frozenset(self.names)
+        if received and not kept.isdisjoint(ONE_HOP):
+            kept -= ONE_HOP
+            texts, forwarded_to = self._without_hops(texts)
+            if forwarded_to is not None:
+                asked[FORWARD_DESTINATION] = _unescaped(forwarded_to)
+        return Alike(positions=positions, names=COMPLETED & kept, texts=texts, bare=not kept, asked=asked)
+
+    def _without_hops(self, texts: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+        """The JSON without the headers of one hop, and the values of ForwardDestination where this is one of them."""
+        written: list[str] = []
+        pieces: list[str] = []
+        for of_hop, names in itertools.groupby(self.names, ONE_HOP.__contains__):
+            if of_hop:
+                written += [_member(name, "to" if name == FORWARD_DESTINATION else None) for name in names]
+            else:
+                pieces.append(f"p{len(pieces)}")
+                written.append(f"(?P<{pieces[-1]}>{','.join(map(_member, names))})")
+        found = pc.extract_regex(texts, rf"\A\{{{','.join(written)}\}}(?P<end>)\z")
+        kept = [pc.struct_field(found, piece) for piece in pieces]
+        inner = pc.binary_join_element_wise(*kept, ",") if kept else ""
+        texts = pc.binary_join_element_wise("{", inner, pa.array(["}"] * len(texts)), "")
+        forwarded = FORWARD_DESTINATION in self.names
+        return texts, pc.struct_field(found, "to") if forwarded else None
 
 
-def _parsed(rows: Iterable[tuple[int, Any]]) -> list[Alike]:
+def _member(name: str, group: str | None = None) -> str:
+    """What matches a header in the JSON, with a group around its value. An empty message id is no id."""
+    value = f"{_CHARACTER}{'+' if name == MESSAGE_ID else '*'}"
+    return rf'"\Q{name}\E":"{value if group is None else f"(?P<{group}>{value})"}"'
+
+
+def _unescaped(values: pa.Array) -> pa.Array:
+    return pc.replace_substring(pc.replace_substring(values, "\\/", "/"), '\\"', '"')
+
+
+def _parsed(rows: Iterable[tuple[int, Any]], received: bool) -> list[Alike]:
     """Read rows one by one, and group them.
 
     :param rows: the headers of each row, behind the row's position.
     """
-    groups: dict[tuple[frozenset[str], bool], list[tuple[int, Mapping[str, str]]]] = {}
+    groups: dict[tuple[frozenset[str], bool], list[tuple[int, Mapping[str, str], str]]] = {}
     for position, given in rows:
         headers = _read(given, position)
-        groups.setdefault((COMPLETED.intersection(headers), not headers), []).append((position, headers))
+        lost = {name for name in headers if _lost(name, headers[name], received)}
+        names = frozenset(headers) - lost
+        text = _text(given, headers, lost, received)
+        groups.setdefault((COMPLETED & names, not names), []).append((position, headers, text))
     return [
         Alike(
-            positions=pa.array([position for position, _ in found], pa.int32()),
+            positions=pa.array([position for position, *_ in found], pa.int32()),
             names=names,
-            texts=pa.array([format_headers(headers) for _, headers in found], pa.string()),
+            texts=pa.array([text for *_, text in found], pa.string()),
             bare=bare,
             asked={
-                name: pa.array([headers[name] for _, headers in found], pa.string())
-                for name in names.intersection(_ASKED)
+                name: pa.array([headers.get(name) for _, headers, _ in found], pa.string())
+                for name in (*_ASKED, FORWARD_DESTINATION)
+                if any(name in headers for _, headers, _ in found)
             },
         )
         for (names, bare), found in groups.items()
     ]
+
+
+def _lost(name: str, value: str, received: bool) -> bool:
+    """Whether a header does not go out: that of an earlier hop, and a message id that is none."""
+    return (received and name in ONE_HOP) or (name == MESSAGE_ID and not value)
+
+
+def _text(given: Any, headers: Mapping[str, str], lost: AbstractSet[str], received: bool) -> str:
+    """The headers that go out, as JSON: as they were given where they were received, else as .NET writes them."""
+    if not received or not isinstance(given, str) or not _OBJECT_OF_TEXTS.fullmatch(given):
+        return format_headers({name: value for name, value in headers.items() if name not in lost})
+    if not lost:
+        return given.strip()
+    kept = (each for each in _MEMBER.finditer(given) if json.loads(each[1]) not in lost)
+    return f"{{{','.join(each[0] for each in kept)}}}"
 
 
 def _read(given: Any, position: int) -> Mapping[str, str]:

@@ -19,6 +19,7 @@ from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
+    FORWARD_DESTINATION,
     MESSAGE_ID,
     TIME_SENT,
     format_member,
@@ -44,6 +45,7 @@ from sqlqueue_spark.messages.outgoing import (
 )
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
+from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike, members
 from sqlqueue_spark.send.outbox_keys import keys
@@ -60,6 +62,7 @@ _READ = {
     "ReplyToAddress": pa.string(),
     "TimeToBeReceived": pa.duration("us"),
     "Expires": pa.timestamp("us", tz="UTC"),
+    "Queue": pa.string(),
 }
 
 
@@ -116,6 +119,8 @@ class MessageBuilder:
 
     columns: FrameColumns
     options: SinkOptions
+    #: Those that the messages go to. They know how an address is written in full.
+    destinations: Destinations | None = None
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Composed]:
         """Make the messages of a task, in their order, chunk by chunk; a chunk goes out in one transaction.
@@ -142,7 +147,12 @@ class MessageBuilder:
         read = [self._column(batch, name).cast(type_) for name, type_ in _READ.items()]
         given = pa.RecordBatch.from_arrays(read, list(_READ))
         headers = self._column(batch, "Headers")
-        groups = alike(headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers)
+        groups = alike(
+            headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers,
+            received=self.columns.received,
+        )
+        if self.columns.received:
+            self._check_arrived(groups, given["Queue"])
         own, nothing = _told(given["Id"]), pa.nulls(len(given), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
         ids = self._message_ids(_told(given["MessageId"]), groups, received)
@@ -192,7 +202,7 @@ class MessageBuilder:
         if REPLY_TO_ADDRESS in names:
             reply_to = pc.coalesce(_told(group.asked[REPLY_TO_ADDRESS]), reply_to)
         elif reply_to.null_count < len(ids):
-            own[REPLY_TO_ADDRESS] = reply_to
+            own[REPLY_TO_ADDRESS] = reply_to = self._full_addresses(reply_to, group.positions)
         if TIME_TO_BE_RECEIVED not in names:
             if ttl.null_count < len(ids):
                 own[TIME_TO_BE_RECEIVED] = _each(format_time_span, ttl, pa.string())
@@ -202,6 +212,58 @@ class MessageBuilder:
         ttl_ms = _each(milliseconds, ttl, pa.int64())
         columns = [headers, body, ttl_ms, _fitting(related), _fitting(reply_to), given["Expires"]]
         return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
+
+    def _full_addresses(self, addresses: pa.Array, positions: pa.Array) -> pa.Array:
+        """The addresses as the transport writes them. One that cannot be read stays as it is where its row was received."""
+        destinations = self.destinations or Destinations(self.options)
+        distinct = addresses.dictionary_encode()
+        full = []
+        for number, address in enumerate(distinct.dictionary.to_pylist()):
+            try:
+                full.append(destinations.full_address(address))
+            except ConfigurationError as error:
+                if not self.columns.received:
+                    at = pc.index(distinct.indices, number).as_py()
+                    raise Unsendable(
+                        positions[at].as_py(), f"The ReplyToAddress of a row cannot be read: {error}"
+                    ) from error
+                full.append(address)
+        return pa.array(full, pa.string()).take(distinct.indices)
+
+    def _check_arrived(self, groups: Sequence[Alike], queues: pa.Array) -> None:
+        """Refuse a delayed message that was received on its way to another queue: whoever passes it on keeps it from its reader.
+
+        :param queues: where each row was received; NULL where the frame does not tell. Then the message counts as arrived,
+            because the source moves on what is on its way.
+        :raises Unsendable: there is such a message.
+        """
+        for group in groups:
+            if FORWARD_DESTINATION not in group.asked:
+                continue
+            pairs = zip(
+                group.asked[FORWARD_DESTINATION].to_pylist(),
+                queues.take(group.positions).to_pylist(),
+                strict=True,
+            )
+            for at, (wanted, queue) in enumerate(pairs):
+                if wanted and queue and not self._one_queue(wanted, queue):
+                    raise Unsendable(
+                        group.positions[at].as_py(),
+                        f"A row is a delayed message on its way to {wanted!r}, not one for the queue {queue!r}, so it is not "
+                        "passed on; see why it cannot be moved there (is there such a queue, and may this login insert into "
+                        f"it?), or filter such rows by the header {FORWARD_DESTINATION}.",
+                    )
+
+    def _one_queue(self, *addresses: str) -> bool:
+        """Whether these addresses mean one queue. The case of letters does not count, as on most servers."""
+        naming = self.options.naming(Target.of(self.options).dialect)
+        try:
+            tables = {
+                (table.schema.casefold(), table.table.casefold()) for table in map(naming.table, addresses)
+            }
+        except ConfigurationError:
+            return False
+        return len(tables) == 1
 
     def _standard(self) -> dict[str, str]:
         """The headers that are the same in all messages of a chunk, for rows that lack them, as members of the JSON."""

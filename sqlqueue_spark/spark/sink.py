@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -91,7 +92,7 @@ class SqlQueueSink:
                 lambda _: sent_before,
             )
             self._last_run = run
-            task = _Task(MessageBuilder(columns=columns, options=self._options), self._destinations)
+            task = _Task.of(columns, self._options, self._destinations)
             if self._options.transaction_mode == ATOMIC:
                 own_ids = "Id" in columns.names and not columns.received
                 self._stage(rows, task, run, own_ids=own_ids)
@@ -166,6 +167,11 @@ class _Task:
     composer: MessageBuilder
     destinations: Destinations
 
+    @classmethod
+    def of(cls, columns: FrameColumns, options: SinkOptions, destinations: Destinations) -> Self:
+        builder = MessageBuilder(columns=columns, options=options, destinations=destinations)
+        return cls(builder, destinations)
+
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([asdict(self.sent(batches))], _SENT)
 
@@ -202,7 +208,7 @@ class SqlQueueWriter(DataSourceArrowWriter):
         destinations = Destinations(parsed)
         prepare(parsed, destinations, () if parsed.queue is None else (parsed.queue,))
         self._options = parsed
-        self._task = _Task(MessageBuilder(columns=columns, options=parsed), destinations)
+        self._task = _Task.of(columns, parsed, destinations)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _Committed(self._task.sent(iterator))

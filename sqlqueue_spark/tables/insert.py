@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.messages.outgoing import ascii_json, expiring, replaced
@@ -57,7 +58,13 @@ class Inserter:
 
 
 def fitted(connection: Connection, columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:
-    """The messages as a table with these columns can take them; times to be received are counted by the database's clock."""
+    """The messages as a table with these columns can take them; times to be received are counted by the database's clock.
+
+    Whatever goes into a queue or onto a stage comes by here, so here a body that is NULL becomes an empty one: on PostgreSQL a
+    .NET endpoint that meets a NULL gives the row back, meets it again, and handles nothing more.
+    """
+    if messages["body"].null_count:
+        messages = replaced(messages, body=pc.fill_null(messages["body"], b""))
     types = {column.name.lower(): column.type for column in columns}
     if types.get("headers", "").startswith("varchar"):  # it keeps only the letters of one code page
         headers = [ascii_json(text) for text in messages["headers"].to_pylist()]

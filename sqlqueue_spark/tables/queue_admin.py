@@ -72,6 +72,32 @@ class Server(NamedTuple):
     version: str
 
 
+class StoppingRow(NamedTuple):
+    """A row that stops the .NET endpoints of its queue: it has no body, or else its headers are the JSON ``null``.
+
+    ``behind`` are the headers of the row behind it, None where there is none; ``now`` is the database's clock.
+    """
+
+    row_version: int
+    id: str
+    bodyless: bool
+    headers: str | None
+    behind: str | None
+    now: datetime
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction of somebody else; ``session`` is None where it is prepared. ``now`` is the database's clock."""
+
+    costs: str
+    session: int | None
+    login: str | None
+    host: str | None
+    program: str | None
+    since: datetime
+    now: datetime
+
+
 class Length(NamedTuple):
     """What stands in a queue; ``now`` is the database's clock."""
 
@@ -151,6 +177,16 @@ class QueueAdmin:
         rows = self._execute("settings")
         return [(name, value) for name, value in rows]
 
+    def stopping_row(self) -> StoppingRow | None:
+        """The first row that stops .NET endpoints; None where there is none at the head, or the engine knows none."""
+        if not self.connection.dialect.statement("stopping_row"):
+            return None
+        rows = self._execute("stopping_row")
+        if not rows:
+            return None
+        row_version, row_id, bodyless, headers, behind, now = rows[0]
+        return StoppingRow(row_version, row_id, bodyless, headers, behind, now.replace(tzinfo=UTC))
+
     def length(self) -> Length:
         """What stands in the queue; waits for nobody."""
         rows, expired, size, headers, now = self._execute("length")[0]
@@ -216,6 +252,18 @@ def server(connection: Connection) -> Server:
 def compatibility(connection: Connection) -> Compatibility:
     """What tells whether the server knows all the statements of this package."""
     return Compatibility(*connection.execute(connection.dialect.statement("compatibility"))[0])
+
+
+def open_transactions(connection: Connection, seconds: int) -> list[OpenTransaction]:
+    """The oldest transactions of others in this database that have been open for so long, as far as this login may see."""
+    statement = connection.dialect.statement("open_transactions")
+    rows = connection.execute(statement, {"seconds": seconds}, doing="looking for open transactions")
+    return [
+        OpenTransaction(
+            costs, session, login, host, program, since.replace(tzinfo=UTC), now.replace(tzinfo=UTC)
+        )
+        for costs, session, login, host, program, since, now in rows
+    ]
 
 
 def create(connection: Connection, table: Table, shape: str = CLASSIC) -> None:

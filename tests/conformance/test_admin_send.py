@@ -72,19 +72,55 @@ def test_a_header_that_is_given_is_never_overwritten(engine, queue):
         "NServiceBus.ContentType": "my/type",
         "NServiceBus.EnclosedMessageTypes": "my type",
         "NServiceBus.TimeSent": "my time",
-        "NServiceBus.ReplyToAddress": "me@[dbo]@[shop]",
+        "NServiceBus.ReplyToAddress": {"postgresql": '"dbo"."me"', "sqlserver": "me@[dbo]@[shop]"}[
+            engine.name
+        ],
         "größe \U0001f4e6": "a/b\\c \"'\n",
     }
     draft = queue_tables.Draft(body=None, message_type="another", headers=given)
     assert queue_tables.send(options(engine), "orders", draft) == "my id"
     (row,) = queue.rows()
-    assert (headers_of(row), row.body) == (given, None)
+    assert (headers_of(row), row.body) == (given, b"")
     assert r"a\/b" in row.headers
+
+
+@pytest.mark.parametrize("name", ["Interop.Source", 'say "hi"'])
+def test_an_address_is_sent_in_the_transports_form(engine, queue, name):
+    """Whatever form a person gives; a .NET endpoint takes a dot without quotation marks for that of a schema and a table."""
+    addresses = ("ReplyToAddress", "SqlServer.ForwardDestination", "FailedQ")
+    given = {f"NServiceBus.{each}": name for each in addresses}
+    sent = {"NServiceBus.OriginatingEndpoint": name, **given}
+    queue_tables.send(options(engine), "orders", queue_tables.Draft(message_type=TYPE, headers=sent))
+    (row,) = queue.rows()
+    expected = {"NServiceBus.OriginatingEndpoint": name, **dict.fromkeys(given, full_address(engine, name))}
+    assert headers_of(row).items() >= expected.items()
+    queue_tables.send_load(options(engine), "orders", count=3)
+    found = [headers_of(row)["NServiceBus.ReplyToAddress"] for row in queue.rows()[1:]]
+    assert found == [full_address(engine, "Shop.Web")] * 3
+
+
+def test_an_address_that_cannot_be_read_is_refused(engine, queue):
+    draft = queue_tables.Draft(message_type=TYPE, headers={"NServiceBus.ReplyToAddress": "@web"})
+    with pytest.raises(ConfigurationError, match="The queue address '@web' has no table name"):
+        queue_tables.send(options(engine), "orders", draft)
+    assert queue.count() == 0
+
+
+def full_address(engine, table):
+    if engine.name == "postgresql":
+        return '"public"."' + table.replace('"', '""') + '"'
+    return f"{table}@[dbo]@[{engine.fetch('SELECT DB_NAME()')[0][0]}]"
+
+
+def test_a_message_without_a_body_has_an_empty_one(engine, queue):
+    """A NULL would stop a .NET endpoint on PostgreSQL."""
+    queue_tables.send(options(engine), "orders", queue_tables.Draft(message_type=TYPE))
+    assert [row.body for row in queue.rows()] == [b""]
 
 
 def test_columns_of_old_receivers_hold_header_values(sqlserver):
     sqlserver.create_queue()
-    headers = {"NServiceBus.CorrelationId": "c", "NServiceBus.ReplyToAddress": "r@[dbo]"}
+    headers = {"NServiceBus.CorrelationId": "c", "NServiceBus.ReplyToAddress": "r@[s]@[d]"}
     queue_tables.send(options(sqlserver), "orders", queue_tables.Draft(message_type=TYPE, headers=headers))
     too_long = {"NServiceBus.CorrelationId": "c" * 256}
     queue_tables.send(options(sqlserver), "orders", queue_tables.Draft(message_type=TYPE, headers=too_long))
@@ -92,7 +128,7 @@ def test_columns_of_old_receivers_hold_header_values(sqlserver):
         (message.correlation_id, message.reply_to_address, message.recoverable)
         for message in queue_tables.peek(options(sqlserver), "orders")
     ]
-    assert found == [("c", "r@[dbo]", True), (None, None, True)]
+    assert found == [("c", "r@[s]@[d]", True), (None, None, True)]
 
 
 def test_headers_keep_every_letter_in_varchar(sqlserver):

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from tests.conftest import GUARDED_PASSWORD
-from tests.support.messages import headers, message_id
+from tests.support.messages import headers, message_id, row_id
 
 
 def run(engine, *arguments, **more):
@@ -155,6 +155,21 @@ def test_poison_is_shown_as_harmless_text(postgresql):
     ]
     assert {each["body"] for each in as_json} == {None}
     assert queue.count() == 4
+
+
+@pytest.mark.parametrize("text", ["", "{}", "null", '{"NServiceBus.MessageId":""}', '{"a":1}', "poison"])
+def test_the_row_id_serves_as_message_id(engine, queue, text):
+    """Where a message has none, as for a .NET endpoint."""
+    queue.insert_row(id=row_id(7), headers=text, body=b"")
+    assert json.loads(said(engine, "peek", "orders", "--json"))["messageId"] == str(row_id(7))
+    assert str(row_id(7)) in said(engine, "peek", "orders").splitlines()[1]
+
+
+def test_peek_reads_numbers_and_booleans_as_texts(engine, queue):
+    queue.insert_row(id=row_id(7), headers='{"NServiceBus.MessageId":42,"on":true,"off":null}', body=b"")
+    shown = json.loads(said(engine, "peek", "orders", "--json"))
+    assert (shown["messageId"], shown["headers"]) == ("42", {"NServiceBus.MessageId": "42", "on": "true"})
+    assert "not a JSON object" not in said(engine, "peek", "orders")
 
 
 def test_peek_shows_as_many_as_asked(postgresql):

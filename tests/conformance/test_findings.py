@@ -203,7 +203,7 @@ def test_dead_rows_are_found_and_cured(postgresql):
     queue = postgresql.create_queue()
     queue.execute("ALTER TABLE {table} SET (autovacuum_enabled = off)")
     queue.execute(
-        "INSERT INTO {table} (id, headers) SELECT gen_random_uuid(), '' FROM generate_series(1, 100010)"
+        "INSERT INTO {table} (id, headers, body) SELECT gen_random_uuid(), '', '' FROM generate_series(1, 100010)"
     )
     queue.execute("DELETE FROM {table} WHERE seq > 9")
     (found,) = eventually(lambda: findings(postgresql))

@@ -271,7 +271,7 @@ def test_messages_to_two_addresses_keep_their_order(engine, queue, billing):
     ours, others = [n for n in range(12) if n % 3 != 2], range(2, 12, 3)
     assert (ids_in(billing), ids_in(queue)) == (message_ids(ours), message_ids(others))
     assert [(row.body, row.expires) for row in billing.rows()] == [
-        (None if n % 4 == 0 else bytes(n), end.replace(tzinfo=None) if n % 5 == 0 else None) for n in ours
+        (b"" if n % 4 == 0 else bytes(n), end.replace(tzinfo=None) if n % 5 == 0 else None) for n in ours
     ]
 
 

@@ -166,13 +166,55 @@ def test_what_cannot_be_sent_is_named_by_its_row(queues, failed):
     """The row in which it came."""
     orders, billing, _ = queues
     orders.insert(2)
-    orders.insert_row(id=row_id(7), headers='{"NServiceBus.MessageId":"m","other":1}', body=b"{}")
+    orders.insert_row(id=row_id(7), headers='{"NServiceBus.MessageId":"m","other":{}}', body=b"{}")
     said = failed("--to", "Billing")
     assert (
-        'The headers of a row are not a JSON object of strings: \'{"NServiceBus.MessageId":"m","other":1}\'; filter such rows, '
-        f"or give them headers of their own. It is the row with RowVersion 3, Id {row_id(7)}."
+        'The headers of a row are not a JSON object of strings: \'{"NServiceBus.MessageId":"m","other":{}}\'; filter such rows, '
+        f"or give them headers of their own. It is the row with RowVersion 3, Id {row_id(7)}, Queue orders@[public]."
     ) in said
     assert (orders.count(), billing.count()) == (3, 0)
+
+
+FORWARD_DESTINATION = "NServiceBus.SqlServer.ForwardDestination"
+#: Rows as other senders write them, each with what must go on.
+ROWS = [
+    ('{"NServiceBus.MessageId":"m0"}', None, '{"NServiceBus.MessageId":"m0"}', b""),
+    ('{ "NServiceBus.MessageId" : "m1", "é" : "\\u00e9" }', b"\x00", '{ "NServiceBus.MessageId" : "m1", "é" : "\\u00e9" }', b"\x00"),
+    (
+        (
+            '{"NServiceBus.Retries":"2","NServiceBus.MessageId":"m2","a":"b\\/","NServiceBus.Retries.Timestamp":"t",'
+            f'"{FORWARD_DESTINATION}":"\\"public\\".\\"orders\\"","ServiceControl.Retry.UniqueMessageId":"u"}}'
+        ),
+        b"2",
+        '{"NServiceBus.MessageId":"m2","a":"b\\/","ServiceControl.Retry.UniqueMessageId":"u"}',
+        b"2",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_others_wrote_goes_on_byte_for_byte(postgresql, queues, forward, mode):
+    """But for a NULL body, which would stop a .NET endpoint, and for the headers of one hop."""
+    orders, billing, _ = queues
+    for number, (text, content, *_) in enumerate(ROWS):
+        orders.insert_row(id=row_id(number), headers=text, body=content)
+    shared = {name: value for name, value in MODES[mode].items() if name == "transactionMode"}
+    forward(shared, {name: value for name, value in MODES[mode].items() if name == "outbox"})
+    for (found, content), (*_, text, body_) in zip(sent(billing), ROWS, strict=True):
+        assert (found[: len(text)], content) == (text[:-1] + ",", body_)
+    assert orders.count() == 0
+
+
+def test_a_delayed_message_for_another_queue_is_not_forwarded(postgresql, queues, failed):
+    """It would be kept from its reader, who is told by a header."""
+    orders, billing, _ = queues
+    text = json.dumps({"NServiceBus.MessageId": "m", FORWARD_DESTINATION: '"public"."nowhere"'})
+    orders.insert_row(id=row_id(7), headers=text, body=b"{}")
+    assert (
+        "A row is a delayed message on its way to '\"public\".\"nowhere\"', not one for the queue 'orders@[public]', so it is "
+        "not passed on; "
+    ) in failed("--to", "Billing")
+    assert (orders.count(), billing.count()) == (1, 0)
 
 
 def test_a_received_row_goes_on_as_message_and_origin(spark):
@@ -192,6 +234,9 @@ def test_a_received_row_goes_on_as_message_and_origin(spark):
         "ReplyToAddress",
     ]
     assert [(row.Id, row.RowVersion) for row in outgoing.collect()] == [("row", 7)]
+    assert [row.Queue for row in as_outgoing(frame, "orders").collect()] == ["orders"]
+    own = as_outgoing(frame.selectExpr("*", "'mine' AS queue"), "orders")
+    assert [row.queue for row in own.collect()] == ["mine"]
     of_another_type = frame.withColumn("RowVersion", frame.RowVersion.cast("string"))
     assert as_outgoing(of_another_type).columns == ["Headers", "Body", "Expires", "CorrelationId", "ReplyToAddress", "MessageId"]  # fmt: skip
 
@@ -211,6 +256,32 @@ def test_a_message_keeps_its_id_or_takes_that_of_its_row(spark):
     assert outgoing.columns == ["Headers", "Body", "MessageId"]
     # Where it is NULL, the sink takes the header.
     assert [row.MessageId for row in outgoing.collect()] == [None, *[*given][1:]]
+
+
+@pytest.mark.parametrize(
+    "text, left",
+    [
+        (None, None),
+        ("poison", "poison"),
+        ('{"a":"b"}', '{"a":"b"}'),
+        ('{"NServiceBus.Retries":"1"}', "{}"),
+        ('{"NServiceBus.Retries":"1","a":"b"}', '{"a":"b"}'),
+        ('{"a":"b","NServiceBus.Retries":"1"}', '{"a":"b"}'),
+        ('{ "$.store-and-forward.eventtype" : "a\\"b\\\\" , "a" : "b" }', '{ "a" : "b" }'),
+        (
+            '{"NServiceBus.Retries":"1","NServiceBus.Retries.Timestamp":"t","a":"{\\"NServiceBus.Retries\\":\\"1\\"}"}',
+            '{"a":"{\\"NServiceBus.Retries\\":\\"1\\"}"}',
+        ),
+        (
+            '{"NServiceBus.RetriesX":"1","NServiceBus_Retries":"1"}',
+            '{"NServiceBus.RetriesX":"1","NServiceBus_Retries":"1"}',
+        ),
+    ],
+)
+def test_headers_of_one_hop_end_where_the_origin_is_dropped(spark, text, left):
+    """The sink cannot know there that the row was received."""
+    frame = spark.createDataFrame([(text, b"")], "Headers string, Body binary")
+    assert [row.Headers for row in as_outgoing(frame).collect()] == [left]
 
 
 def test_an_id_that_a_transform_gave_stays(spark):

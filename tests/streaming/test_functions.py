@@ -44,18 +44,17 @@ ODD_NAMES = {
     "漢 é 😀": "far",
     "A.B": "capitals",
 }
+#: No headers, in all the ways in which senders write that.
+NONE = [None, "", "   ", "\r\n\t", "{}", " { } ", "[]", "[ ]", "null", " null\n", "\ufeff[]", "\ufeff"]
 #: Headers that are no JSON object of strings, down to the last closing bracket.
 POISON = [
-    None,
-    "",
-    "   ",
     "not JSON",
     "{",
     '{"NServiceBus.MessageId": "cut off',
-    "[]",
+    "[1]",
+    "nullnull",
     '["NServiceBus.MessageId"]',
     '[{"NServiceBus.MessageId": "in an array"}]',
-    "null",
     "true",
     "7",
     '"text"',
@@ -131,6 +130,14 @@ def test_poison_headers_are_null(rows, expect):
     expect(frame, functions.headers_map(), MapType(StringType(), StringType()), nothing)
     expect(frame, functions.sent_at(), TimestampType(), nothing)
     expect(frame, functions.message_id(), StringType(), [f"row-{number}" for number in range(len(POISON))])
+
+
+def test_no_headers_are_an_empty_map(rows, expect):
+    """So they differ from poison; the row's id stands in for the message id here too."""
+    frame = rows(*((headers, None) for headers in NONE))
+    expect(frame, functions.headers_map(), MapType(StringType(), StringType()), [{} for _ in NONE])
+    expect(frame, functions.header("NServiceBus.MessageId"), StringType(), [None] * len(NONE))
+    expect(frame, functions.message_id(), StringType(), [f"row-{number}" for number in range(len(NONE))])
 
 
 def test_a_value_that_is_no_text_hides_no_other_header(rows, expect):

@@ -92,6 +92,24 @@ def test_what_is_written_twice_is_read_once(spark, engine, queue, sent):
     assert_df_equality(ours, orders(spark, range(50)), ignore_row_order=True, ignore_nullable=True)
 
 
+def full_address(engine, table):
+    """As the engine's transport writes it."""
+    if engine.name == "postgresql":
+        return f'"public"."{table}"'
+    return f"{table}@[dbo]@[{engine.fetch('SELECT DB_NAME()')[0][0]}]"
+
+
+def test_what_a_batch_job_writes_stops_no_neighbour(spark, engine, queue, sent):
+    frame = spark.sql(
+        "SELECT CAST(NULL AS binary) AS Body, '[]' AS Headers, 'm' AS MessageId, 'A.B' AS ReplyToAddress"
+    )
+    write(frame, engine)
+    (row,) = queue.rows()
+    found = json.loads(row.headers)
+    assert (row.body, found["NServiceBus.ReplyToAddress"]) == (b"", full_address(engine, "A.B"))
+    assert {type(each) for each in found.values()} == {str}
+
+
 def test_every_column_of_a_frame_arrives(spark, engine, queue, sent):
     """A time is a moment whatever the session's time zone; a map and JSON are the same headers."""
     shipping = engine.create_queue("shipping")
@@ -115,7 +133,7 @@ def test_every_column_of_a_frame_arrives(spark, engine, queue, sent):
     found = json.loads(row.headers)
     assert {name: found["NServiceBus." + name] for name in ("MessageId", "CorrelationId", "ReplyToAddress",
             "ContentType", "EnclosedMessageTypes", "OriginatingEndpoint")} == {
-        "MessageId": "m", "CorrelationId": "k", "ReplyToAddress": "Sales", "ContentType": "application/json",
+        "MessageId": "m", "CorrelationId": "k", "ReplyToAddress": full_address(engine, "Sales"), "ContentType": "application/json",
         "EnclosedMessageTypes": "Sales.Shipped, Sales", "OriginatingEndpoint": "Sales",
     }  # fmt: skip
 

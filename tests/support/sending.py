@@ -59,21 +59,26 @@ def options(engine: Engine, **more: str) -> SinkOptions:
     return SinkOptions.parse({"url": engine.url, "endpoint": "Sales", "queue": "orders", **more})
 
 
-def composed(given: SinkOptions, *batches: pa.RecordBatch) -> list[Composed]:
+def composed(
+    given: SinkOptions, *batches: pa.RecordBatch, destinations: Destinations | None = None
+) -> list[Composed]:
     """The chunks that a task makes of these record batches; each of them may have other columns."""
     return [
         chunk
         for each in batches
         for chunk in MessageBuilder(
-            columns=FrameColumns(names={name: name for name in each.schema.names}), options=given
+            columns=FrameColumns(names={name: name for name in each.schema.names}),
+            options=given,
+            destinations=destinations,
         ).compose([each])
     ]
 
 
 def send(given: SinkOptions, *batches: pa.RecordBatch) -> tuple[int, int]:
     """Send as one task does; returns how many messages went out, and how many had been sent before."""
-    with Sender(given, Destinations(given)) as sender:
-        done: Sent = sender.send(composed(given, *batches))
+    destinations = Destinations(given)
+    with Sender(given, destinations) as sender:
+        done: Sent = sender.send(composed(given, *batches, destinations=destinations))
     return done.sent, done.repeated
 
 

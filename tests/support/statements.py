@@ -19,7 +19,7 @@ from sqlqueue_spark.send.sender import Sender
 from sqlqueue_spark.tables import queue_admin, queues, rights
 from sqlqueue_spark.tables.insert import Column, Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
-from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin, Space
+from sqlqueue_spark.tables.queue_admin import Numbers, OpenTransaction, QueueAdmin, Space
 from sqlqueue_spark.tables.queues import Queue, QueueTable, Waiting
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import Run, Stage
@@ -72,7 +72,7 @@ QUEUE = QueueTable(
 MESSAGE = Outgoing(
     id=bytes(range(16)), headers='{"a":"주문"}', body=b"{}", correlation_id="c", reply_to="Sales"
 )
-NOW = "2026-01-02T03:04:05"
+NOW, LATER = "2026-01-02T03:04:05", "2026-01-02T04:04:05"
 ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 MARK = '{"claim":"c","run":"r","sealed":true,"tasks":{"t":2},"destinations":["orders@[dbo]@[shop]"]}'
 
@@ -272,6 +272,17 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         lambda c: tuple(queue_admin.compatibility(c)),
         [Answer("compatibility_level", "wii", [["compatibility level", 150, 130]])],
         ("compatibility level", 150, 130),
+    ),
+    "open_transactions": (
+        lambda c: queue_admin.open_transactions(c, 120),
+        [Answer("sys.dm_exec_sessions", "wiwwwtt", [["its locks stay", 51, "sa", "box", None, NOW, LATER]])],
+        [
+            OpenTransaction(
+                *("its locks stay", 51, "sa", "box", None),
+                datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+                datetime(2026, 1, 2, 4, 4, 5, tzinfo=UTC),
+            )
+        ],
     ),
     "length": (
         lambda c: admin(c).length().rows,

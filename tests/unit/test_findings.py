@@ -1,9 +1,11 @@
 """What is found wrong with a table on SQL Server, given what its statements answer; on PostgreSQL a real one answers."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlqueue_spark.inspection.findings import Finding, findings
+from sqlqueue_spark.inspection.neighbour_findings import of_database
 from tests.support.answers import NUMBERS, TABLE, answering, rights_of
 
 #: What a classic table answers, with which nothing is wrong.
@@ -60,3 +62,21 @@ def test_a_lacking_right_comes_with_its_grant():
     assert len(found(rights=lacking)) == 2
     sends_not = rights_of(True, True, False)
     assert found(rights=sends_not) == found("receiver", rights=sends_not) == []
+
+
+def test_a_transaction_that_stays_open_is_found_on_sql_server():
+    """With who has it and the statement that ends it; the login may be hidden, and the program may tell no name."""
+    since, now = datetime(2026, 1, 2, 3, 4, 5), datetime(2026, 1, 2, 4, 10, 5)  # noqa: DTZ001 -- as the driver gives them
+    costs = "its locks stay, the log cannot be truncated, and old versions of rows are kept"
+    connection = answering(
+        open_transactions=[(costs, 51, "shop", "box", None, since, now)], database=[("Shop]s", 0)]
+    )
+    assert list(of_database(connection)) == [
+        Finding(
+            message="A transaction of session 51 (unnamed program, shop@box) has been open in the database 'Shop]s' since "
+            f"2026-01-02 03:04:05 UTC (66 min ago): until it ends, {costs}.",
+            remedy_sql="KILL 51;",
+        )
+    ]
+    assert connection.asked["open_transactions"] == {"seconds": 120}
+    assert list(of_database(answering(open_transactions=[]))) == []

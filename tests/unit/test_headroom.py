@@ -50,7 +50,8 @@ class Beside:
         """The first row of the next batch; None where it may have none."""
         above = self.headroom.begin(self.queue)
         free = [row for row in self.queue.rows if row > above][: self.batch]
-        self.queue.rows = [row for row in self.queue.rows if row not in set(free)]
+        taken = set(free)
+        self.queue.rows = [row for row in self.queue.rows if row not in taken]
         if free:
             rows = Claimed(live=RowSet([(free[0], free[-1])]))
             full = len(free) == self.batch

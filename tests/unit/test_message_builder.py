@@ -225,7 +225,8 @@ def test_a_body_of_text_goes_out_in_utf_8():
 
 
 def test_null_or_empty_headers_are_no_headers():
-    rows = [{"Body": b"x", "MessageId": "m", "Headers": given} for given in (None, "", " ", "{}")]
+    nothing = (None, "", " ", "{}", "[]", "null", '{"a":null}')
+    rows = [{"Body": b"x", "MessageId": "m", "Headers": given} for given in nothing]
     names = {frozenset(headers) for headers in headers_of(*rows)}
     ours = ("MessageId", "MessageIntent", "CorrelationId", "ConversationId", "OriginatingMachine",
             "OriginatingEndpoint", "ContentType", "TimeSent")  # fmt: skip
@@ -240,7 +241,18 @@ def test_a_null_header_of_a_map_is_not_there():
     assert (headers.get("a"), headers[N + "MessageIntent"], headers["b"]) == (None, "Send", "")
 
 
-@pytest.mark.parametrize("poison", ["not JSON", "[]", '{"a":1}', '{"a":null}', "null", r'{"a":"\ud800"}'])
+@pytest.mark.parametrize(
+    "given", [None, "", "{}", "[]", "null", '{"a":null}', '{"a":7,"b":true}', '{"a" : "b"}']
+)
+@pytest.mark.parametrize("row", [{}, {"RowVersion": 7}], ids=["new", "received"])
+def test_headers_are_always_a_json_object_of_strings(given, row):
+    (headers,) = headers_of({"Body": b"x", "MessageId": "m", "Headers": given, **row})
+    assert {type(each) for each in headers.values()} == {str}
+    expected = {'{"a":7,"b":true}': {"a": "7", "b": "true"}, '{"a" : "b"}': {"a": "b"}}.get(given, {})
+    assert {name: value for name, value in headers.items() if len(name) == 1} == expected
+
+
+@pytest.mark.parametrize("poison", ["not JSON", "[1]", '{"a":{}}', '{"a":[]}', "true", r'{"a":"\ud800"}'])
 def test_poison_headers_are_refused_with_the_remedy(poison):
     assert refusal({"Body": b"x", "MessageId": "m", "Headers": poison}) == (
         f"The headers of a row are not a JSON object of strings: {poison!r}; filter such rows, or give them "
@@ -290,13 +302,36 @@ def test_an_outbox_needs_a_message_id_in_each_row(row):
     )
 
 
-def test_columns_become_headers_and_columns():
-    """CorrelationId and ReplyToAddress."""
-    row = {"Body": b"x", "MessageId": "m", "CorrelationId": "k", "ReplyToAddress": "Sales@[s]"}
-    (message,) = compose(row)
-    headers = json.loads(message.row.headers)
-    assert (headers[N + "CorrelationId"], headers[N + "ReplyToAddress"]) == ("k", "Sales@[s]")
-    assert (message.row.correlation_id, message.row.reply_to) == ("k", "Sales@[s]")
+@pytest.mark.parametrize(
+    "given, options, full",
+    [
+        ("Sales@[s]", {}, '"s"."Sales"'),
+        ("Interop.Source", {}, '"public"."Interop.Source"'),
+        ('"Interop.Source"', {}, '"public"."Interop.Source"'),
+        ('"s"."Interop.""Source"', {}, '"s"."Interop.""Source"'),
+        ("Sales@WEB-07", {"legacyAddresses": "true", "defaultSchema": "sales"}, '"sales"."Sales"'),
+        ("Sales@[s]@[elsewhere]", {"queue.Sales.schema": "own"}, '"own"."Sales"'),
+    ],
+)
+def test_columns_become_headers_and_columns(given, options, full):
+    """CorrelationId and ReplyToAddress, the latter in the full form of PostgreSQL's transport."""
+    for received in ({}, {"RowVersion": 7}):
+        row = {"Body": b"x", "MessageId": "m", "CorrelationId": "k", "ReplyToAddress": given, **received}
+        (message,) = compose(row, **options)
+        headers = json.loads(message.row.headers)
+        assert (headers[N + "CorrelationId"], headers[N + "ReplyToAddress"]) == ("k", full)
+        assert (message.row.correlation_id, message.row.reply_to) == ("k", full)
+
+
+def test_a_reply_address_that_cannot_be_read_is_refused():
+    """Where the row was received it stays as it is: a message of somebody else is not stopped by it."""
+    row = {"Body": b"x", "MessageId": "m", "ReplyToAddress": "@nowhere"}
+    assert refusal({**row, "ReplyToAddress": "Sales"}, row) == (
+        "The ReplyToAddress of a row cannot be read: The queue address '@nowhere' has no table name; write "
+        "table@[schema]@[catalog]."
+    )
+    (message,) = compose({**row, "RowVersion": 7})
+    assert json.loads(message.row.headers)[N + "ReplyToAddress"] == message.row.reply_to == "@nowhere"
 
 
 def test_headers_become_columns():
@@ -350,6 +385,114 @@ def test_a_received_id_becomes_the_message_id():
     assert {each.row.headers.count("RowVersion") for each in made} == {0}
     made = compose(*({"Body": b"x", "RowVersion": each, "Id": ROW, "Queue": "orders"} for each in (7, 8)))
     assert [json.loads(each.row.headers)[N + "MessageId"] for each in made] == [ROW, ROW]
+
+
+#: As a .NET endpoint on PostgreSQL writes them, with the quotation marks of an address and what must be escaped.
+DOTNET = (
+    '{"custom-é\\/\\ud834\\udd1e":"v\\"\\\\ \\n\\/é\\ud834\\udd1e","NServiceBus.MessageId":"6e80c4ef",'
+    '"NServiceBus.ReplyToAddress":"\\"public\\".\\"Interop.Recorder\\""}'
+)
+#: Headers of somebody else who writes JSON in a way of his own.
+SPACED = '{ "NServiceBus.MessageId" : "\\u0068/b" ,\n"a":"1", "a" : "2"}'
+HOPS = {
+    "NServiceBus.SqlServer.ForwardDestination": '"public"."orders"',
+    "NServiceBus.Retries": "1",
+    "NServiceBus.Retries.Timestamp": "2026-11-22 16:44:45:433183 Z",
+    "$.store-and-forward.destination": "a/b",
+    "$.store-and-forward.eventtype": "T",
+}
+KEPT = {
+    "NServiceBus.FailedQ": "orders",
+    "NServiceBus.DeliverAt": "2036-11-19 16:44:45:433202 Z",
+    "NServiceBus.ExceptionInfo.Message": 'said {"NServiceBus.Retries":"2"},"NServiceBus.Retries":"3"',
+    "ServiceControl.Retry.UniqueMessageId": "u",
+    "ServiceControl.Retry.AcknowledgementQueue": "error",
+}
+
+
+@pytest.mark.parametrize("text", [DOTNET, DOTNET.split(",", 1)[1].join(("{", "")), SPACED, sent.headers(7)])
+def test_headers_of_a_received_row_stay_byte_for_byte(text):
+    """What they lack is added behind them."""
+    (message,) = compose({"Body": b"x", "RowVersion": 7, "Id": ROW, "Headers": text}, messageType="T")
+    complete = message.row.headers == text
+    assert complete if text == sent.headers(7) else message.row.headers.startswith(text[:-1] + ",")
+
+
+@pytest.mark.parametrize("quick", [True, False], ids=["a shape", "row by row"])
+@pytest.mark.parametrize("order", range(len(HOPS) + 1))
+def test_headers_of_one_hop_end_with_it(quick, order):
+    """Wherever they stand; those of a failed message and of an unacknowledged retry stay, and so do all of a new message."""
+    kept = KEPT if quick else {**KEPT, "größe": "\n"}
+    if quick:
+        kept = {name: value for name, value in kept.items() if "Exception" not in name}
+    members = [
+        f'"{name}":{json.dumps(value, ensure_ascii=False)}'.replace("/", "\\/")
+        for name, value in kept.items()
+    ]
+    hops = [f'"{name}":{json.dumps(value)}'.replace("/", "\\/") for name, value in HOPS.items()]
+    mixed = "{" + ",".join([*hops[:order], *members, *hops[order:]]) + "}"
+    row = {"Body": b"x", "MessageId": "m", "Headers": mixed}
+    (passed,) = compose({**row, "RowVersion": 7, "Queue": "orders"})
+    assert passed.row.headers.startswith("{" + ",".join(members) + ',"NServiceBus.MessageIntent":"Send"')
+    assert HOPS.keys().isdisjoint(json.loads(passed.row.headers))
+    (new,) = compose(row)
+    assert json.loads(new.row.headers).items() >= {**HOPS, **kept}.items()
+
+
+@pytest.mark.parametrize("text", [json.dumps(HOPS), json.dumps(HOPS, separators=(",", ":"))])
+def test_a_row_may_have_no_other_headers_than_those_of_a_hop(text):
+    (passed,) = compose({"Body": b"x", "MessageId": "m", "Headers": text, "RowVersion": 7})
+    assert passed.row.headers.startswith('{"NServiceBus.MessageIntent":"Send"')
+
+
+@pytest.mark.parametrize(
+    "text", ['{"NServiceBus.MessageId":"","a":"b"}', '{ "a" : "b", "NServiceBus.MessageId" : "" }']
+)
+@pytest.mark.parametrize("more", [{}, {"RowVersion": 7, "Id": ROW}], ids=["new", "received"])
+def test_an_empty_message_id_is_none(text, more):
+    """The next reader would else take the id of its own row for it."""
+    (message,) = compose({"Body": b"x", "MessageId": None if more else "m", "Headers": text, **more})
+    expected = ROW if more else "m"
+    assert (message.message_id, json.loads(message.row.headers)[N + "MessageId"]) == (expected, expected)
+    assert message.row.headers.count("MessageId") == 1
+
+
+def test_a_message_id_may_be_a_number():
+    (message,) = compose(
+        {"Body": b"x", "RowVersion": 7, "Id": ROW, "Headers": '{"NServiceBus.MessageId":42}'}
+    )
+    assert (message.message_id, json.loads(message.row.headers)[N + "MessageId"]) == ("42", "42")
+
+
+def in_transit(to, queue):
+    row = {
+        **RECEIVED,
+        "Headers": json.dumps({"NServiceBus.SqlServer.ForwardDestination": to}),
+        "Queue": queue,
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    "to, queue",
+    [("orders", "orders@[public]"), ('"public"."orders"', "orders"), ('"public"."Orders"', "orders"), ("", "orders"), ("Shipping", None)],
+)  # fmt: skip
+def test_a_delayed_message_that_has_arrived_is_passed_on(to, queue):
+    """So is one of which the frame does not tell where it was received, for the source moves on what is on its way."""
+    row = in_transit(to, queue)
+    (message,) = compose(row)
+    assert "ForwardDestination" not in message.row.headers
+
+
+@pytest.mark.parametrize("to", ["Shipping", '"other"."orders"', "@nowhere"])
+def test_a_delayed_message_on_its_way_is_not_passed_on(to):
+    row = in_transit(to, "orders@[public]")
+    assert refusal({**row, "Headers": "{}"}, row) == (
+        f"A row is a delayed message on its way to {to!r}, not one for the queue 'orders@[public]', so it is not passed on; "
+        "see why it cannot be moved there (is there such a queue, and may this login insert into it?), or filter such rows by "
+        "the header NServiceBus.SqlServer.ForwardDestination. It is the row with RowVersion 7, Id "
+        f"{ROW}, Queue orders@[public]."
+    )
 
 
 RECEIVED = {

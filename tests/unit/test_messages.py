@@ -8,7 +8,7 @@ import pytest
 from sqlqueue_spark.messages.message import COLUMNS, format_headers, format_time, parse_headers, parse_time
 
 
-@pytest.mark.parametrize("text", [None, "", " ", "\r\n\t "])
+@pytest.mark.parametrize("text", [None, "", " ", "\r\n\t ", "null", " null ", "[]", "[ ]", "\ufeff[]"])
 def test_no_headers_are_no_poison(text):
     assert parse_headers(text) == {}
 
@@ -24,9 +24,16 @@ def test_no_headers_are_no_poison(text):
         ('{"a":"ü\\u00fc\\ud83d\\ude00"}', {"a": "üü😀"}),
         ('{"":""}', {"": ""}),
         ('{"a":"1","a":"2"}', {"a": "2"}),
+        (
+            '{"a":7,"b":-0.50,"c":1E+3,"d":true,"e":false}',
+            {"a": "7", "b": "-0.50", "c": "1E+3", "d": "true", "e": "false"},
+        ),
+        ('{"a":null,"b":"null"}', {"b": "null"}),
+        ('{"a":123456789012345678901234567890}', {"a": "123456789012345678901234567890"}),
     ],
 )
-def test_headers_are_a_json_object_of_strings(text, headers):
+def test_headers_are_a_json_object_of_texts(text, headers):
+    """Numbers and booleans are texts to .NET endpoints too."""
     assert parse_headers(text) == headers
 
 
@@ -34,19 +41,23 @@ def test_headers_are_a_json_object_of_strings(text, headers):
     "text",
     [
         "{",
-        "null",
-        "[]",
+        "[1]",
+        "[null]",
+        "nullnull",
         '"a"',
+        '""',
         "7",
-        '{"a":1}',
-        '{"a":null}',
+        "true",
+        '{"a":NaN}',
         '{"a":{}}',
+        '{"a":1,"b":[]}',
         '{"a":["b"]}',
         "{'a':'b'}",
         "<a/>",
         "NaN",
         r'{"a":"half a character \udc00"}',
         r'{"\ud83d":""}',
+        r'{"\ud83d":1}',
     ],
 )
 def test_anything_else_is_poison(text):

@@ -84,8 +84,8 @@ def complaint(text):
 
 
 def rendered(name, table=HOSTILE):
-    if name in ("session", "lock_timeout"):
-        return SQLSERVER.statement(name).with_numbers({"lock_timeout": 30_000})
+    if name in ("session", "lock_timeout", "remedy_transaction"):
+        return SQLSERVER.statement(name).with_numbers({"lock_timeout": 30_000, "session": 51})
     quote = SQLSERVER.quote
     statement = SQLSERVER.render(
         name,

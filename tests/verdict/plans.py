@@ -51,7 +51,7 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("claim", "claim_runs", "look", "take", "purge"), _ONE_BY_ONE),
     **dict.fromkeys(("read", "read_unexpired", "read_versions"), _ONE_BY_ONE),
     **dict.fromkeys(("lock", "lock_range", "ids", "delete", "delete_range", "count_range"), _BY_NUMBER),
-    **dict.fromkeys(("highest", "ends", "waiting", "peek"), _BY_NUMBER),
+    **dict.fromkeys(("highest", "ends", "waiting", "peek", "stopping_row"), _BY_NUMBER),
     "purge_expired": Way(index="expires", one_at_a_time=True),
     "length": Way(index="row version", scans=_WHOLE_QUEUE),
     "insert": Way(),

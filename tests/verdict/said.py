@@ -28,7 +28,8 @@ QUEUE, DESTINATION = "orders", "billing"
 #: Named by nobody and changed by nobody: what the catalogue says, how a session is set up, and what makes or alters tables.
 CATALOGUE = frozenset({
     *("catalog", "columns", "compatibility", "database", "holders", "identity", "index_names", "indexes"),
-    *("numbers", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held", "storage"),
+    *("numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
+    *("storage", "subscription_tables", "unquoted_subscriptions"),
 })  # fmt: skip
 SESSION = frozenset({
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
@@ -145,6 +146,7 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
         statement = queues.read_statement(connection.dialect, tables.queue, name)
         yield partial(connection.execute, statement, {"first": 1, "last": 2_000, "count": 2_000})
     yield admin.length
+    yield admin.stopping_row
     yield lambda: admin.peek(10)
     yield lambda: admin.purge(LOWEST, HIGHEST, expired=False)
     yield lambda: admin.purge(LOWEST, HIGHEST, expired=True)

@@ -13,7 +13,8 @@ from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.hosts import Host, hosts
 from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked, not_tried
-from sqlqueue_spark.inspection.findings import of_table
+from sqlqueue_spark.inspection.findings import Finding, of_table
+from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import queues, rights
 from sqlqueue_spark.tables.queue_admin import QueueAdmin, compatibility, server
@@ -88,6 +89,8 @@ class _Way:
                 f"The {found.what} of {there.database!r} is {found.is_}, but {found.needed} is needed; "
                 + (f"raise it with: {statement}" if statement else "upgrade the server.")
             )
+        for finding in of_database(self.connection):
+            raise Wrong(f"{finding.message} {_command(finding)}".rstrip())
         return f"{there.database} on {there.version}"
 
     def _queue(self) -> str:
@@ -98,7 +101,8 @@ class _Way:
         except QueueError as error:
             hidden = f" {dialect.title} hides a table from a login without any right to it."
             raise Wrong(f"{error}{hidden if dialect.hides_tables else ''}") from error
-        wrong = of_table(QueueAdmin(self.connection, self.found.table))
+        admin = QueueAdmin(self.connection, self.found.table)
+        wrong = [*of_table(admin), *of_rows(admin, rights.held(self.connection, self.found.table))]
         if wrong:
             command = f"sqlqueue inspect {shlex.quote(self.address)}"
             raise Wrong(f"{wrong[0].message} See what to run with: {command}")
@@ -119,6 +123,11 @@ class _Way:
             f"The user {held.user!r} may not {' or '.join(doing[each] for each in asked)} ({lacking}); have an administrator "
             f"run what this prints: {shlex.join([*script, '--grants', held.user, '--role', asked[0]])}{other}"
         )
+
+
+def _command(finding: Finding) -> str:
+    """What to run, on one line."""
+    return f"Run: {' '.join(finding.remedy_sql.split())}" if finding.remedy_sql else ""
 
 
 def _network(wanted: list[Host]) -> str:

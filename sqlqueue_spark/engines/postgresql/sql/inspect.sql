@@ -83,6 +83,85 @@ CROSS JOIN LATERAL (
 ) AS v (name, value)
 WHERE current_database() = :database AND c.oid = :object_id::oid
 
+-- name: stopping_row
+-- Returns the first row at the head of a queue that stops its .NET endpoints.
+-- out: seq, row id, whether it has no body (else its headers are the JSON null), its headers, those of the row behind it, the
+-- database's clock in UTC
+-- An endpoint that receives such a row fails, gives the row back, and receives it again. So the row stands at the head, as far
+-- as others hold no rows there, and the statement reads only the first 10,000 rows, by the index on seq. What is in row tells
+-- that a body is NULL and how long headers are, so nothing large is fetched.
+SELECT f.seq::bigint,
+       f.id::text,
+       f.bodyless,
+       q.headers::text,
+       (SELECT b.headers::text FROM {queue} AS b WHERE b.seq > f.seq ORDER BY b.seq LIMIT 1),
+       statement_timestamp() AT TIME ZONE 'UTC'
+FROM (
+    SELECT seq, id, body IS NULL AS bodyless, octet_length(headers) = 4 AND headers = 'null' AS headless
+    FROM {queue}
+    ORDER BY seq
+    LIMIT 10000
+) AS f
+JOIN {queue} AS q ON q.seq = f.seq
+WHERE f.bodyless OR f.headless
+ORDER BY f.seq
+LIMIT 1
+
+-- name: subscription_tables
+-- Returns the tables of subscriptions that this login may read.
+-- out: schema, table
+-- Endpoints may call their table as they like, so its columns tell it.
+SELECT n.nspname::text, c.relname::text
+FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
+WHERE c.relkind = 'r'
+  AND a.attname IN ('queueaddress', 'endpoint', 'topic')
+  AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+GROUP BY n.nspname, c.relname
+HAVING count(*) = 3
+ORDER BY n.nspname, c.relname
+
+-- name: unquoted_subscriptions
+-- Returns subscriptions whose address a .NET endpoint takes for another table's.
+-- out: endpoint, topic, address
+-- Without quotation marks a dot parts a schema from a table: X.Y is the table Y of the schema X. So an address is right
+-- where there is such a table.
+SELECT s.endpoint::text, s.topic::text, s.queueaddress::text
+FROM {subscriptions} AS s
+WHERE strpos(s.queueaddress, '.') > 0 AND strpos(s.queueaddress, '"') = 0
+  AND NOT EXISTS (
+      SELECT 1
+      FROM pg_catalog.pg_class AS c
+      JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+      WHERE n.nspname || '.' || c.relname = s.queueaddress
+  )
+ORDER BY s.endpoint, s.topic
+
+-- name: open_transactions
+-- Returns the oldest transactions of this database that have been open for long and keep the server from cleaning up.
+-- in: how many seconds are long     out: what it costs, session (NULL: a prepared transaction), login, host, program, since when
+-- in UTC, the database's clock in UTC
+-- While a transaction has a snapshot or has written (backend_xmin, backend_xid), the indexes keep the entries of rows that
+-- others delete, and every look at the head of a queue reads them. One that has only read and sleeps keeps nothing. A login
+-- without pg_read_all_stats sees since when only for sessions of its own user, and no others come here.
+SELECT 'every queue of the database gets slower: indexes keep the entries of rows that others delete',
+       t.session, t.login, t.host, t.program, t.since AT TIME ZONE 'UTC', statement_timestamp() AT TIME ZONE 'UTC'
+FROM (
+    SELECT a.pid AS session, a.usename::text AS login, host(a.client_addr) AS host, a.application_name AS program,
+           a.xact_start AS since
+    FROM pg_catalog.pg_stat_activity AS a
+    WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
+      AND (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL)
+    UNION ALL
+    SELECT NULL, p.owner::text, NULL, 'prepared transaction ' || p.gid, p.prepared
+    FROM pg_catalog.pg_prepared_xacts AS p
+    WHERE p.database = current_database()
+) AS t
+WHERE t.since <= statement_timestamp() - make_interval(secs => :seconds)
+ORDER BY t.since
+LIMIT 10
+
 -- name: remedy_autovacuum
 -- A remedy for people: lets the server free the room of deleted rows.
 ALTER TABLE {queue} RESET (autovacuum_enabled);
@@ -120,6 +199,24 @@ ALTER TABLE {queue} ALTER COLUMN seq TYPE bigint;
 -- name: remedy_space
 -- A remedy for people: frees the room of dead rows, beside running receivers.
 VACUUM {queue};
+
+-- name: remedy_stopping_row
+-- A remedy for people: gives rows without a body an empty one, and those whose headers are the JSON null no headers.
+-- It waits for whoever holds such a row, and reads the whole queue.
+UPDATE {queue}
+SET body = coalesce(body, ''), headers = CASE headers WHEN 'null' THEN '{{}}' ELSE headers END
+WHERE body IS NULL OR headers = 'null';
+
+-- name: remedy_subscriptions
+-- A remedy for people: writes addresses as the .NET endpoints do, for queues in the schema of the table of subscriptions.
+-- in: what begins such an address: the schema, a dot and a quotation mark
+UPDATE {subscriptions}
+SET queueaddress = :prefix || queueaddress || '"'
+WHERE strpos(queueaddress, '.') > 0 AND strpos(queueaddress, '"') = 0;
+
+-- name: remedy_transaction
+-- A remedy for people: ends a session, and rolls its transaction back.
+SELECT pg_terminate_backend(:session);
 
 -- name: remedy_write_ahead_log
 -- A remedy for people: makes a table's rows outlive a crash of the server.

@@ -70,6 +70,34 @@ CROSS APPLY (
 ) AS v (name, value)
 WHERE t.object_id = :object_id AND v.value IS NOT NULL
 
+-- name: stopping_row
+-- Nothing to do: a NULL body reads as an empty one here.
+
+-- name: subscription_tables
+-- Nothing to do: a dot in an address has no meaning here.
+
+-- name: unquoted_subscriptions
+-- Nothing to do, as in subscription_tables.
+
+-- name: open_transactions
+-- Returns the oldest transactions of this database that have been open for long.
+-- in: how many seconds are long     out: what it costs, session, login, host, program, since when in UTC, the clock in UTC
+-- A login without VIEW SERVER STATE sees only its own session, and no error. The view does not tell when a transaction began,
+-- but when the session last sent something: the transaction is at least as old. last_request_start_time is in the server's own
+-- time zone. It may be in 1900, so no seconds are counted from it (error 535).
+SELECT TOP (10)
+       N'its locks stay, the log cannot be truncated, and old versions of rows are kept',
+       CAST(s.session_id AS int),
+       s.login_name,
+       s.host_name,
+       s.program_name,
+       DATEADD(minute, DATEDIFF(minute, GETDATE(), GETUTCDATE()), s.last_request_start_time),
+       SYSUTCDATETIME()
+FROM sys.dm_exec_sessions AS s
+WHERE s.database_id = DB_ID() AND s.session_id <> @@SPID AND s.is_user_process = 1 AND s.open_transaction_count > 0
+  AND s.last_request_start_time <= DATEADD(second, -CAST(:seconds AS int), GETDATE())
+ORDER BY s.last_request_start_time
+
 -- name: remedy_autovacuum
 -- Nothing to do: the server cleans up by itself.
 
@@ -110,6 +138,16 @@ ALTER TABLE {queue} SET (LOCK_ESCALATION = TABLE);
 -- A remedy for people: gives the empty pages of a heap back.
 -- Everybody waits while it runs. With WITH (ONLINE = ON), where the edition has it, nearly nobody waits.
 ALTER TABLE {queue} REBUILD;
+
+-- name: remedy_stopping_row
+-- Nothing to do, as in stopping_row.
+
+-- name: remedy_subscriptions
+-- Nothing to do, as in subscription_tables.
+
+-- name: remedy_transaction
+-- A remedy for people: ends a session, and rolls its transaction back.
+KILL :session;
 
 -- name: remedy_write_ahead_log
 -- Nothing to do: what is committed is in the log.

@@ -1,0 +1,95 @@
+"""Finds what stops or slows the .NET endpoints of a database: a row, a subscription, a transaction that stays open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.inspection.findings import Finding, columns_fit, numbers_finding, remedy
+from sqlqueue_spark.messages.message import time_sent
+from sqlqueue_spark.tables import queue_admin, subscriptions
+from sqlqueue_spark.tables.queue_admin import OpenTransaction, QueueAdmin
+from sqlqueue_spark.tables.queues import Holder, Queue
+from sqlqueue_spark.tables.rights import Rights
+
+#: A batch of a stream lasts seconds, and so does a handler.
+_LONG_SECONDS = 120
+#: The right that a login needs to look at rows.
+_READ = "SELECT"
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
+    """Find what is wrong with the rows at the head of a queue. Only a login that may read them can tell."""
+    if _READ in held.receiver_lacks or not columns_fit(admin):
+        return
+    yield from _stopping_row(admin)
+    if admin.numbers is not None and admin.numbers.last is None:  # the rows tell what the sequence does not
+        last = Queue(admin.connection, admin.table).highest()
+        yield from numbers_finding(admin, admin.numbers._replace(last=last))
+
+
+def of_database(connection: Connection) -> Iterator[Finding]:
+    """Find what is wrong with a database for all of its queues. This only looks, inside the open transaction."""
+    yield from _open_transactions(connection)
+    yield from _unquoted_subscriptions(connection)
+
+
+def _stopping_row(admin: QueueAdmin) -> Iterator[Finding]:
+    found = admin.stopping_row()
+    if found is None:
+        return
+    what = "has no body (NULL)" if found.bodyless else "has the JSON null for headers"
+    sent, behind = time_sent(found.headers), time_sent(found.behind)
+    if sent is not None:
+        since = f"it was sent at {_told(sent, found.now)}"
+    elif behind is not None:
+        since = f"the row behind it was sent at {_told(behind, found.now)}"
+    else:
+        since = "it does not tell when it was sent"
+    yield Finding(
+        message=f"The row {found.row_version} of {admin.table.name} (Id {found.id}) {what}: a .NET endpoint fails at it, gives it "
+        f"back, and handles nothing that stands behind it; {since}.",
+        remedy_sql=remedy(admin, "stopping_row"),
+    )
+
+
+def _open_transactions(connection: Connection) -> Iterator[Finding]:
+    for each in queue_admin.open_transactions(connection, _LONG_SECONDS):
+        statement = connection.dialect.statement("remedy_transaction")
+        yield Finding(
+            message=f"A transaction of {_who(each)} has been open in the database {queue_admin.database(connection)!r} since "
+            f"{_told(each.since, each.now)}: until it ends, {each.costs}.",
+            remedy_sql="" if each.session is None else statement.with_numbers({"session": each.session}),
+        )
+
+
+def _who(found: OpenTransaction) -> str:
+    if found.session is None:
+        return f"{found.login} ({found.program})"
+    return str(Holder(found.session, found.login or "unknown", found.host, found.program))
+
+
+def _unquoted_subscriptions(connection: Connection) -> Iterator[Finding]:
+    dialect = connection.dialect
+    for table in subscriptions.readable_tables(connection):
+        found = list(subscriptions.unquoted(connection, table))
+        if not found:
+            continue
+        first, more = found[0], len(found) - 1
+        statement = dialect.render("remedy_subscriptions", subscriptions=dialect.table(table))
+        prefix = dialect.literal(f'{dialect.quote(table.schema)}."')
+        yield Finding(
+            message=f"The subscription of {first.endpoint!r} to {first.topic!r} in {table} has the address {first.address!r} "
+            "without quotation marks, of which a .NET endpoint makes a schema and a table that are not there: whoever publishes "
+            f"such an event fails{f'; so with {more} more' if more else ''}.",
+            remedy_sql=statement.written_out({"prefix": prefix}),
+        )
+
+
+def _told(moment: datetime, now: datetime) -> str:
+    """A time, and how long ago it was."""
+    seconds = int(max(now - moment, timedelta(0)).total_seconds())
+    unit, size = next((each for each in _UNITS if seconds >= 2 * each[1]), ("s", 1))
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({seconds // size} {unit} ago)"
