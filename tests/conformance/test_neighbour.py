@@ -2,11 +2,13 @@
 
 import json
 from collections import Counter
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
 import pytest
 
+from tests.support import dotnet
 from tests.support.messages import Row, body, headers, message_id, row_id, row_ids
 from tests.support.neighbour import Counts, Habits, Neighbour, NeighbourProcess, Pauses
 from tests.support.waiting import eventually
@@ -358,6 +360,50 @@ def test_its_mover_rests_twice_as_long_each_time_that_nothing_is_due_up_to_a_min
     assert rests == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert (pauses.after(0, 7.5), pauses.after(0, -3.0)) == (7.5, 0.0)  # until the next one is due
     assert [pauses.after(1, None), pauses.after(0, None), pauses.after(0, None)] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("file", sorted(dotnet.QUEUES))
+def test_it_handles_what_real_endpoints_wrote(postgresql, file):
+    alive = datetime.now(UTC).replace(tzinfo=None) + timedelta(days=1)
+    rows = [replace(row, expires=row.expires and alive) for row in dotnet.rows(file)]
+    queue = dotnet.create_queue(postgresql, "Interop.Orders", rows)
+    moved = dotnet.create_queue(postgresql, "poison")
+    seen = []
+    habits = Habits(concurrency=1, error_queue='"public"."poison"', rest=QUICK)
+    drained(Neighbour(postgresql, queue, habits, lambda handling: seen.append(handling.message)), queue)
+    poison = [row for row in rows if row.headers == "not json"]
+    assert [(each.id, each.body) for each in seen] == [
+        (row.id, row.body) for row in rows if row not in poison
+    ]
+    assert [(row.id, row.headers, row.body) for row in moved.rows()] == [
+        (row.id, row.headers, row.body) for row in poison
+    ]
+
+
+def test_it_delivers_what_real_endpoints_delayed(postgresql):
+    """Into its own queue under the ids that they had there; what is for another queue goes on from there."""
+    for table in ("Interop.Recorder", "Interop.Subscriber"):
+        dotnet.create_queue(postgresql, table)
+    dotnet.create_table(postgresql, dotnet.DELAYED)
+    lines = [{**line, "due": "2020-01-01 00:00:00+00"} for line in dotnet.lines("delayed")]
+    dotnet.insert(postgresql, dotnet.DELAYED, lines)
+    recorder, subscriber = (postgresql.queue(name) for name in ("Interop.Recorder", "Interop.Subscriber"))
+    neighbour = Neighbour(postgresql, recorder, Habits(delivers_delayed=True, concurrency=1, rest=QUICK))
+    with neighbour.running():
+        eventually(lambda: neighbour.counts().handled == 2)
+        eventually(lambda: subscriber.count() == 1)
+    assert without_looks(neighbour.counts()) == Counts(delivered=3, handled=2, moved_on=1)
+    read = [json.loads(line["headers"]) for line in lines]
+    own = [
+        UUID(line["id"])
+        for line, each in zip(lines, read, strict=True)
+        if "Recorder" in each[FORWARD_DESTINATION]
+    ]
+    assert sorted(neighbour.handled) == sorted(own)
+    (other,) = (each for each in read if "Subscriber" in each[FORWARD_DESTINATION])
+    (arrived,) = subscriber.rows()
+    del other[FORWARD_DESTINATION]
+    assert json.loads(arrived.headers) == other
 
 
 def test_a_neighbour_in_processes_of_its_own_handles_each_message_once(postgresql):
