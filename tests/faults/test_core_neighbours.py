@@ -3,6 +3,7 @@
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -14,6 +15,7 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support.driver import at_step, crash, streaming
 from tests.support.messages import row_ids
 from tests.support.neighbour import Habits, Neighbour
+from tests.support.waiting import eventually
 
 
 def test_streams_and_a_neighbour_handle_each_message_once(engine, queue):
@@ -34,6 +36,30 @@ def test_streams_and_a_neighbour_handle_each_message_once(engine, queue):
     assert (sorted(everything), queue.count()) == (row_ids(range(20_000)), 0)
     assert min(len(handled), len(one.sink), len(other.sink), neighbour.counts().rolled_back) > 0
     assert (one.crashes, other.crashes) == (0, 0)
+
+
+def test_neighbours_that_come_and_die_in_the_middle_of_a_backlog_lose_nothing(engine, queue):
+    """They die with rows in their hands. Those are free again once the server notices."""
+    queue.insert(6000)
+    handled: list[UUID] = []
+    habits = Habits(concurrency=4, handling=timedelta(milliseconds=1), rest=timedelta(milliseconds=10))
+    with (
+        streaming(engine, queue, maxMessagesPerTrigger="100") as stream,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        drained = executor.submit(stream.drain)
+        deaths = 0
+        while not drained.done() and deaths < 8:
+            neighbour = Neighbour(engine, queue, habits).start()
+            eventually(lambda: neighbour.counts().handled > 50 or drained.done())  # noqa: B023 -- it is called here
+            neighbour.hang()
+            eventually(lambda: len(neighbour.holding()) == 4 or drained.done())  # noqa: B023
+            deaths += len(neighbour.holding()) == 4
+            neighbour.die()
+            handled += neighbour.handled
+        drained.result()
+    assert (sorted([*handled, *stream.ids()]), queue.count()) == (row_ids(range(6000)), 0)
+    assert min(len(handled), len(stream.sink), deaths) > 0
 
 
 @pytest.mark.parametrize("step", [fail_points.ROWS_LOCKED, fail_points.OFFSET_LOGGED, fail_points.HALF_READ])

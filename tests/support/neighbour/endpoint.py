@@ -22,6 +22,10 @@ from tests.support.neighbour.receiving import Pump, Receiver, StandsStillError
 from tests.support.neighbour.wire import Wire
 
 
+class _Dead(BaseException):
+    """The process is gone: no handler goes on, and nothing is committed."""
+
+
 class Neighbour:
     """An endpoint on one queue. It may be started once."""
 
@@ -47,6 +51,7 @@ class Neighbour:
             kind = PostgresWire
             self.address = addresses.to_postgresql(self._place)
         self._lost = kind.lost
+        self._gone: tuple[type[BaseException], ...] = (*kind.lost, _Dead)
         self._open: Callable[[], Wire] = functools.partial(kind, engine.url, self._place)
         #: The ids of the rows that it has handled, in the order of their commits.
         self.handled: list[UUID] = []
@@ -57,8 +62,8 @@ class Neighbour:
         self._pump = Pump()
         self._over = threading.Event()
         self._dead = False
-        self._goes_on = threading.Event()
-        self._goes_on.set()
+        self._gate = threading.Condition()
+        self._hangs = False
         self._wires: dict[str, Wire] = {}
         self._holding: dict[str, int] = {}
         self._threads: list[threading.Thread] = []
@@ -78,7 +83,7 @@ class Neighbour:
     def stop(self) -> None:
         """End in good order: what is being handled is handled to its end, at once. Calling again is harmless."""
         self._over.set()
-        self._goes_on.set()
+        self.go_on()
         self._pump.end()
         for thread in self._threads:
             thread.join()
@@ -103,14 +108,18 @@ class Neighbour:
 
     def hang(self) -> None:
         """From now on it holds what it takes, and handles none of it to its end."""
-        self._goes_on.clear()
+        with self._gate:
+            self._hangs = True
 
     def go_on(self) -> None:
-        self._goes_on.set()
+        with self._gate:
+            self._hangs = False
+            self._gate.notify_all()
 
     def holding(self) -> list[int]:
-        """The RowVersions that it holds now because it handles them."""
-        return sorted(self._holding.copy().values())
+        """The RowVersions that it holds now because it handles them. While it hangs none of these is committed."""
+        with self._gate:
+            return sorted(self._holding.values())
 
     @property
     def stands_still(self) -> bool:
@@ -152,8 +161,6 @@ class Neighbour:
             except StandsStillError:
                 self._pump.no_more(stands_still=True)
                 continue
-            finally:
-                self._holding.pop(threading.current_thread().name, None)
             if not found:
                 self._pump.no_more()
             if stood_still:  # a receive that had begun before tells nothing
@@ -161,10 +168,16 @@ class Neighbour:
 
     def _handling(self, row_version: int) -> None:
         """Handle a message for as long as the habits say."""
-        self._holding[threading.current_thread().name] = row_version
+        me = threading.current_thread().name
+        with self._gate:
+            self._holding[me] = row_version
         if self.habits.handling:
             self._over.wait(self.habits.handling.total_seconds())
-        self._goes_on.wait()
+        with self._gate:
+            self._gate.wait_for(lambda: not self._hangs)
+            del self._holding[me]
+        if self._dead:
+            raise _Dead
 
     def _deliver(self, pauses: Pauses, wire: Wire, counts: Counts) -> None:
         while not self._over.is_set():
@@ -205,7 +218,7 @@ class Neighbour:
         try:
             if not self._dead:
                 work(wire, counts)
-        except self._lost:
+        except self._gone:
             return False
         finally:
             del self._wires[name]
