@@ -226,6 +226,28 @@ def test_create_leaves_their_tables_as_they_are(postgresql):
     assert (postgresql.fetch(COLUMNS), postgresql.fetch(INDEXES)) == before
 
 
+def test_the_doctor_finds_nothing_where_all_their_tables_stand(postgresql):
+    """Beside what is wrong with the machine on which the test runs."""
+    before = wrong(postgresql, None)
+    create_all(postgresql)
+    for table, file in [
+        (dotnet.DELAYED, "delayed"),
+        (dotnet.OUTBOX, "outbox"),
+        (dotnet.SUBSCRIPTIONS, "subscriptions"),
+    ]:
+        dotnet.insert(postgresql, table, dotnet.lines(file))
+    dotnet.create_queue(postgresql, "Interop.Xml", dotnet.rows("queue"))
+    assert wrong(postgresql, "Interop.Xml") == before
+    assert postgresql.fetch(f'SELECT count(*) FROM "{dotnet.SUBSCRIPTIONS}"') == [(4,)]
+
+
+def wrong(engine, queue):
+    """What the doctor finds wrong."""
+    return [
+        (check.name, check.said) for check in examine(options(engine), queue) if check.state is State.WRONG
+    ]
+
+
 def test_a_table_of_delayed_messages_is_found_to_be_no_queue(postgresql):
     dotnet.create_table(postgresql, dotnet.DELAYED)
     dotnet.insert(postgresql, dotnet.DELAYED, dotnet.lines("delayed"))
