@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -13,46 +14,61 @@ from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support.driver import at_step, crash, streaming
 from tests.support.messages import row_ids
+from tests.support.neighbour import Habits, Neighbour
+from tests.support.waiting import eventually
 
 
-def receive_one_by_one(queue, handled):
-    """A one-row receiver that fails every tenth message it takes, and takes it again later."""
-    taken = 0
-    with queue.session() as session:
-        while True:
-            row = session.take()
-            if row is None:
-                session.rollback()
-                if queue.count() == 0:
-                    return
-                time.sleep(0.01)
-                continue
-            taken += 1
-            if taken % 10 == 0:
-                session.rollback()
-            else:
-                session.commit()
-                handled.append(row.id)
-
-
-def test_streams_and_receivers_handle_each_message_once(engine, queue):
-    """Two streams and four one-row receivers."""
+def test_streams_and_a_neighbour_handle_each_message_once(engine, queue):
+    """Two streams, and an endpoint with four receivers that rolls back a tenth of what it receives."""
     queue.insert(20_000)
-    handled: list[UUID] = []
     options = {"maxMessagesPerTrigger": "500", "minMessagesPerPartition": "200", "maxConcurrency": "2"}
+    habits = Habits(concurrency=4, rolls_back=0.1, rest=timedelta(milliseconds=10))
     with (
         streaming(engine, queue, commit=True, **options) as one,
         streaming(engine, queue, commit=False, **options) as other,
-        ThreadPoolExecutor(6) as executor,
+        Neighbour(engine, queue, habits).running() as neighbour,
+        ThreadPoolExecutor(2) as executor,
     ):
-        work = [executor.submit(receive_one_by_one, queue, handled) for _ in range(4)]
-        work += [executor.submit(stream.drain) for stream in (one, other)]
-        for each in work:
+        for each in [executor.submit(stream.drain) for stream in (one, other)]:
             each.result()
-        everything = [*handled, *one.ids(), *other.ids()]
-        assert (sorted(everything), queue.count()) == (row_ids(range(20_000)), 0)
-        assert min(len(handled), len(one.sink), len(other.sink)) > 0
-        assert (one.crashes, other.crashes) == (0, 0)
+        # SQL Server's readers do not count what the neighbour holds.
+        eventually(lambda: neighbour.counts().handled + len(one.ids()) + len(other.ids()) >= 20_000)
+    handled = neighbour.handled
+    everything = [*handled, *one.ids(), *other.ids()]
+    assert (sorted(everything), queue.count()) == (row_ids(range(20_000)), 0)
+    assert min(len(handled), len(one.sink), len(other.sink), neighbour.counts().rolled_back) > 0
+    assert (one.crashes, other.crashes) == (0, 0)
+
+
+def test_neighbours_that_come_and_die_in_the_middle_of_a_backlog_lose_nothing(engine, queue):
+    """They die with rows in their hands. Those are free again once the server notices."""
+    queue.insert(6000)
+    handled: list[UUID] = []
+    habits = Habits(concurrency=4, handling=timedelta(milliseconds=1), rest=timedelta(milliseconds=10))
+    with (
+        streaming(engine, queue, maxMessagesPerTrigger="100") as stream,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        drained = executor.submit(stream.drain)
+        deaths = 0
+        while not drained.done() and deaths < 8:
+            neighbour = Neighbour(engine, queue, habits).start()
+            eventually(lambda: neighbour.counts().handled > 50 or drained.done())  # noqa: B023 -- it is called here
+            neighbour.hang()
+            eventually(lambda: len(neighbour.holding()) == 4 or drained.done())  # noqa: B023
+            deaths += len(neighbour.holding()) == 4
+            neighbour.die()
+            handled += neighbour.handled
+        drained.result()
+        # What the last one held is free when the server notices; SQL Server's readers do not count it before.
+
+        def all_arrived():
+            stream.drain()
+            return len(handled) + len(stream.ids()) >= 6000
+
+        eventually(all_arrived)
+    assert (sorted([*handled, *stream.ids()]), queue.count()) == (row_ids(range(6000)), 0)
+    assert min(len(handled), len(stream.sink), deaths) > 0
 
 
 @pytest.mark.parametrize("step", [fail_points.ROWS_LOCKED, fail_points.OFFSET_LOGGED, fail_points.HALF_READ])

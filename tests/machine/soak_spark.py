@@ -1,4 +1,4 @@
-"""Runs real Spark beside senders and one-row receivers, kills, cuts and restarts everything, and then proves what happened.
+"""Runs real Spark beside senders and .NET endpoints, kills, cuts and restarts everything, and then proves what happened.
 
 The driver (:mod:`tests.support.drivers.endless`) dies by ``kill -9`` again and again: as a whole, without its Python
 processes, or only one of these; by us, or by itself at a named step. We cut connections, stop the server as a crash does and

@@ -1,11 +1,14 @@
-"""Senders and one-row receivers who live on the queues; each notes what it does in the transaction in which it does it.
+"""Senders and .NET endpoints who live on the queues; each notes what it does in the transaction in which it does it.
 
 So the database knows what was sent and what was taken, whatever becomes of a connection or of the answer to a commit.
 """
 
+import functools
 import random
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
 
 import psycopg
 
@@ -14,12 +17,15 @@ from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.support.drivers.endless import ATOMIC, BILLING, FORWARDING, OPTIMISTIC, ORDERS
 from tests.support.messages import number_of
+from tests.support.neighbour import Habits, Handling, Neighbour
 from tests.support.postgresql import PostgresEngine, PostgresQueue, PostgresSession
 
 #: The numbers of a queue's messages begin here, so that a number says to which queue the message was sent.
 FIRST: Mapping[str, int] = {queue: n * 10**9 for n, queue in enumerate((ORDERS, *FORWARDING))}
-#: How many one-row receivers a queue has.
+#: How many receivers the endpoint has that lives on a queue.
 RECEIVERS = {ORDERS: 3, ATOMIC: 1}
+#: How such an endpoint lives: slowly enough that the streams have something to do.
+_HABITS = Habits(rolls_back=0.1, handling=timedelta(milliseconds=50), remembers=False)
 #: Nobody sends more while so many rows wait.
 _BACKLOG = 3000
 _MOST_AT_ONCE = 400
@@ -35,7 +41,7 @@ SELECT (SELECT coalesce(sum(last - first + 1), 0) FROM sent)::bigint, (SELECT co
 
 
 class Traffic:
-    """All senders and receivers who live on the queues beside the streams, each in a thread."""
+    """All senders and endpoints who live on the queues beside the streams, in threads."""
 
     def __init__(self, url: str, seed: str) -> None:
         self._engine = PostgresEngine(url)
@@ -43,8 +49,14 @@ class Traffic:
         self._no_more = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
-        #: The errors that ended a thread; there should be none.
-        self.troubles: list[str] = []
+        self._neighbours: list[Neighbour] = []
+        self._troubles: list[str] = []
+
+    @property
+    def troubles(self) -> list[str]:
+        """The errors that ended a thread; there should be none."""
+        ended = [each for neighbour in self._neighbours for each in neighbour.troubles]
+        return self._troubles + ended
 
     def begin(self) -> None:
         self._engine.execute(_LEDGER)
@@ -54,8 +66,10 @@ class Traffic:
             OutboxTable(connection, OPTIMISTIC).create()
         for queue in queues.values():
             self._run(f"sender to {queue.name}", self._send, queue)
-            for n in range(RECEIVERS.get(queue.name, 0)):
-                self._run(f"receiver {n} of {queue.name}", self._receive, queue)
+            if receivers := RECEIVERS.get(queue.name):
+                habits = replace(_HABITS, concurrency=receivers, seed=self._seed)
+                note = functools.partial(_note, queue.name)
+                self._neighbours.append(Neighbour(self._engine, queue, habits, note).start())
 
     def send_no_more(self) -> None:
         self._no_more.set()
@@ -63,6 +77,8 @@ class Traffic:
     def end(self) -> None:
         self._no_more.set()
         self._over.set()
+        for neighbour in self._neighbours:
+            neighbour.stop()
         for thread in self._threads:
             thread.join()
 
@@ -84,7 +100,7 @@ class Traffic:
             try:
                 live(queue, random.Random(f"{self._seed} {name}"), self._over)  # noqa: S311
             except Exception as error:  # noqa: BLE001 -- the soak is to say so, not the thread
-                self.troubles.append(f"{name} has ended: {type(error).__name__}: {error}")
+                self._troubles.append(f"{name} has ended: {type(error).__name__}: {error}")
 
         thread = threading.Thread(target=lives, name=name, daemon=True)
         self._threads.append(thread)
@@ -120,25 +136,10 @@ class Traffic:
             "INSERT INTO sent VALUES (%s, %s, %s)", [queue.name, first, first + count - 1]
         )
 
-    def _receive(self, queue: PostgresQueue, random_: random.Random, over: threading.Event) -> None:
-        """Take one row a transaction; every tenth transaction is rolled back."""
-        while not over.is_set():
-            try:
-                with queue.session() as session:
-                    while not over.is_set():
-                        took = self._take(session, queue, give_back=random_.random() < 0.1)
-                        over.wait(_PAUSE * random_.random() if took else _PAUSE)
-            except psycopg.Error:
-                over.wait(_PAUSE)
 
-    @staticmethod
-    def _take(session: PostgresSession, queue: PostgresQueue, *, give_back: bool) -> bool:
-        row = session.take()
-        if row is None or give_back:
-            session.rollback()
-            return row is not None
-        session.connection.execute(
-            "INSERT INTO handled VALUES (%s, %s, %s)", [queue.name, number_of(row.id), row.row_version]
-        )
-        session.commit()
-        return True
+def _note(queue: str, handling: Handling) -> None:
+    """Note what an endpoint handles."""
+    row = handling.message
+    handling.connection.execute(
+        "INSERT INTO handled VALUES (%s, %s, %s)", [queue, number_of(row.id), row.row_version]
+    )

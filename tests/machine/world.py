@@ -18,6 +18,7 @@ from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.machine.wires import Network
+from tests.support.neighbour.statements import POSTGRESQL
 
 SOURCES = ("orders", "returns")
 DESTINATIONS = ("billing", "shipping")
@@ -32,12 +33,8 @@ SELECT ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() AT 
 FROM unnest(%s::int[], %s::text[], %s::interval[]) WITH ORDINALITY AS given (n, m, lasts, i) ORDER BY i
 RETURNING convert_from(body, 'UTF8')::int, seq
 """
-_TAKE = """
-DELETE FROM {0} WHERE seq = ANY (ARRAY(
-    SELECT seq FROM {0} WHERE expires IS NULL OR expires > now() AT TIME ZONE 'UTC'
-    ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED))
-RETURNING convert_from(body, 'UTF8')::int
-"""
+#: As a .NET endpoint receives: one row, whether it has expired or not.
+_TAKE = POSTGRESQL.take.replace("{queue}", "{0}")
 _AGE = """
 UPDATE {0} SET expires = now() AT TIME ZONE 'UTC' - interval '1 second' WHERE seq = ANY (ARRAY(
     SELECT seq FROM {0} WHERE expires > now() AT TIME ZONE 'UTC' FOR UPDATE SKIP LOCKED))
@@ -230,9 +227,13 @@ class World:
     # -- neighbours --------------------------------------------------------------------------------
 
     def take(self, source: str, count: int) -> list[int]:
-        """Let a neighbour take the next free rows; his transaction stays open."""
+        """Let a neighbour take the next free rows, one by one; his transaction stays open. What has expired he drops."""
         connection = self._other()
-        numbers = [n for (n,) in self._run(connection, _TAKE, source, count)]
+        numbers: list[int] = []
+        while len(numbers) < count and (taken := self._run(connection, _TAKE, source)):
+            ((_, _, expired, _, body),) = taken
+            if not expired:
+                numbers.append(int(body))
         self.takers.append(Open(connection, source, numbers))
         return numbers
 

@@ -14,6 +14,7 @@ from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, QueueTable
+from tests.support.neighbour import statements as neighbour_statements
 
 grammar = pytest.importorskip(
     "pytsql.grammar",
@@ -131,6 +132,12 @@ TEXTS = {
             "stage_move",
             "stage_try",
         )
+    },
+    **{
+        f"a neighbour's {name}": text.format(
+            queue="[my schema].[or]]ders]", delayed="[orders.Delayed]", subscriptions="[Sub]", topics="?, ?"
+        )
+        for name, text in vars(neighbour_statements.SQLSERVER).items()
     },
     "script of queues": ddl.script(SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")]),
     "script of rights": "".join(
