@@ -141,10 +141,7 @@ def test_what_has_expired_is_deleted_and_not_shown(postgresql):
     assert (stream.messages(), queue.count()) == ([], 0)
 
 
-def test_peek_of_the_command_shows_each_of_their_rows(postgresql, theirs, request):
-    if request.node.callspec.params["theirs"] == "servicecontrol/retried":
-        reason = "a header whose value is null makes the row poison"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+def test_peek_of_the_command_shows_each_of_their_rows(postgresql, theirs):
     queue, rows = theirs
     said = run(postgresql, "peek", queue.address, "--count", "100", "--json")
     assert said.exit_code == 0, said.output
@@ -191,7 +188,6 @@ def test_what_cannot_be_read_is_not_sent_on_and_is_named(postgresql):
 
 
 @pytest.mark.parametrize("which", ["error, 2", "error, 3"])
-@pytest.mark.xfail(strict=True, reason="the headers of one hop do not end with it yet")
 def test_a_failed_message_goes_on_without_the_headers_of_delayed_retries(postgresql, which):
     """Byte for byte else; its failure headers stay."""
     row = dotnet.unusual()[which]
@@ -201,14 +197,12 @@ def test_a_failed_message_goes_on_without_the_headers_of_delayed_retries(postgre
     assert sent_on(postgresql, row) == (expected, row.body)
 
 
-@pytest.mark.xfail(strict=True, reason="headers with escapes in capitals are read and written anew")
 def test_headers_whose_escapes_are_written_in_capitals_go_on_byte_for_byte(postgresql):
     """ServiceControl writes them so."""
     row = dotnet.unusual()["servicecontrol/retried, 23"]
     assert sent_on(postgresql, row) == (row.headers, row.body)
 
 
-@pytest.mark.xfail(strict=True, reason="a header whose value is null makes the row poison")
 def test_a_header_whose_value_is_null_is_no_header(postgresql):
     """ServiceControl takes such a message, and puts it back so."""
     row = dotnet.unusual()["servicecontrol/retried, 5"]
