@@ -284,7 +284,8 @@ def test_a_statement_is_explained_with_what_the_driver_declares():
 
 
 def test_each_plan_is_told_in_tsql():
-    from tests.unit.test_tsql_grammar import NAMES, READING, complaint, rendered
+    from tests.support.tsql import NAMES, READING, rendered
+    from tests.unit.test_tsql_grammar import complaint
 
     for name in sorted(plans.WAYS.keys() & set(NAMES) - READING):
         statement = SQLSERVER.statement(name)
