@@ -428,7 +428,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "read_versions": (
         read("read_versions", 5, 9),
-        [Answer("SELECT TOP (2400)", MESSAGES, [MESSAGE_ROW])],
+        [Answer("SELECT TOP (10000)", MESSAGES, [MESSAGE_ROW])],
         [READ],
     ),
     "read_unexpired": (

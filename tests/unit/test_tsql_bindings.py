@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 import pyodbc
 import pytest
 
-from sqlqueue_spark.engines.connections import Target, connect, open_reader
+from sqlqueue_spark.engines.connections import BATCH_ROWS, Target, connect, open_reader
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.statements import Statement
@@ -420,6 +420,12 @@ def test_no_statement_has_rows_enough_to_escalate(recorded):
     for name in ("outbox_clean", "read", "read_unexpired"):
         assert f"TOP ({SQLSERVER.chunk})" in str(SQLSERVER.statement(name))
     assert max(SQLSERVER.chunk, SQLSERVER.written) * LOCKS_OF_A_ROW < 5_000
+
+
+def test_row_versions_are_read_by_the_batch():
+    """Without a lock none escalates, and fewer statements cost less."""
+    text = str(SQLSERVER.statement("read_versions"))
+    assert (f"TOP ({BATCH_ROWS})" in text, "LOCK" in text) == (True, False)
 
 
 def declared(name):

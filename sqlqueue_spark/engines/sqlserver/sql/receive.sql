@@ -113,9 +113,10 @@ OPTION (FAST 1)
 -- Reads the first rows of a range as they were committed last, and locks nothing.
 -- in: first RowVersion, last RowVersion     out: the eight columns of a message
 -- For a database with READ_COMMITTED_SNAPSHOT: the claim has deleted its rows in a transaction that is still open, and row
--- versions show them all the same. Without hints for locks the statement takes none, so it holds nobody up. It reads at most
--- 2,400 rows, as read does. FORCESEEK and FAST 1 as in read.
-SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
+-- versions show them all the same. Without hints for locks the statement takes none, so it holds nobody up, and no lock can
+-- escalate. It reads at most 10,000 rows, which are one batch of Spark's: it is fetched whole as in read, so that the version
+-- store does not have to wait for Spark. FORCESEEK and FAST 1 as in read.
+SELECT TOP (10000) LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
        CAST({Recoverable} AS bit) AS Recoverable,
