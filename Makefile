@@ -112,8 +112,9 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[demo]'
 	touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml constraints.txt tests/scriptdom.txt | $(BIN)/python
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	tests/install_scriptdom.sh $(VENV)
 	touch $@ $(VENV)/.demo
 
 .PHONY: packages

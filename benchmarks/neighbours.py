@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ def main() -> None:
     print(run_by())
     with database(chosen.url) as server:
         spark = session(server)
-        measures = {
+        measures: dict[str, Callable[[], Pace]] = {
             "receivers alone": lambda: alone(server),
             "beside a stream of another table": lambda: beside(spark, server, _OTHER),
             "beside a stream of their table, headroom 0": lambda: beside(spark, server, QUEUE, headroom="0"),

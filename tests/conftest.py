@@ -209,9 +209,12 @@ def outbox_database(request: pytest.FixtureRequest) -> OutboxDatabase:
     return OutboxDatabase("sqlserver", lambda: opened(engine.url))
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A new database of each engine; of a SQL Server that is given, of each variant where that matters."""
+    """A new database of each engine; of a SQL Server that is given, of each variant where that matters.
+
+    Its parameters are those of pytest_generate_tests: pytest refuses to collect a fixture with parameters of its own beside them.
+    """
     if request.param == "postgresql":
         yield request.getfixturevalue("postgresql")
     else:
@@ -220,12 +223,18 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "engine" in metafunc.fixturenames and "sqlserver" not in versions.missing_engines():
-        path = metafunc.definition.path
-        if path.parent.name in _VARIED_FOLDERS or path.stem in _VARIED_FILES:
-            metafunc.parametrize("engine", ("postgresql", *VARIANTS), indirect=True)
-        elif path.parent.name == "streaming":
-            metafunc.parametrize("engine", ("postgresql", *_VARIED_WITH_SPARK), indirect=True)
+    marked = {str(each.args[0]).partition(",")[0] for each in metafunc.definition.iter_markers("parametrize")}
+    if "engine" in metafunc.fixturenames and "engine" not in marked:
+        metafunc.parametrize("engine", _engines(metafunc.definition.path), indirect=True)
+
+
+def _engines(path: Path) -> tuple[str, ...]:
+    """The engines on which the tests of a file run, a SQL Server that is given in each variant that matters to them."""
+    if "sqlserver" in versions.missing_engines():
+        return ENGINES
+    if path.parent.name in _VARIED_FOLDERS or path.stem in _VARIED_FILES:
+        return ("postgresql", *VARIANTS)
+    return ("postgresql", *_VARIED_WITH_SPARK) if path.parent.name == "streaming" else ENGINES
 
 
 @pytest.fixture

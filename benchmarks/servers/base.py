@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -83,6 +84,10 @@ class Server(ABC):
     @abstractmethod
     def one_delete(self) -> float:
         """Messages a second of one client that deletes all rows in one statement and fetches them."""
+
+    def receivers_beside(self, table: str, connections: int) -> AbstractContextManager[list[float]]:
+        """Receivers that take one row a transaction from a queue while the block runs: the messages of each second so far."""
+        raise NotImplementedError("receivers beside a stream are measured on PostgreSQL only")
 
     @abstractmethod
     def one_row_receivers(self, connections: int, *, seconds: int) -> float:

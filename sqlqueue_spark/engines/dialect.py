@@ -100,7 +100,7 @@ class Dialect(Database):
 
     @abstractmethod
     def bind(self, runs: RowSet) -> Parameters:
-        """A set of RowVersions as the parameters of ``lock``, ``delete`` and ``ids``."""
+        """A set of RowVersions as the parameters of ``claim_runs``, ``lock``, ``delete`` and ``ids``."""
 
     def claimed(self, rows: Sequence[tuple[Any, ...]]) -> ClaimedColumns | None:
         """The answer of ``claim`` as columns; None when nothing was locked."""

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.tables import rights
-from sqlqueue_spark.tables.queue_admin import Index, Numbers, QueueAdmin, compatibility
+from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin, compatibility
 from sqlqueue_spark.tables.queues import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
-
-#: The kinds of indexes that can be sought in order.
-_ORDERED = ("clustered", "nonclustered", "btree")
 
 #: The pages of a heap of 8 MB. A smaller heap is quick to scan whatever is in it.
 _FEW_PAGES = 1_000
@@ -90,16 +87,15 @@ def _column_findings(admin: QueueAdmin) -> Iterator[Finding]:
 
 def _index_findings(admin: QueueAdmin) -> Iterator[Finding]:
     dialect = admin.connection.dialect
-    indexes = admin.indexes
     row_version, expires = dialect.row_version, dialect.expires_with_index
-    if not any(_leads(index, row_version) and index.filter is None for index in indexes):
+    if not admin.finds_row_versions:
         name = dialect.row_version_index(admin.table.table.table)
         yield Finding(
             message=f"{admin.table.name} has no index that begins with {row_version}: every look at the queue "
             "reads the whole table, and receiving is refused or slow.",
             remedy_sql=remedy(admin, "index_row_version", index=admin.new_index_name(name)),
         )
-    if expires and not any(_leads(index, expires) for index in indexes):
+    if expires and not any(index.leads_with(expires) for index in admin.indexes):
         yield Finding(
             message=f"{admin.table.name} has no index that begins with {expires}: purging expired messages is "
             "refused, and other receivers read the whole table for them.",
@@ -171,10 +167,6 @@ def _compatibility_findings(admin: QueueAdmin) -> Iterator[Finding]:
             message=f"The {found.what} of {admin.table.database!r} is {found.is_}, but {found.needed} is needed.",
             remedy_sql=remedy(admin, "compatibility"),
         )
-
-
-def _leads(index: Index, column: str) -> bool:
-    return index.kind in _ORDERED and index.columns[:1] != () and index.columns[0].lower() == column.lower()
 
 
 def remedy(admin: QueueAdmin, name: str, **names: str) -> str:

@@ -28,6 +28,10 @@ SHAPES = (CLASSIC, HEAP)
 _CREATIONS = {CLASSIC: "create", HEAP: "create_heap"}
 
 
+#: The kinds of indexes that can be sought in order.
+_ORDERED = ("clustered", "nonclustered", "btree")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Index:
     """An index with its key columns in their order; ``filter`` is the condition of a partial index."""
@@ -37,6 +41,10 @@ class Index:
     unique: bool
     kind: str
     filter: str | None
+
+    def leads_with(self, column: str) -> bool:
+        """Whether rows are found by this column."""
+        return self.kind in _ORDERED and [each.lower() for each in self.columns[:1]] == [column.lower()]
 
 
 class Space(NamedTuple):
@@ -187,15 +195,21 @@ class QueueAdmin:
         row_version, row_id, bodyless, headers, behind, now = rows[0]
         return StoppingRow(row_version, row_id, bodyless, headers, behind, now.replace(tzinfo=UTC))
 
+    @property
+    def finds_row_versions(self) -> bool:
+        """Whether an index finds each row by its RowVersion."""
+        column = self.connection.dialect.row_version
+        return any(index.leads_with(column) and index.filter is None for index in self.indexes)
+
     def length(self) -> Length:
         """What stands in the queue; waits for nobody."""
-        rows, expired, size, headers, now = self._execute("length")[0]
+        rows, expired, size, headers, now = self._execute(self._by_way_of("length"), lowest=LOWEST)[0]
         return Length(rows, expired, size, headers, now.replace(tzinfo=UTC))
 
     def peek(self, count: int) -> list[Message]:
         """The first rows, without locking any for longer than a short statement."""
         dialect = self.connection.dialect
-        statement = read_statement(dialect, self.table, "peek")
+        statement = read_statement(dialect, self.table, self._by_way_of("peek"))
         found: list[Message] = []
         after, more = LOWEST, True
         while more and len(found) < count:
@@ -219,6 +233,15 @@ class QueueAdmin:
         count = self.connection.dialect.written
         found = self._execute(statement, "deleting from", after=after, up_to=up_to, count=count)
         return sorted(row_version for (row_version,) in found)
+
+    def _by_way_of(self, statement: str) -> str:
+        """The statement of this name, or the one for a table that has no index on RowVersion.
+
+        An engine that needs no index for it has no such statement.
+        """
+        by_scan = f"{statement}_by_scan"
+        seeks = not self.connection.dialect.statement(by_scan) or self.finds_row_versions
+        return statement if seeks else by_scan
 
     def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
         dialect, table = self.connection.dialect, self.table

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection, rows_awaited
@@ -19,6 +20,8 @@ from sqlqueue_spark.row_set import HIGHEST, RowSet
 
 #: Columns that not every generation of queue tables has; where one is missing, we read NULL.
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
+#: A row of RowVersions is sorted here where a statement gives its rows in any order.
+_ROW_VERSION = itemgetter(0)
 
 
 #: A look for free rows goes over at least so many more rows than are wanted, because others hold some.
@@ -200,10 +203,11 @@ class Queue:
         return self.connection.dialect.claimed(found)
 
     def claim_runs(self, runs: RowSet) -> Iterator[ClaimedColumns]:
-        """Lock those of these rows that nobody holds."""
+        """Lock those of these rows that nobody holds; gives them in ascending order."""
         dialect = self.connection.dialect
         for chunk in runs.chunks(dialect.chunk):
-            found = dialect.claimed(self._execute("claim_runs", "claiming from", **dialect.bind(chunk)))
+            rows = self._execute("claim_runs", "claiming from", **dialect.bind(chunk))
+            found = dialect.claimed(sorted(rows, key=_ROW_VERSION))
             if found is not None:
                 yield found
 
@@ -256,14 +260,14 @@ class Queue:
     def lock(self, runs: RowSet) -> Iterator[tuple[int, int]]:
         """Lock what is left of these rows, and wait for those that others hold.
 
-        :returns: RowVersion and bytes of each row.
+        :returns: RowVersion and bytes of each row, in ascending order.
         :raises RowsHeld: somebody held one of them for too long.
         """
         for chunk in runs.chunks(self.connection.dialect.chunk):
             statement, bound = self._of_runs("lock", chunk)
             with rows_awaited():
                 found = self._execute(statement, "locking rows again in", **bound)
-            for row_version, size, *_ in found:
+            for row_version, size, *_ in sorted(found, key=_ROW_VERSION):
                 yield row_version, size
 
     def delete(self, runs: RowSet) -> int:

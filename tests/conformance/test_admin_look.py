@@ -54,6 +54,20 @@ def test_peek_shows_the_first_messages_and_holds_none(engine, queue):
     assert queue.take(1) is not None
 
 
+def test_a_table_without_its_index_can_be_looked_into(engine, queue):
+    """Nothing can be received from it on SQL Server, so somebody will want to see what is there."""
+    queue.insert(3)
+    queue.execute(
+        {
+            "postgresql": "ALTER TABLE {table} DROP CONSTRAINT orders_seq_key",
+            "sqlserver": "DROP INDEX Index_RowVersion ON {table}",
+        }[engine.name]
+    )
+    said = options(engine)
+    assert [message.row_version for message in queue_tables.peek(said, "orders", 2)] == [1, 2]
+    assert queue_tables.length(said, "orders").rows == 3
+
+
 def test_odd_rows_can_be_shown_measured_and_purged(postgresql):
     """As others leave them."""
     queue = postgresql.create_queue()

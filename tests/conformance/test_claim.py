@@ -191,7 +191,8 @@ def test_a_statement_locks_only_what_the_engine_bears(engine, queue, opened):
     most = {"postgresql": 20_000, "sqlserver": 2_400}[engine.name]
     with mock.patch.object(opened.connection, "execute", wraps=opened.connection.execute) as execute:
         taken = claim(opened, LOWEST, HIGHEST, Limits(rows=45_000, bytes=1 << 30))
-    asked = [call.args[1]["count"] for call in execute.call_args_list]
+    # Without row versions SQL Server also counts how many rows stand where the claim has looked.
+    asked = [call.args[1]["count"] for call in execute.call_args_list if "count" in call.args[1]]
     assert (taken.live, taken.expired, taken.bytes) == (RowSet([(1, 45_000)]), RowSet(), sum(taken.sizes))
     assert (asked[0], max(asked), sum(asked)) == (256, most, 45_000)
 

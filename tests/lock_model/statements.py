@@ -15,6 +15,7 @@ from tests.lock_model.table import TABLE, Shape
 SEEK = ("FORCESEEK",)
 CLAIMING = ("UPDLOCK", "READPAST", "ROWLOCK")
 READING = ("READPAST", "READCOMMITTEDLOCK", "ROWLOCK")
+SMALL = ("MAX_GRANT_PERCENT = 10",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +31,17 @@ class Assumed:
 #: The statements that have a program here.
 ASSUMED = {
     "claim": Assumed(hints=(*CLAIMING, *SEEK), options=("FAST 1", "MAXDOP 1")),
-    "claim_runs": Assumed(hints=(*CLAIMING, *SEEK), options=("MAXDOP 1",)),
+    "claim_runs": Assumed(hints=(*CLAIMING, *SEEK), options=("FAST 1", "MAXDOP 1", *SMALL)),
     "count_range": Assumed(hints=("READUNCOMMITTED", *SEEK)),
     "read": Assumed(hints=(*READING, *SEEK), options=("FAST 1",)),
     "read_versions": Assumed(hints=SEEK, options=("FAST 1",)),
-    "peek": Assumed(hints=READING),
-    "lock": Assumed(hints=("UPDLOCK", "ROWLOCK", *SEEK), options=("MAXDOP 1",)),
-    "lock_range": Assumed(hints=("UPDLOCK", "ROWLOCK", *SEEK), options=("MAXDOP 1",)),
-    "delete": Assumed(hints=("ROWLOCK", *SEEK), options=("MAXDOP 1",)),
-    "delete_range": Assumed(hints=("ROWLOCK", *SEEK), options=("MAXDOP 1",)),
+    "peek": Assumed(hints=(*READING, *SEEK), options=("FAST 1",)),
+    "lock": Assumed(hints=("UPDLOCK", "ROWLOCK", *SEEK), options=("FAST 1", "MAXDOP 1", *SMALL)),
+    "lock_range": Assumed(hints=("UPDLOCK", "ROWLOCK", *SEEK), options=("FAST 1", "MAXDOP 1", *SMALL)),
+    "delete": Assumed(hints=("ROWLOCK", *SEEK), options=("MAXDOP 1", *SMALL)),
+    "delete_range": Assumed(hints=("ROWLOCK", *SEEK), options=("MAXDOP 1", *SMALL)),
     "purge_expired": Assumed(hints=(*CLAIMING, *SEEK), options=("MAXDOP 1",), loses_deadlocks=True),
-    "insert": Assumed(options=("MAX_GRANT_PERCENT = 10",)),
+    "insert": Assumed(options=SMALL),
     "remedy_space": Assumed(),
     "remedy_headers": Assumed(),
 }
@@ -53,6 +54,8 @@ STANDS_FOR = {
     "read_unexpired": "read",
     "waiting": "peek of one row",
     "length": "peek of one row; what it counts it counts without locks",
+    "peek_by_scan": "no program: without Index_RowVersion nothing is received, and no actor has rows to hold",
+    "length_by_scan": "peek_by_scan",
     "ends": "no locks (READUNCOMMITTED)",
     "highest": "no locks (READUNCOMMITTED)",
     "create": "nobody sees the table before the commit",

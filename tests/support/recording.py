@@ -144,6 +144,11 @@ class Recorder:
                 bound = {}
         return found
 
+    def preparations(self) -> list[str]:
+        """The statements that were prepared, each as often as the server was sent its text."""
+        lines = (line.split(" ") for line in self._log.read_text().splitlines())
+        return [bytes.fromhex(rest[0]).decode() for event, *rest in lines if event == "prepare"]
+
     def endings(self) -> list[str]:
         """The commits and rollbacks."""
         return [line for line in self._log.read_text().splitlines() if line in ("commit", "rollback")]

@@ -83,6 +83,21 @@ VERSIONS_IN_A_HEAP = Answer("is_read_committed_snapshot_on", "bb", [[1, 1]])
 IDENTITY = Answer("t.create_date", "wwiw", [["dbo", "orders", 77, NOW]])
 TABLE_COLUMNS = Answer("c.is_computed", "wwbb", [[each.name, each.type, 1, 0] for each in COLUMNS])
 FOUND = Answer("AS bytes", "ibi", [[5, 0, 700], [6, 1, 700]])
+FOUND_IN_ANY_ORDER = Answer("AS bytes", "ibi", [[6, 1, 700], [5, 0, 700]])
+#: A heap whose index on RowVersion is there, or serves only part of its rows.
+INDEXED = Answer(
+    "i.is_unique",
+    "wwbww",
+    [["Index_RowVersion", "RowVersion", 0, "nonclustered", None], [None, None, None, "heap", None]],
+)
+UNINDEXED = Answer(
+    "i.is_unique",
+    "wwbww",
+    [
+        ["Index_RowVersion", "RowVersion", 0, "nonclustered", "([Expires] IS NULL)"],
+        [None, None, None, "heap", None],
+    ],
+)
 MESSAGES = "wwwbtwxi"
 MESSAGE_ROW = [ID, None, None, 1, None, "{}", "body", 5]
 READ = dict(zip(SCHEMA.names, [ID, None, None, True, None, "{}", b"body", 5], strict=True))
@@ -178,14 +193,14 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "claim_runs": (
         lambda c: list(queue(c).claim_runs(RowSet([(5, 6), (9, 9)]))),
-        [FOUND],
+        [FOUND_IN_ANY_ORDER],
         [((5, 6), (False, True), (700, 700))],
     ),
     "count_range": (lambda c: queue(c).count(5, 9), [Answer("COUNT_BIG", "i", [[4]])], 4),
     "look": (lambda c: queue(c).look(4, 9_000_000_000, 2), [FOUND], ((5, 6), (False, True), (700, 700))),
     "lock": (
         lambda c: list(queue(c).lock(RowSet([(5, 6), (9, 9)]))),
-        [Answer("q.Expires", "iit", [[5, 700, None], [9, 800, NOW]])],
+        [Answer("q.Expires", "iit", [[9, 800, NOW], [5, 700, None]])],
         [(5, 700), (9, 800)],
     ),
     "lock_range": (
@@ -234,7 +249,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "columns": (lambda c: admin(c).columns[0].name, [TABLE_COLUMNS], "Id"),
     "indexes": (
         lambda c: [each.name for each in admin(c).indexes],
-        [Answer("i.is_unique", "wwbww", [["Index_RowVersion", "RowVersion", 0, "clustered", None]])],
+        [INDEXED],
         ["Index_RowVersion"],
     ),
     "index_names": (
@@ -286,12 +301,22 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "length": (
         lambda c: admin(c).length().rows,
-        [Answer("COUNT_BIG", "iiiwt", [[3, 0, 2100, "{}", NOW]])],
+        [INDEXED, Answer("COUNT_BIG", "iiiwt", [[3, 0, 2100, "{}", NOW]])],
+        3,
+    ),
+    "length_by_scan": (
+        lambda c: admin(c).length().rows,
+        [UNINDEXED, Answer("COUNT_BIG", "iiiwt", [[3, 0, 2100, "{}", NOW]])],
         3,
     ),
     "peek": (
         lambda c: [each.row_version for each in admin(c).peek(10)],
-        [Answer("FETCH NEXT", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
+        [INDEXED, Answer("FETCH NEXT", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
+        [5],
+    ),
+    "peek_by_scan": (
+        lambda c: [each.row_version for each in admin(c).peek(10)],
+        [UNINDEXED, Answer("FETCH NEXT", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
         [5],
     ),
     "purge": (
@@ -414,7 +439,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "read_versions": (
         read("read_versions", 5, 9),
-        [Answer("SELECT TOP (2400)", MESSAGES, [MESSAGE_ROW])],
+        [Answer("SELECT TOP (10000)", MESSAGES, [MESSAGE_ROW])],
         [READ],
     ),
     "read_unexpired": (

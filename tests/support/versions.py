@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sqlqueue_spark.embedded import programs
-from tests.support import mariadb, recording
+from tests.support import mariadb, recording, scriptdom
 
 SQLSERVER_VARIABLE = "SQLQUEUE_TEST_SQLSERVER"
 ORACLE_VARIABLE = "SQLQUEUE_TEST_ORACLE"
@@ -42,7 +42,7 @@ def lines() -> list[str]:
         f"pgbouncer: {_pgbouncer()}",
         f"sqlserver: {_sqlserver()}",
         f"mysql: {_mysql()}",
-        f"statements of sqlserver: {_recorded()}, grammar {_package('pytsql')}",
+        f"statements of sqlserver: {_recorded()}, grammar {_package('pytsql')}, {_scriptdom()}",
         f"oracle: {'MISSING' if 'oracle' in missing_engines() else 'given'}",
     ]
 
@@ -92,6 +92,12 @@ def _recorded() -> str:
     """Whether the parameters of SQL Server's statements can be recorded without a server."""
     reason = recording.missing()
     return "their parameters are recorded" if reason is None else f"NOT RECORDED: {reason}"
+
+
+def _scriptdom() -> str:
+    """Whether Microsoft's parser reads SQL Server's statements."""
+    reason = scriptdom.missing()
+    return "read by Microsoft's parser" if reason is None else f"NOT READ BY MICROSOFT'S PARSER: {reason}"
 
 
 def _mysql() -> str:

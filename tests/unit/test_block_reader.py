@@ -159,6 +159,21 @@ def test_a_statement_reads_few_rows(small, bound, opened):
     assert pa.Table.from_batches([first, second])["RowVersion"].to_pylist() == [*range(1, 10_301)]
 
 
+def test_the_server_is_sent_the_text_of_a_slice_once(opened):
+    """It has it prepared for the windows that follow."""
+    reader, recorder = opened(*in_windows(1, 10_300))
+    assert len(read(reader, 1, 20_000, small=False)) == 10_300
+    assert (len(statements(recorder)), recorder.preparations()) == (5, [STATEMENT])
+
+
+def test_a_statement_that_is_given_up_ends_with_its_preparation(opened):
+    """What it has not sent would keep its locks."""
+    large = [message(number, headers=FITS) for number in range(1, 1_301)]
+    reader, recorder = opened(large, large[1_049:])
+    assert len(read(reader, 1, 1_300, small=False)) == 1_300
+    assert recorder.preparations() == [STATEMENT] * 2
+
+
 @pytest.mark.parametrize("small,bound", [(True, in_blocks), (False, one_by_one)])
 @pytest.mark.parametrize("last,ranges", [(2_400, [(1, 2_400)]), (2_401, [(1, 2_401), (2_401, 2_401)])])
 def test_a_full_statement_is_followed_by_another(small, bound, last, ranges, opened):

@@ -1,6 +1,7 @@
 """How many rows are left to neighbours, by what the looks at a queue have seen."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ class Beside:
 
     def __init__(self, rows, wanted=None, batch=1_000):
         self.now = 0.0
-        self.queue = Rows(rows)
+        self.queue: Any = Rows(rows)
         self.headroom = Headroom(wanted, lambda: self.now)
         self.batch = batch
 

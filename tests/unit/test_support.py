@@ -1,6 +1,9 @@
 """The support code does to a queue table what the tests think it does."""
 
 import json
+import os
+import subprocess
+import sys
 from datetime import datetime
 from pathlib import Path
 from uuid import UUID
@@ -11,6 +14,9 @@ import pytest
 from tests import conftest
 from tests.support import sqlserver
 from tests.support.messages import Row, body, headers, message_id, row_id, row_ids
+from tests.support.versions import SQLSERVER_VARIABLE
+
+LIVE = ("tests/conformance", "tests/streaming", "tests/faults")
 
 
 def test_messages_are_numbered_and_realistic(queue):
@@ -51,6 +57,21 @@ def test_a_sender_commits_lower_row_versions_later(queue):
         assert queue.row_versions() == [3]
         late.commit()
     assert (queue.row_versions(), queue.ids()) == ([1, 2, 3], row_ids([100, 101, 0]))
+
+
+def test_the_tests_of_a_server_that_is_given_can_be_collected():
+    """In each variant, by the folders of ``make test-live``; nobody answers at this address."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *LIVE],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, SQLSERVER_VARIABLE: "mssql://nowhere.invalid/master"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    one = "tests/conformance/test_settle.py::test_a_second_commit_is_harmless["
+    variants = [line.removeprefix(one) for line in done.stdout.splitlines() if line.startswith(one)]
+    assert (variants, done.returncode) == ([f"{each}]" for each in ("postgresql", *conftest.VARIANTS)], 0)
 
 
 def test_names_may_hold_anything(engine):

@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 import pyodbc
 import pytest
 
-from sqlqueue_spark.engines.connections import Target, connect, open_reader
+from sqlqueue_spark.engines.connections import BATCH_ROWS, Target, connect, open_reader
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.statements import Statement
@@ -422,6 +422,12 @@ def test_no_statement_has_rows_enough_to_escalate(recorded):
     assert max(SQLSERVER.chunk, SQLSERVER.written) * LOCKS_OF_A_ROW < 5_000
 
 
+def test_row_versions_are_read_by_the_batch():
+    """Without a lock none escalates, and fewer statements cost less."""
+    text = str(SQLSERVER.statement("read_versions"))
+    assert (f"TOP ({BATCH_ROWS})" in text, "LOCK" in text) == (True, False)
+
+
 def declared(name):
     """The names that a statement declares, in its JSON or as variables, with their types."""
     return dict(re.findall(r"(@?\b\w+) (\w+(?:\(\w+\))?)(?: '\$| = :)", str(SQLSERVER.statement(name))))
@@ -430,7 +436,7 @@ def declared(name):
 @pytest.mark.parametrize(
     "names,column,expected",
     [
-        (["delete", "lock", "ids"], "RowVersion bigint", {"first": "bigint", "last": "bigint"}),
+        (["claim_runs", "delete", "lock", "ids"], "RowVersion bigint", {"RowVersion": "bigint"}),
         (["outbox_seen", "outbox_add"], "MessageId nvarchar(200)", {"MessageId": "nvarchar(200)"}),
         (
             ["outbox_add_new"],
@@ -449,6 +455,41 @@ def test_a_sought_value_has_the_column_s_own_type(names, column, expected):
     created = "".join(str(SQLSERVER.statement(each)) for each in ("create", "outbox_create", "stage_create"))
     assert column in created
     assert [declared(name) for name in names] == [expected] * len(names)
+
+
+@pytest.mark.parametrize("name", ["claim_runs", "delete", "lock", "ids"])
+def test_a_scattered_row_is_sought_by_its_number_and_nothing_is_sorted(name):
+    """Of a range between two columns of the JSON the server believes that it holds a part of the whole table."""
+    text = str(SQLSERVER.statement(name))
+    assert re.findall(r"q\.RowVersion ([=<>]|BETWEEN)", text) == ["="]
+    assert ("ORDER BY" in text, "MAX_GRANT_PERCENT = 10" in text) == (False, True)
+
+
+def test_what_expires_is_compared_in_the_column_s_own_type():
+    """SYSUTCDATETIME() has another one, to which the server would convert Expires in each row."""
+    compared = re.compile(r"Expires [<>=]+ (\w+)")
+    found = {name: compared.findall(str(SQLSERVER.statement(name))) for name in NAMES}
+    asked = {name: clocks for name, clocks in found.items() if clocks}
+    assert {clock for clocks in asked.values() for clock in clocks} == {"GETUTCDATE"}
+    assert {
+        "claim",
+        "claim_runs",
+        "read_unexpired",
+        "take",
+        "length",
+        "peek",
+        "purge_expired",
+    } <= asked.keys()
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("name", ["peek", "length"])
+def test_a_look_seeks_by_the_index_where_the_table_has_it(name, indexed, recorded):
+    """FORCESEEK is error 8622 where it has not; without the hint a plan may scan all that stands there."""
+    action, answers, _ = CALLS[name if indexed else f"{name}_by_scan"]
+    execution = recorded(action, answers)[1][-1]
+    assert said(name if indexed else f"{name}_by_scan").fullmatch(execution.text)
+    assert re.findall("FORCESEEK", execution.text) == ["FORCESEEK"] * indexed
 
 
 @pytest.mark.parametrize(

@@ -9,28 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
-from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.dialects import SQLSERVER
-from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.tables import ddl, queues, rights
-from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, QueueTable
-from tests.support.neighbour import statements as neighbour_statements
+from tests.support.tsql import BROKEN, TEXTS, named
 
 grammar = pytest.importorskip(
     "pytsql.grammar",
     reason="pytsql, the grammar of T-SQL, is not here; make setup installs it where it has a wheel",
 )
 antlr4 = pytest.importorskip("antlr4")
-
-NAMES = sorted(SQLSERVER.statements())
-
-#: Names that are legal, and would be anything but a name if they were not quoted.
-HOSTILE = Table(table="or]ders' -- ; DROP", schema="my schema", catalog="sh[op")
-#: With all the columns that not every table has, and without any.
-SHAPES = {"full": OPTIONAL_COLUMNS, "bare": ()}
-READING = {"read", "read_unexpired", "read_versions", "peek", "take"}
-#: They are read as parts of whole scripts.
-HALVES = {"script_begin", "script_end"}
 
 
 class Unknown(NamedTuple):
@@ -75,77 +60,11 @@ LISTENER = type("Listener", (grammar.SA_ErrorListener,), {"syntaxError": refuse}
 
 def complaint(text):
     """What the grammar has against a text, as the driver sends it: with names in the place of question marks."""
-    numbers = iter(range(1, 100))
-    named = re.sub(r"(\[(?:[^\]]|\]\])*\]|'(?:[^']|'')*')|\?", lambda m: m[1] or f"@P{next(numbers)}", text)
     try:
-        grammar.parse(antlr4.InputStream(data=named), "tsql_file", LISTENER())
+        grammar.parse(antlr4.InputStream(data=named(text)), "tsql_file", LISTENER())
     except RefusedError as error:
         return str(error)
     return None
-
-
-def rendered(name, table=HOSTILE):
-    if name in ("session", "lock_timeout", "remedy_transaction"):
-        return SQLSERVER.statement(name).with_numbers({"lock_timeout": 30_000, "session": 51})
-    quote = SQLSERVER.quote
-    statement = SQLSERVER.render(
-        name,
-        queue=SQLSERVER.table(table),
-        stage=SQLSERVER.table(Table(table="bill]ing.Outgoing", schema="my schema")),
-        catalog=quote("sh[op"),
-        schema=quote("my schema"),
-        user=quote("SHOP\\my ]user"),
-        index=quote("Index]2"),
-        columns=", ".join(map(quote, ("Id", "Recoverable", "Expires", "Headers", "Body"))),
-        **SQLSERVER.outbox_names("my schema", SQLSERVER.outbox_table("Sales.]Orders")),
-    )
-    return as_sent(statement)
-
-
-def as_sent(statement):
-    """A statement as pyodbc sends it."""
-    return statement.bound("qmark", dict.fromkeys(statement.parameters))[0]
-
-
-def reading(name, columns, table=HOSTILE):
-    found = QueueTable(
-        table=table, name="orders", object_id=1, identity="1", columns=columns, database="sh[op"
-    )
-    return as_sent(queues.read_statement(SQLSERVER, found, name))
-
-
-TEXTS = {
-    **{name: rendered(name) for name in NAMES if name not in READING | HALVES},
-    **{
-        f"{name}, {shape}": reading(name, columns)
-        for name in sorted(READING)
-        for shape, columns in SHAPES.items()
-    },
-    **{
-        f"{name}, counted": f"{rendered(name)};\nSELECT @@ROWCOUNT"
-        for name in (
-            "insert",
-            "outbox_add",
-            "outbox_clean",
-            "stage_insert",
-            "stage_seal",
-            "stage_move",
-            "stage_try",
-        )
-    },
-    **{
-        f"a neighbour's {name}": text.format(
-            queue="[my schema].[or]]ders]", delayed="[orders.Delayed]", subscriptions="[Sub]", topics="?, ?"
-        )
-        for name, text in vars(neighbour_statements.SQLSERVER).items()
-    },
-    "script of queues": ddl.script(SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")]),
-    "script of rights": "".join(
-        rights.script(SQLSERVER, "SHOP\\my ]user", role, [HOSTILE], outbox=HOSTILE, stage=HOSTILE)
-        for role in rights.ROLES
-    ),
-    "script of an outbox": outbox_tables.script("sqlserver", "Sales.It's ]odd"),
-}
 
 
 def test_the_grammar_is_the_compiled_one():
@@ -189,34 +108,6 @@ def broken_rules(text):
         if len(hints & {"READPAST", "READUNCOMMITTED", "HOLDLOCK"}) > 1:
             broken.append("READPAST goes with no other isolation")
     return broken
-
-
-BROKEN = {
-    "a parenthesis that does not close": "DELETE q FROM t AS q WITH (ROWLOCK, FORCESEEK WHERE q.RowVersion = ?",
-    "a misspelled hint": "SELECT a FROM t WITH (UPDLOCK, REDPAST) WHERE a = ?",
-    "a hint of another engine": "SELECT a FROM t WHERE a = ? FOR UPDATE SKIP LOCKED",
-    "a limit of another engine": "SELECT a FROM t ORDER BY a LIMIT 5",
-    "an answer of another engine": "DELETE FROM t WHERE a = ? RETURNING a",
-    "a misspelled join hint": "SELECT t.a FROM t INNER LOP JOIN u ON u.a = t.a",
-    "columns of JSON without a comma": "SELECT a FROM OPENJSON(?) WITH (a bigint '$[0]' b bigint '$[1]')",
-    "an unfinished FETCH": "SELECT a FROM t ORDER BY a OFFSET 0 ROWS FETCH NEXT ? ROWS",
-    "an OFFSET without an order": "SELECT a FROM t OFFSET 0 ROWS FETCH NEXT ? ROWS ONLY",
-    "an empty OUTPUT": "DELETE FROM t OUTPUT WHERE a = ?",
-    "a common table expression for nothing": "WITH batch AS (SELECT 1 AS a)",
-    "a CASE that does not end": "SELECT CASE WHEN a = ? THEN 2 FROM t",
-    "a CAST without AS": "SELECT CAST(a int) FROM t",
-    "a procedure's argument without =": "EXEC @got = sys.sp_getapplock @Resource = ?, @LockMode 'Exclusive'",
-    "a block that does not end": "IF @got < 0 BEGIN; THROW 51000, N'no', 1;",
-    "a list that ends with a comma": "SELECT a, FROM t",
-    "a list of columns that does not close": "INSERT INTO t (a, b VALUES (?, ?)",
-    "an UPDATE that sets nothing": "UPDATE t WITH (ROWLOCK) Headers = ? WHERE Task = ''",
-    "a misspelled filter": "CREATE UNIQUE NONCLUSTERED INDEX i ON t (Task) WERE Task = ''",
-    "a misspelled key": "CREATE TABLE t (a int NOT NULL PRIMRY KEY NONCLUSTERED)",
-    "TRUNCATE of no table": "TRUNCATE [dbo].[t]",
-    "a text that does not close": "SELECT N'a FROM t",
-    "a condition that does not end": "SELECT a FROM t WHERE a = ? AND",
-    "a name that is not quoted": "SELECT a FROM or]ders",
-}
 
 
 @pytest.mark.parametrize("what", BROKEN)

@@ -49,9 +49,10 @@ _BY_STAGE = Way(scans=_WHOLE_STAGE)
 #: By which way each statement goes that has a plan.
 WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("claim", "claim_runs", "look", "take", "purge"), _ONE_BY_ONE),
-    **dict.fromkeys(("read", "read_unexpired", "read_versions"), _ONE_BY_ONE),
-    **dict.fromkeys(("lock", "lock_range", "ids", "delete", "delete_range", "count_range"), _BY_NUMBER),
-    **dict.fromkeys(("highest", "ends", "waiting", "peek", "stopping_row"), _BY_NUMBER),
+    **dict.fromkeys(("read", "read_unexpired", "read_versions", "peek"), _ONE_BY_ONE),
+    **dict.fromkeys(("lock", "lock_range", "ids"), _ONE_BY_ONE),
+    **dict.fromkeys(("delete", "delete_range", "count_range"), _BY_NUMBER),
+    **dict.fromkeys(("highest", "ends", "waiting", "stopping_row"), _BY_NUMBER),
     "purge_expired": Way(index="expires", one_at_a_time=True),
     "length": Way(index="row version", scans=_WHOLE_QUEUE),
     "insert": Way(),

@@ -31,8 +31,8 @@ INDEXES = {
     "oldest": "Index_DispatchedAt",
     "mark": "Index_Mark",
 }
-#: They have no hint, and an empty table may be scanned: it gets a new plan when it has filled.
-UNJUDGED_EMPTY = ("peek", "length", "outbox_oldest")
+#: It has no hint, and an empty table may be scanned: it gets a new plan when it has filled.
+UNJUDGED_EMPTY = ("outbox_oldest",)
 _SPACE = {"s": "http://schemas.microsoft.com/sqlserver/2004/07/showplan"}
 _TRUE = ("1", "true")
 

@@ -95,6 +95,27 @@ def test_an_experiment_comes_to_its_end_and_speaks_tsql(alone, name, settings):
     assert [text for text, values in place.told if text.count("?") != len(values)] == []
 
 
+def test_microsoft_s_parser_takes_what_each_experiment_says(alone):
+    """Each text, as SQL Server 2016 and later read it."""
+    from tests.support import scriptdom
+    from tests.support.tsql import named
+
+    if (reason := scriptdom.missing()) is not None:
+        pytest.skip(f"Microsoft's parser of T-SQL cannot run: {reason}")
+    said = {"the locks": named(sqlserver_held._LOCKS)}
+    for settings in (OFF, Settings(row_versions=True, optimized=True)):
+        for name, rule in RULES.items():
+            place = Imagined(settings=settings)
+            with place.experiment():
+                rule.verdict(place, "heap")
+            said |= {
+                f"{name}, {settings}, {number}": named(text) for number, (text, _) in enumerate(place.told)
+            }
+    assert len(said) > len(RULES)
+    complaints = scriptdom.complaints({**said, "a slip": "SELECT a FROM t WITH (REDPAST)"})
+    assert [list(found) for found in complaints.values()] == [["a slip"]] * len(complaints)
+
+
 def rules_of_the_review():
     """The lines of the first table: number, rule, source, experiments."""
     table = REVIEW.partition("\n| | | source | shown by |\n")[2].partition("\n\n")[0]
@@ -284,7 +305,8 @@ def test_a_statement_is_explained_with_what_the_driver_declares():
 
 
 def test_each_plan_is_told_in_tsql():
-    from tests.unit.test_tsql_grammar import NAMES, READING, complaint, rendered
+    from tests.support.tsql import NAMES, READING, rendered
+    from tests.unit.test_tsql_grammar import complaint
 
     for name in sorted(plans.WAYS.keys() & set(NAMES) - READING):
         statement = SQLSERVER.statement(name)

@@ -114,8 +114,7 @@ class ColumnReader(Reader):
             else:
                 while blocks.more_results(**bound):  # an error can arrive after the first result set
                     pass
-        rows = pa.concat_batches(held) if held else pa.RecordBatch.from_pylist([], schema=schema)
-        return Window(rows, more or rows.num_rows >= WINDOW_ROWS)
+        return Window(held, more or sum(each.num_rows for each in held) >= WINDOW_ROWS)
 
     @contextlib.contextmanager
     def _translated(self, doing: str, *, connecting: bool = False) -> Iterator[None]:

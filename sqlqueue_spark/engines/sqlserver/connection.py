@@ -110,10 +110,18 @@ class SqlServerConnection(Connection):
     @contextlib.contextmanager
     def running(self, statement: Sql, parameters: Parameters, doing: str) -> Iterator[pyodbc.Cursor]:
         text, values = (statement, ()) if isinstance(statement, str) else statement.bound("qmark", parameters)
-        with _translated(self.target, doing), self._cursor() as cursor:
-            cursor.setinputsizes([self._type(each) for each in values])
+        with _translated(self.target, doing), contextlib.closing(self.cursor()) as cursor:
+            self.declare(cursor, tuple(values))
             cursor.execute(text, *values)
             yield cursor
+
+    def repeated(self, statement: Statement, doing: str) -> Repeated:
+        """A statement that runs again and again."""
+        return Repeated(self, statement, doing)
+
+    def declare(self, cursor: pyodbc.Cursor, values: Sequence[object]) -> None:
+        """Let the parameters have the types that we want."""
+        cursor.setinputsizes([self._type(each) for each in values])
 
     def _type(self, value: object) -> Type | None:
         """The type to declare a parameter as: one for all numbers, two for texts; None leaves the choice to pyodbc.
@@ -127,9 +135,43 @@ class SqlServerConnection(Connection):
             return _NVARCHAR if len(value) <= _SHORT_TEXT else self._long_text
         return None
 
-    def _cursor(self) -> contextlib.closing[pyodbc.Cursor]:
-        """A cursor that is closed at the end of its ``with`` block; pyodbc's own ``with`` would commit there."""
-        return contextlib.closing(self._raw.cursor())
+    def cursor(self) -> pyodbc.Cursor:
+        """A cursor, for the caller to close; pyodbc's own ``with`` would commit."""
+        return self._raw.cursor()
+
+
+class Repeated:
+    """A statement that runs again and again over one connection: the server is sent its text once."""
+
+    def __init__(self, connection: SqlServerConnection, statement: Statement, doing: str) -> None:
+        self._connection = connection
+        self._statement = statement
+        self._doing = doing
+        self._text = ""
+        self._cursor: pyodbc.Cursor | None = None
+
+    @contextlib.contextmanager
+    def running(self, parameters: Parameters) -> Iterator[pyodbc.Cursor]:
+        """Run it. What comes is to be fetched whole within the block, or given up by :meth:`close`."""
+        text, values = self._statement.bound("qmark", parameters)
+        self._text = self._text or text  # the very same object, by which pyodbc knows that it has prepared it
+        with _translated(self._connection.target, self._doing):
+            if self._cursor is None:
+                self._cursor = self._connection.cursor()
+            self._connection.declare(self._cursor, tuple(values))
+            try:
+                self._cursor.execute(self._text, *values)
+                yield self._cursor
+            except BaseException:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """End the statement, whatever of it has not been fetched; it may run again."""
+        cursor, self._cursor = self._cursor, None
+        if cursor is not None:
+            with contextlib.suppress(pyodbc.Error):
+                cursor.close()
 
 
 def _counted(statement: Sql) -> Sql:
@@ -160,7 +202,8 @@ class RowReader(Reader):
         small: bool = False,  # noqa: ARG002 -- rows of any size are read alike
     ) -> Generator[pa.RecordBatch, None, None]:
         self._connection.streaming(True)  # so no commit can fail after the last row
-        yield from windowed(partial(self._window, statement, schema), between)
+        with contextlib.closing(self._connection.repeated(statement, "reading")) as read:
+            yield from windowed(partial(self._window, read, schema), between)
 
     def take(
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
@@ -175,18 +218,19 @@ class RowReader(Reader):
     def close(self) -> None:
         self._connection.close()
 
-    def _window(self, statement: Statement, schema: pa.Schema, first: int, last: int) -> Window:
+    def _window(self, read: Repeated, schema: pa.Schema, first: int, last: int) -> Window:
         headers, body = (schema.get_field_index(name) for name in ("Headers", "Body"))
         rows: list[pyodbc.Row] = []
         held = 0
-        with self._connection.running(statement, {"first": first, "last": last}, "reading") as cursor:
+        with read.running({"first": first, "last": last}) as cursor:
             for row in cursor:
                 rows.append(row)
                 held += len(row[headers] or "") + len(row[body] or b"")
                 if held >= WINDOW_BYTES:
-                    return Window(_batch(rows, schema), True)
+                    read.close()  # which ends the statement
+                    return Window([_batch(rows, schema)], True)
             _finish(cursor)
-        return Window(_batch(rows, schema), len(rows) >= WINDOW_ROWS)
+        return Window([_batch(rows, schema)] if rows else [], len(rows) >= WINDOW_ROWS)
 
 
 def connect(target: Target) -> Connection:

@@ -160,7 +160,7 @@ class SqlServer(Dialect):
         return "[" + name.replace("]", "]]") + "]"
 
     def bind(self, runs: RowSet) -> Parameters:
-        return {"runs": json.dumps(list(runs), separators=(",", ":"))}
+        return {"row_versions": json.dumps(list(runs.rows()), separators=(",", ":"))}
 
     def bind_messages(self, messages: pa.RecordBatch) -> Load:
         return {"messages": _json(list(_rows(messages)))}

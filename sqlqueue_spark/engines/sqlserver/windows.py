@@ -8,7 +8,7 @@ few rows. It is fetched whole, and has ended, before anybody gets a row of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,16 +16,17 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS
 from sqlqueue_spark.engines.dialects import SQLSERVER
 
-#: Most rows of a window: the statements that read a range say TOP with this number. With so many rows no lock escalates.
+#: Most rows of a window that is read under locks: its statement says TOP with this number, because with so many rows no lock
+#: escalates. One that reads row versions takes no locks and says TOP with BATCH_ROWS.
 WINDOW_ROWS = SQLSERVER.chunk
 #: A window ends with the row that makes it so large.
 WINDOW_BYTES = BATCH_BYTES
 
 
 class Window(NamedTuple):
-    """The rows that one statement has read, and whether others may follow in the range."""
+    """The rows that one statement has read, in pieces that are not empty, and whether others may follow in the range."""
 
-    rows: pa.RecordBatch
+    pieces: Sequence[pa.RecordBatch]
     more: bool
 
 
@@ -43,14 +44,14 @@ def windowed(
     more = True
     while more and first <= last:
         try:
-            rows, more = read(first, last)
+            pieces, more = read(first, last)
         except Exception:
             if held:
                 yield pa.concat_batches(held)
             raise
-        if rows.num_rows:
-            held.append(rows)
-            first = rows["RowVersion"][-1].as_py() + 1
+        if pieces:
+            held += pieces
+            first = pieces[-1]["RowVersion"][-1].as_py() + 1
         if _full(held):
             yield pa.concat_batches(held)
             held = []
@@ -58,7 +59,7 @@ def windowed(
         yield pa.concat_batches(held)
 
 
-def _full(held: list[pa.RecordBatch]) -> bool:
+def _full(held: Sequence[pa.RecordBatch]) -> bool:
     """Whether a batch of these windows is not to get another one."""
     rows: int = sum(each.num_rows for each in held)
     size: int = sum(each.nbytes for each in held)

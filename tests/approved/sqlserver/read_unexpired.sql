@@ -7,6 +7,6 @@ SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
        Body,
        RowVersion
 FROM [dbo].[orders] WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-WHERE RowVersion BETWEEN :first AND :last AND (Expires IS NULL OR Expires > SYSUTCDATETIME())
+WHERE RowVersion BETWEEN :first AND :last AND (Expires IS NULL OR Expires > GETUTCDATE())
 ORDER BY RowVersion
 OPTION (FAST 1)

@@ -1,4 +1,4 @@
-SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
+SELECT TOP (10000) LOWER(CONVERT(char(36), Id)) AS Id,
        CAST(NULL AS nvarchar(255)) AS CorrelationId,
        CAST(NULL AS nvarchar(255)) AS ReplyToAddress,
        CAST([Recoverable] AS bit) AS Recoverable,

@@ -21,5 +21,5 @@ OUTPUT LOWER(CONVERT(char(36), deleted.Id)) AS Id,
        CAST(deleted.Headers AS nvarchar(max)) AS Headers,
        deleted.Body,
        deleted.RowVersion,
-       CAST(CASE WHEN deleted.Expires <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS bit) AS expired
+       CAST(CASE WHEN deleted.Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
 OPTION (MAXDOP 1)

@@ -65,6 +65,9 @@ SELECT count(*),
        statement_timestamp() AT TIME ZONE 'UTC'
 FROM {queue}
 
+-- name: length_by_scan
+-- Nothing to do: length needs no index.
+
 -- name: peek
 -- Returns the next rows of a queue, and locks nothing.
 -- in: after which seq, how many     out: the eight columns of a message, and whether it has expired
@@ -82,6 +85,9 @@ FROM {queue}
 WHERE seq > :after
 ORDER BY seq
 LIMIT :count
+
+-- name: peek_by_scan
+-- Nothing to do: peek needs no index.
 
 -- name: purge
 -- Deletes the next rows, whatever they are.

@@ -21,9 +21,10 @@ SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
 -- READPAST steps over rows other receivers hold; UPDLOCK keeps what is read until the transaction ends. The statement reads
 -- Expires so that on a heap it locks the row itself, not only the index key. FORCESEEK: a scan with a sort would lock every
 -- row of the table on the way. Where RowVersion has no index, FORCESEEK raises an error instead. FAST 1 and MAXDOP 1:
--- reading ahead on a heap, and the threads of a parallel plan, would lock rows that the statement does not return.
+-- reading ahead on a heap, and the threads of a parallel plan, would lock rows that the statement does not return. GETUTCDATE()
+-- has the column's own type; with SYSUTCDATETIME() the server would convert Expires in each row.
 SELECT RowVersion,
-       CAST(CASE WHEN Expires <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS bit) AS expired,
+       CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired,
        COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes
 FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 WHERE RowVersion > :after AND RowVersion <= :up_to
@@ -33,17 +34,15 @@ OPTION (FAST 1, MAXDOP 1)
 
 -- name: claim_runs
 -- Locks those of some rows that nobody holds.
--- in: the runs as JSON [[first,last],…]     out: RowVersion, expired, bytes
+-- in: RowVersions as JSON, ascending     out: RowVersion, expired, bytes; the rows come in any order
 -- For a claim that has stepped over rows of others and was rolled back: this statement seeks only the rows that were got, so
--- that it keeps nothing of the others. Hints as in claim; MAXDOP 1: one thread locks the rows in ascending order.
+-- that it keeps nothing of the others. Hints as in claim; the rest as in lock.
 SELECT q.RowVersion,
-       CAST(CASE WHEN q.Expires <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS bit) AS expired,
+       CAST(CASE WHEN q.Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired,
        COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes
-FROM OPENJSON(CAST(:runs AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
-INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-    ON q.RowVersion BETWEEN run.first AND run.last
-ORDER BY q.RowVersion
-OPTION (MAXDOP 1)
+FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
+INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
+OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: count_range
 -- Returns how many rows stand in a range, whoever holds them.
@@ -143,7 +142,7 @@ SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
        Body,
        RowVersion
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
-WHERE RowVersion BETWEEN :first AND :last AND (Expires IS NULL OR Expires > SYSUTCDATETIME())
+WHERE RowVersion BETWEEN :first AND :last AND (Expires IS NULL OR Expires > GETUTCDATE())
 ORDER BY RowVersion
 OPTION (FAST 1)
 
@@ -151,9 +150,10 @@ OPTION (FAST 1)
 -- Reads the first rows of a range as they were committed last, and locks nothing.
 -- in: first RowVersion, last RowVersion     out: the eight columns of a message
 -- For a database with READ_COMMITTED_SNAPSHOT: the claim has deleted its rows in a transaction that is still open, and row
--- versions show them all the same. Without hints for locks the statement takes none, so it holds nobody up. It reads at most
--- 2,400 rows, as read does. FORCESEEK and FAST 1 as in read.
-SELECT TOP (2400) LOWER(CONVERT(char(36), Id)) AS Id,
+-- versions show them all the same. Without hints for locks the statement takes none, so it holds nobody up, and no lock can
+-- escalate. It reads at most 10,000 rows, which are one batch of Spark's: it is fetched whole as in read, so that the version
+-- store does not have to wait for Spark. FORCESEEK and FAST 1 as in read.
+SELECT TOP (10000) LOWER(CONVERT(char(36), Id)) AS Id,
        CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
        CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
        CAST({Recoverable} AS bit) AS Recoverable,
@@ -200,42 +200,44 @@ OUTPUT LOWER(CONVERT(char(36), deleted.Id)) AS Id,
        CAST(deleted.Headers AS nvarchar(max)) AS Headers,
        deleted.Body,
        deleted.RowVersion,
-       CAST(CASE WHEN deleted.Expires <= SYSUTCDATETIME() THEN 1 ELSE 0 END AS bit) AS expired
+       CAST(CASE WHEN deleted.Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
 OPTION (MAXDOP 1)
 
 -- name: ids
 -- Returns the row ids of some rows, to prove that a claim still has the same rows.
--- in: the runs as JSON [[first,last],…]     out: RowVersion, Id
+-- in: RowVersions as JSON     out: RowVersion, Id; the rows come in any order
 -- READPAST with READCOMMITTEDLOCK is legal with READ_COMMITTED_SNAPSHOT on and off. It never steps over rows that we have
--- locked ourselves.
+-- locked ourselves. The rest as in lock.
 SELECT q.RowVersion, LOWER(CONVERT(char(36), q.Id)) AS Id
-FROM OPENJSON(CAST(:runs AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
-INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK)
-    ON q.RowVersion BETWEEN run.first AND run.last
-ORDER BY q.RowVersion
+FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
+INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
+OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: lock
 -- Locks again what is left of a claim, and waits for rows that others hold.
--- in: the runs as JSON [[first,last],…]     out: RowVersion, bytes, Expires
+-- in: RowVersions as JSON, ascending     out: RowVersion, bytes, Expires; the rows come in any order
 -- No READPAST: if the statement stepped over a row that another transaction holds and then rolls back, the row would later
 -- be deleted unprocessed. The statement reads Expires so that on a heap it locks the row itself. OPENJSON needs
--- compatibility level 130. CAST: pyodbc sends a long text as ntext, which OPENJSON refuses. MAXDOP 1: one thread locks the
--- rows in ascending order, as everybody does who waits for rows.
+-- compatibility level 130. CAST: pyodbc sends a long text as ntext, which OPENJSON refuses.
+-- Each row is sought by its own number, which has the column's type. The server takes the JSON for 50 rows, and of a range
+-- between two of its columns it believes that a part of the whole table lies in it; the plan would be one for millions of
+-- rows. There is no ORDER BY: it would be a sort, behind the locks, with memory for as many rows as were believed; the client
+-- sorts what it gets. MAXDOP 1 and FAST 1: one thread locks the rows in the order of the JSON, as everybody does who waits
+-- for rows, and reads none ahead. MAX_GRANT_PERCENT as in stage_count, should the server sort for the join after all.
 SELECT q.RowVersion, COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes, q.Expires
-FROM OPENJSON(CAST(:runs AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
-INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON q.RowVersion BETWEEN run.first AND run.last
-ORDER BY q.RowVersion
-OPTION (MAXDOP 1)
+FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
+INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
+OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: lock_range
 -- Locks again what is left of one run of a claim, and waits for rows that others hold.
 -- in: first RowVersion, last RowVersion     out: RowVersion, bytes, Expires
--- It does what lock does, for the usual claim, which is a single run.
+-- It does what lock does, for the usual claim, which is a single run. The index has its order, so that nothing is sorted.
 SELECT q.RowVersion, COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes, q.Expires
 FROM {queue} AS q WITH (UPDLOCK, ROWLOCK, FORCESEEK)
 WHERE q.RowVersion BETWEEN :first AND :last
 ORDER BY q.RowVersion
-OPTION (MAXDOP 1)
+OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: holders
 -- Returns who holds locks on rows of a table.
@@ -253,23 +255,24 @@ WHERE l.resource_type IN ('KEY', 'RID') AND l.request_status = 'GRANT' AND l.req
 
 -- name: delete
 -- Deletes a claim that this transaction has locked.
--- in: the runs as JSON [[first,last],…]     out: number of rows
--- A run holds consecutive numbers that were all claimed, so no other row can stand between its ends. At most 2,400 rows a
--- statement: where each row has a page to itself, they take 4,800 locks on one index, and 5,000 may escalate to a table
--- lock.
+-- in: RowVersions as JSON     out: number of rows
+-- At most 2,400 rows a statement: where each row has a page to itself, they take 4,800 locks on one index, and 5,000 may
+-- escalate to a table lock. Each row is sought by its number as in lock. MAX_GRANT_PERCENT as in stage_count: the server may
+-- sort what it deletes by the key of another index.
 DELETE q
-FROM OPENJSON(CAST(:runs AS nvarchar(max))) WITH (first bigint '$[0]', last bigint '$[1]') AS run
-INNER LOOP JOIN {queue} AS q WITH (ROWLOCK, FORCESEEK) ON q.RowVersion BETWEEN run.first AND run.last
-OPTION (MAXDOP 1)
+FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
+INNER LOOP JOIN {queue} AS q WITH (ROWLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delete_range
 -- Deletes one run of a claim that this transaction has locked.
 -- in: first RowVersion, last RowVersion     out: number of rows
--- It does what delete does, for the usual claim, which is a single run. At most 2,400 rows a statement.
+-- It does what delete does, for the usual claim, which is a single run: consecutive numbers that were all claimed, so that no
+-- other row can stand between its ends. At most 2,400 rows a statement.
 DELETE q
 FROM {queue} AS q WITH (ROWLOCK, FORCESEEK)
 WHERE q.RowVersion BETWEEN :first AND :last
-OPTION (MAXDOP 1)
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: waiting
 -- Returns what waits behind a row, by two probes of the index.
