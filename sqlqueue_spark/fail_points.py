@@ -20,6 +20,11 @@ ROWS_TAKEN = "rows taken but not yielded"
 LEFT_DELETED = "what was left deleted but not committed"
 LEFT_COMMITTED = "what was left committed"
 
+TRANSIT_LOCKED = "messages in transit locked"
+TRANSIT_INSERTED = "messages in transit inserted"
+TRANSIT_DELETED = "messages in transit deleted"
+TRANSIT_MOVED = "messages in transit moved"
+
 IDS_CHECKED = "ids checked"
 ROWS_INSERTED = "rows inserted"
 IDS_INSERTED = "ids inserted"
@@ -31,6 +36,8 @@ STAGE_SEALED = "stage sealed"
 STEPS = (ROWS_LOCKED, OFFSET_LOGGED, HALF_READ, COMMIT_LOGGED, DELETED, COMMITTED)
 #: The steps of settling a claim that was lost, or whose process has died.
 LEFT_STEPS = (LEFT_DELETED, LEFT_COMMITTED)
+#: The steps of moving on messages in transit.
+TRANSIT_STEPS = (TRANSIT_LOCKED, TRANSIT_INSERTED, TRANSIT_DELETED, TRANSIT_MOVED)
 #: The steps of a micro-batch in transaction mode ``none``.
 TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
 

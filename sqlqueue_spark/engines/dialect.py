@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
@@ -14,8 +15,8 @@ from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.row_set import RowSet
 
 #: What a claim locked, as three columns, because there may be millions of rows: RowVersion, whether the row has expired, and
-#: the bytes of its headers and body.
-ClaimedColumns = tuple[Sequence[int], Sequence[bool], Sequence[int]]
+#: the bytes of its headers and body. Then the RowVersions of the rows that may be messages in transit: a few, or none.
+ClaimedColumns = tuple[Sequence[int], Sequence[bool], Sequence[int], Sequence[int]]
 #: Many rows as a connection of the engine loads them: the parameters of the statement, or the stream of bytes that it reads.
 Load = Mapping[str, object] | Sequence[bytes | memoryview]
 
@@ -104,7 +105,10 @@ class Dialect(Database):
 
     def claimed(self, rows: Sequence[tuple[Any, ...]]) -> ClaimedColumns | None:
         """The answer of ``claim`` as columns; None when nothing was locked."""
-        return tuple(zip(*rows, strict=True)) if rows else None  # type: ignore[return-value] # three columns
+        if not rows:
+            return None
+        row_versions, expired, sizes, in_transit = zip(*rows, strict=True)
+        return row_versions, expired, sizes, [*itertools.compress(row_versions, in_transit)]
 
     @abstractmethod
     def bind_messages(self, messages: pa.RecordBatch) -> Load:

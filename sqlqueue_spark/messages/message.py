@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime
 from json.encoder import encode_basestring as _quoted
 
@@ -44,6 +44,11 @@ COLUMNS = {
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 #: Half of an astral character: an escape can name it, but no text can hold it.
 _HALF = re.compile("[\ud800-\udfff]")
+#: A member of a flat JSON object.
+_MEMBER = re.compile(
+    r'\s*(?P<name>"(?:[^"\\]|\\.)*")\s*:\s*(?P<value>"(?:[^"\\]|\\.)*"|[^\s,{}\[\]"]+)\s*(?:,|(?=\}))',
+    re.DOTALL,
+)
 _STRING = {str}
 _SCALARS = {str, bool, type(None)}
 _BOOLEANS: Mapping[object, str] = {True: "true", False: "false"}
@@ -83,6 +88,33 @@ def format_member(name: str, value: str) -> str:
     if "/" in text:
         text = text.replace("/", "\\/")
     return text if text.isascii() else _ASTRAL.sub(lambda astral: json.dumps(astral[0])[1:-1], text)
+
+
+def without_headers(text: str, names: Container[str]) -> str:
+    """Headers as JSON without those of these names; all others stay byte for byte.
+
+    :param text: a JSON object that :func:`parse_headers` can read.
+    """
+    members = list(_MEMBER.finditer(text, text.index("{") + 1))
+    left, done = text[: members[0].start("name")] if members else text, 0
+    for number, each in enumerate(members):
+        if json.loads(each["name"]) not in names:
+            begin = members[number - 1].end("value") if done else each.start("name")
+            left += text[begin : each.end("value")]
+            done += 1
+    return left + text[members[-1].end("value") :] if members else text
+
+
+def with_headers(text: str, more: Mapping[str, str]) -> str:
+    """Headers as JSON with these behind them; those that are there stay byte for byte.
+
+    :param text: JSON that :func:`parse_headers` can read.
+    """
+    if not parse_headers(text):
+        return format_headers(more)
+    if not more:
+        return text
+    return text.rstrip().removesuffix("}").rstrip() + "," + format_headers(more)[1:]
 
 
 @functools.lru_cache(maxsize=1000)

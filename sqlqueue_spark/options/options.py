@@ -141,6 +141,7 @@ class SourceOptions(ConnectionOptions):
     stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
     poll_interval: timedelta = option("Longest pause between looks at an empty queue.", parse=duration, default=timedelta(seconds=1), shown="`1s`")  # fmt: skip
     neighbour_headroom: int | None = option("How many of the oldest free rows are left to other consumers of the queue while such are seen; `auto` follows their pace.", parse=headroom, default=None, shown="`auto`")  # fmt: skip
+    error_queue: str | None = option("Address of the queue where a message in transit goes that cannot be delivered.", parse=text, default=None)  # fmt: skip
     claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True, shown="`true`")  # fmt: skip
     done_file: str | None = option("File on the driver that tells which batches Spark has logged, a JSON list of their end offsets: these are settled at once, not when the next trigger comes. The jobs write one.", parse=text, default=None)  # fmt: skip
     stop_file: str | None = option("While this file exists on the driver, no new rows are claimed: the gentle way to stop.", parse=text, default=None)  # fmt: skip

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import operator
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark.engines.dialects import ClaimedColumns
@@ -16,6 +16,15 @@ from sqlqueue_spark.tables.queues import Queue
 
 #: How many rows the first statement of a claim locks, before their sizes are known.
 _FIRST_CHUNK = 256
+
+
+#: Tells which of some rows of a queue are messages in transit to another queue.
+Elsewhere = Callable[[Queue, Sequence[int]], Collection[int]]
+
+
+def nothing_in_transit(_: Queue, __: Sequence[int]) -> Collection[int]:
+    """No row is in transit: an :data:`Elsewhere`."""
+    return frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,19 +70,27 @@ class Claimed:
     full: bool = False
     #: Rows of others stood between those that were locked, as far as the engine tells.
     stepped_over: bool = False
+    #: Messages in transit among the rows: they are locked, and not claimed.
+    in_transit: list[int] = field(default_factory=list)
+    #: Claimed rows whose headers name a way that ends here, or that they cannot go.
+    kept_in_transit: list[int] = field(default_factory=list)
 
     @property
     def rows(self) -> int:
         return len(self.live) + len(self.expired)
 
 
-def claim(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
+def claim(
+    queue: Queue, after: int, up_to: int, limits: Limits, elsewhere: Elsewhere = nothing_in_transit
+) -> Claimed:
     """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit is reached or none is left.
 
     One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the rows so far.
     Rows that then do not fit are not claimed, but stay locked until the transaction ends. The next claim takes them first.
+
+    :param elsewhere: which of the rows that may be messages in transit are to go elsewhere. These are not claimed.
     """
-    claimed = _gather(queue, queue.claim, after, up_to, limits)
+    claimed = _gather(queue, queue.claim, after, up_to, limits, elsewhere=elsewhere)
     claimed.stepped_over = _stepped_over(queue, claimed, after, up_to)
     while claimed.stepped_over and queue.table.keeps_skipped:
         queue.connection.rollback()
@@ -102,15 +119,17 @@ def _claim_again(queue: Queue, before: Claimed, limits: Limits) -> Claimed:
     The claim before had stepped over rows of others. On a heap it may have kept the index key of such a row. Whoever holds the
     row and then needs its key would wait until the batch is settled, and might hold what the batch needs.
     """
-    claimed = Claimed(full=before.full, stepped_over=True)
+    claimed = Claimed(full=before.full, stepped_over=True, in_transit=before.in_transit)
     for columns in queue.claim_runs(RowSet(heapq.merge(before.live, before.expired))):
-        _add(claimed, columns, limits.bytes, queue.table.name)
+        _add(claimed, columns, limits.bytes, queue.table.name, frozenset())
     return claimed
 
 
-def look(queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
+def look(
+    queue: Queue, after: int, up_to: int, limits: Limits, elsewhere: Elsewhere = nothing_in_transit
+) -> Claimed:
     """Find the same rows as :func:`claim`, also those that others hold, and lock none. Expired rows count as live."""
-    return _gather(queue, queue.look, after, up_to, limits)
+    return _gather(queue, queue.look, after, up_to, limits, elsewhere=elsewhere)
 
 
 def _gather(
@@ -119,12 +138,18 @@ def _gather(
     after: int,
     up_to: int,
     limits: Limits,
+    *,
+    elsewhere: Elsewhere,
 ) -> Claimed:
     claimed = Claimed()
     chunk = min(_FIRST_CHUNK, queue.connection.dialect.chunk)
     while (want := min(chunk, limits.rows - claimed.rows)) > 0:
         columns = next_rows(after, up_to, want)
-        if columns is None or not _add(claimed, columns, limits.bytes, queue.table.name):
+        if columns is None:
+            return claimed
+        leaving = elsewhere(queue, columns[3]) if columns[3] else frozenset()
+        claimed.kept_in_transit += [each for each in columns[3] if each not in leaving]
+        if not _add(claimed, columns, limits.bytes, queue.table.name, leaving):
             return claimed
         row_versions = columns[0]
         if len(row_versions) < want:
@@ -137,17 +162,25 @@ def _gather(
     return claimed
 
 
-def _add(claimed: Claimed, columns: ClaimedColumns, most_bytes: int, queue: str) -> bool:
-    """Add the rows of one statement as far as they fit, and return whether all did."""
-    row_versions, expired, sizes = columns
+def _add(
+    claimed: Claimed, columns: ClaimedColumns, most_bytes: int, queue: str, leaving: Collection[int]
+) -> bool:
+    """Add the rows of one statement as far as they fit, and return whether all did.
+
+    :param leaving: those of the rows that are messages in transit.
+    """
+    row_versions, expired, sizes, _ = columns
     first, total = row_versions[0], sum(sizes)
     in_a_row = all(map(operator.eq, row_versions, itertools.count(first)))
-    if in_a_row and not any(expired) and claimed.bytes + total <= most_bytes:
+    if in_a_row and not leaving and not any(expired) and claimed.bytes + total <= most_bytes:
         claimed.live.append(first, row_versions[-1])  # almost always so, and ten times as fast
         claimed.sizes.extend(sizes)
         claimed.bytes += total
         return True
-    for row_version, is_expired, size in zip(*columns, strict=True):
+    for row_version, is_expired, size in zip(*columns[:3], strict=True):
+        if row_version in leaving and not is_expired:
+            claimed.in_transit.append(row_version)
+            continue
         if not is_expired and claimed.live and claimed.bytes + size > most_bytes:
             return False
         try:

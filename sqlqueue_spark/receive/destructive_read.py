@@ -26,6 +26,7 @@ from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claim import Claimed, Limits, look
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.held_batch import HeldBatch
+from sqlqueue_spark.receive.in_transit import Forwarder
 from sqlqueue_spark.receive.offset import Json, Offset, next_serial
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.replay import check_belongs, say_not_taken_again
@@ -72,8 +73,9 @@ class Lookout:
     and give them back again and again, and each time they would make an empty batch.
     """
 
-    def __init__(self, pace: PollBackoff) -> None:
+    def __init__(self, pace: PollBackoff, forwarder: Forwarder) -> None:
         """:param pace: the pauses between two batches of the same rows."""
+        self._forwarder = forwarder
         #: The highest row that was ever planned.
         self.planned_to = LOWEST
         #: Whether the run ends when no row is found. Then :meth:`find` sleeps in the pause and does not look for other rows.
@@ -85,10 +87,10 @@ class Lookout:
     def find(
         self, queue: Queue, start: Offset | None, after: int, up_to: int, limits: Limits
     ) -> Planned | None:
-        rows = look(queue, after, up_to, limits)
+        rows = self._look(queue, after, up_to, limits)
         seen_before = rows.live and rows.live.first <= self.planned_to
         if seen_before and not self._plans_again(queue, after, up_to, rows.live):
-            rows = look(queue, self.planned_to, up_to, limits)
+            rows = self._look(queue, self.planned_to, up_to, limits)
         queue.connection.rollback()  # gives back the row that the claim in _plans_again may have locked
         if not rows.live:
             return None
@@ -103,6 +105,9 @@ class Lookout:
         log.info("planned queue=%s rows=%d bytes=%d first=%d last=%d", queue.table.name, len(rows.live), rows.bytes,
                  rows.live.first, rows.live.last)  # fmt: skip
         return Planned(start, end, queue.table, rows, rows.full)
+
+    def _look(self, queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
+        return self._forwarder.find(queue, lambda elsewhere: look(queue, after, up_to, limits, elsewhere))
 
     def _plans_again(self, queue: Queue, after: int, up_to: int, rows: RowSet) -> bool:
         """Whether rows that were planned before are planned once more now."""
@@ -133,7 +138,7 @@ class DestructiveReceiver(StreamSource):
     ) -> None:
         self._options = options
         self._pool = ConnectionPool(options, on_first_open)
-        self._lookout = Lookout(PollBackoff(options.poll_interval, clock, sleep))
+        self._lookout = Lookout(PollBackoff(options.poll_interval, clock, sleep), Forwarder(options, clock))
         self._scanner = Scanner(options, self._pool, self._lookout.find, clock, sleep)
         #: A batch that was begun in another mode.
         self._batch = HeldBatch(options, self._pool, self._scanner)
@@ -220,6 +225,6 @@ class DestructiveReceiver(StreamSource):
 
     def _slices(self, planned: Planned) -> list[Slice]:
         dialect = Target.of(self._options).dialect
-        statement = queues.read_statement(dialect, planned.table, "take")
+        statement = queues.read_statement(dialect, planned.table, "take", planned.rows.kept_in_transit)
         pieces = self._options.slices(len(planned.rows.live))
         return plan_taking(statement, planned.table.name, planned.rows, pieces, dialect.chunk)

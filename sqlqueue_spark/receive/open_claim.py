@@ -11,7 +11,16 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError, TooMuch
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
-from sqlqueue_spark.receive.claim import Claimed, Limits, Portion, claim, delete
+from sqlqueue_spark.receive.claim import (
+    Claimed,
+    Elsewhere,
+    Limits,
+    Portion,
+    claim,
+    delete,
+    nothing_in_transit,
+)
+from sqlqueue_spark.receive.in_transit import Forwarder
 from sqlqueue_spark.receive.offset import Offset, next_serial
 from sqlqueue_spark.receive.scan_positions import Head
 from sqlqueue_spark.row_set import HIGHEST
@@ -178,6 +187,7 @@ def hold(
     portion: Portion | None = None,
     most_locked: int = HIGHEST,
     stage: str = "",
+    forwarder: Forwarder | None = None,
 ) -> OpenClaim | None:
     """Claim the next rows; None when there are none, and then no transaction is left open.
 
@@ -186,6 +196,7 @@ def hold(
     :param portion: the most rows that the server can bear; it learns from a claim that was too large.
     :param most_locked: most rows where one-row receivers have to step over each of them, if there is a limit at all.
     :param stage: the stage, on which what the batch sends waits until it is settled; empty where there is none.
+    :param forwarder: moves on the messages in transit that the claim meets.
     """
     if not queue.table.row_versions and limits.rows != HIGHEST:
         locks_a_row = 2 if queue.table.keeps_skipped else 1  # a heap's row and its index key
@@ -193,7 +204,7 @@ def hold(
     portion = portion or Portion()
     limits = replace(limits, rows=min(limits.rows, portion.rows))
     try:
-        held = _hold(queue, start, after, up_to, limits, stage=stage)
+        held = _hold(queue, start, after, up_to, limits, stage=stage, forwarder=forwarder)
     except TooMuch as error:
         portion.too_large(limits.rows)
         log.warning("claim_too_large queue=%s next=%d: %s", queue.table.name, portion.rows, error)
@@ -204,10 +215,20 @@ def hold(
 
 
 def _hold(
-    queue: Queue, start: Offset | None, after: int, up_to: int, limits: Limits, *, stage: str
+    queue: Queue,
+    start: Offset | None,
+    after: int,
+    up_to: int,
+    limits: Limits,
+    *,
+    stage: str,
+    forwarder: Forwarder | None,
 ) -> OpenClaim | None:
+    def claim_now(elsewhere: Elsewhere = nothing_in_transit) -> Claimed:
+        return claim(queue, after, up_to, limits, elsewhere)
+
     while True:
-        claimed = claim(queue, after, up_to, limits)
+        claimed = claim_now() if forwarder is None else forwarder.find(queue, claim_now)
         if claimed.live:
             break
         if not claimed.expired:

@@ -22,6 +22,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Portion
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.held_batch import HeldBatch
+from sqlqueue_spark.receive.in_transit import Forwarder
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.open_claim import hold
 from sqlqueue_spark.receive.scanner import Scanner
@@ -50,6 +51,7 @@ class Receiver(StreamSource):
         find = functools.partial(
             hold,
             portion=Portion(),
+            forwarder=Forwarder(options, clock),
             most_locked=options.most_locked_rows,
             stage="" if stage is None else stage.to_text(),
         )

@@ -55,6 +55,18 @@ class Oldest(NamedTuple):
     streams: int
 
 
+class InTransit(NamedTuple):
+    """A row that is to go elsewhere, as its table has it; ``expires`` is in UTC, without a time zone."""
+
+    row_version: int
+    id: str
+    correlation_id: str | None
+    reply_to: str | None
+    expires: datetime | None
+    headers: str | None
+    body: bytes | None
+
+
 class Holder(NamedTuple):
     """A session that holds locks on rows."""
 
@@ -179,13 +191,19 @@ def _with_storage(connection: Connection, table: QueueTable) -> QueueTable:
     return replace(table, row_versions=bool(row_versions), keeps_skipped=bool(heap))
 
 
-def read_statement(dialect: Dialect, table: QueueTable, name: str = "read") -> Statement:
-    """The statement that reads (or takes) a range of rows in all columns of the stream."""
+def read_statement(
+    dialect: Dialect, table: QueueTable, name: str = "read", in_transit: Sequence[int] = ()
+) -> Statement:
+    """The statement that reads (or takes) a range of rows in all columns of the stream.
+
+    :param in_transit: the rows that are taken although they may be messages in transit.
+    """
     if name == "read" and table.row_versions and dialect.statement("read_versions"):
         name = "read_versions"
     present = {column.lower() for column in table.columns}
     optional = {name: dialect.quote(name) if name.lower() in present else "NULL" for name in OPTIONAL_COLUMNS}
-    return dialect.render(name, queue=dialect.table(table.table), **optional)
+    numbers = ", ".join(map(str, map(int, in_transit))) or "NULL"
+    return dialect.render(name, queue=dialect.table(table.table), in_transit=numbers, **optional)
 
 
 class Queue:
@@ -256,6 +274,21 @@ class Queue:
             enough=free >= count or looked >= most,
             streams=sessions,
         )
+
+    def headers_of(self, row_versions: Sequence[int]) -> dict[int, str | None]:
+        """The headers of those of these rows that are there."""
+        runs = RowSet((row_version, row_version) for row_version in row_versions)
+        return dict(self._execute("headers_of", "looking at", **self.connection.dialect.bind(runs)))
+
+    def lock_in_transit(self, row_versions: Sequence[int]) -> list[InTransit]:
+        """Lock those of these rows that nobody holds, and read them whole, in RowVersion order."""
+        dialect = self.connection.dialect
+        runs = RowSet((row_version, row_version) for row_version in row_versions)
+        statement = read_statement(dialect, self.table, "lock_in_transit")
+        found = self.connection.execute(
+            statement, dialect.bind(runs), doing=f"moving on messages of {self.table.name}"
+        )
+        return sorted(InTransit(*row) for row in found)
 
     def lock(self, runs: RowSet) -> Iterator[tuple[int, int]]:
         """Lock what is left of these rows, and wait for those that others hold.

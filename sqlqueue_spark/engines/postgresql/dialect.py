@@ -102,8 +102,8 @@ class PostgreSQL(Dialect):
         return '"' + name.replace('"', '""') + '"'
 
     def claimed(self, rows: Sequence[tuple[Any, ...]]) -> ClaimedColumns | None:
-        row_versions, expired, sizes = rows[0]
-        return (row_versions, expired, sizes) if row_versions else None
+        row_versions, expired, sizes, in_transit = rows[0]
+        return (row_versions, expired, sizes, in_transit or ()) if row_versions else None
 
     def bind(self, runs: RowSet) -> Parameters:
         return {"firsts": [first for first, _ in runs], "lasts": [last for _, last in runs]}

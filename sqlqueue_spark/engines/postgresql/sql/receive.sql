@@ -15,17 +15,19 @@ SELECT max(seq)::bigint FROM {queue}
 
 -- name: claim
 -- Locks the next rows in seq order.
--- in: after which seq, up to which, how many     out: one row of arrays: seq, expired, bytes
+-- in: after which seq, up to which, how many
+-- out: one row of arrays: seq, expired, bytes, and the seq of the rows that may be messages in transit; NULL where there are none
 -- SKIP LOCKED steps over rows other receivers hold; FOR UPDATE keeps what is read until the transaction ends. The lengths
 -- come from TOAST pointers, so the statement fetches no large body. statement_timestamp() is the database's clock; expires
 -- is in UTC. The answer is one row of arrays, because that costs the client a fifth of what as many rows cost. The cast to
 -- bigint, here and elsewhere: without it a prepared statement fails when somebody widens the column from integer. The cast
 -- stands outside the subquery, because the index would not serve a sort by the cast value.
-SELECT array_agg(seq::bigint), array_agg(expired), array_agg(bytes)
+SELECT array_agg(seq::bigint), array_agg(expired), array_agg(bytes), array_agg(seq::bigint) FILTER (WHERE in_transit)
 FROM (
     SELECT seq,
            expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC' AS expired,
-           coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes
+           coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes,
+           position('NServiceBus.SqlServer.ForwardDestination' IN headers) > 0 AS in_transit
     FROM {queue}
     WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
@@ -104,13 +106,15 @@ FROM seen AS s
 
 -- name: look
 -- Returns the next rows in seq order, and locks nothing.
--- in: after which seq, up to which, how many     out: one row of arrays: seq, false, bytes
+-- in: after which seq, up to which, how many     out: one row of arrays: seq, false, bytes, seq as in claim
 -- This is for workers that take rows without a claim. The statement also returns rows that others hold; the statement take
 -- steps over them later. Only take judges which rows have expired. The answer is one row of arrays, because that costs the
 -- client a fifth of what as many rows cost.
-SELECT array_agg(seq::bigint), array_agg(false), array_agg(bytes)
+SELECT array_agg(seq::bigint), array_agg(false), array_agg(bytes), array_agg(seq::bigint) FILTER (WHERE in_transit)
 FROM (
-    SELECT seq, coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes
+    SELECT seq,
+           coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0) AS bytes,
+           position('NServiceBus.SqlServer.ForwardDestination' IN headers) > 0 AS in_transit
     FROM {queue}
     WHERE seq > :after AND seq <= :up_to
     ORDER BY seq
@@ -155,12 +159,13 @@ ORDER BY seq
 -- SKIP LOCKED steps over rows that others hold: they stay, and nobody waits. The delete finds its rows by ctid, which cannot
 -- change while the rows are locked. Joined by seq, the server would seek each row in the index once more, which takes half
 -- as long again. The statement deletes at most as many rows as were planned, because other rows may have appeared in the
--- range since. Columns as in read.
+-- range since. Messages in transit stay, but for those that the plan has counted among the others. Columns as in read.
 DELETE FROM {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT ctid
     FROM {queue}
     WHERE seq BETWEEN :first AND :last
+      AND (coalesce(position('NServiceBus.SqlServer.ForwardDestination' IN headers), 0) = 0 OR seq IN ({in_transit}))
     ORDER BY seq
     LIMIT :count
     FOR UPDATE SKIP LOCKED
@@ -179,6 +184,29 @@ RETURNING id::text AS "Id",
 SELECT q.seq::bigint, q.id::text
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (SELECT seq, id FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
+
+-- name: headers_of
+-- Reads the headers of some rows, and locks nothing.
+-- in: the first and the last seq of each run     out: seq, headers
+-- OFFSET 0 as in ids.
+SELECT q.seq::bigint, q.headers::text
+FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
+CROSS JOIN LATERAL (SELECT seq, headers FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
+
+-- name: lock_in_transit
+-- Locks those of some rows that nobody holds, and reads them whole.
+-- in: the first and the last seq of each run
+-- out: seq, id, correlation id, reply-to address, time of expiry, headers, body
+-- SKIP LOCKED steps over rows that others hold. The tables have no optional columns here.
+SELECT q.seq::bigint, q.id::text, NULL::text, NULL::text, nullif(q.expires::timestamp, 'infinity'), q.headers::text, q.body
+FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
+CROSS JOIN LATERAL (
+    SELECT seq, id, expires, headers, body
+    FROM {queue}
+    WHERE seq BETWEEN run.first AND run.last
+    ORDER BY seq
+    FOR UPDATE SKIP LOCKED
+) AS q
 
 -- name: lock
 -- Locks again what is left of a claim, and waits for rows that others hold.

@@ -17,7 +17,7 @@ SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
 
 -- name: claim
 -- Locks the next rows in RowVersion order.
--- in: after which RowVersion, up to which, how many     out: RowVersion, expired, bytes
+-- in: after which RowVersion, up to which, how many     out: RowVersion, expired, bytes, whether it may be a message in transit
 -- READPAST steps over rows other receivers hold; UPDLOCK keeps what is read until the transaction ends. The statement reads
 -- Expires so that on a heap it locks the row itself, not only the index key. FORCESEEK: a scan with a sort would lock every
 -- row of the table on the way. Where RowVersion has no index, FORCESEEK raises an error instead. FAST 1 and MAXDOP 1:
@@ -25,7 +25,8 @@ SELECT MAX(RowVersion) FROM {queue} WITH (READUNCOMMITTED)
 -- has the column's own type; with SYSUTCDATETIME() the server would convert Expires in each row.
 SELECT RowVersion,
        CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired,
-       COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes
+       COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
+       CAST(CASE WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2) > 0 THEN 1 ELSE 0 END AS bit) AS in_transit
 FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 WHERE RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
@@ -34,12 +35,13 @@ OPTION (FAST 1, MAXDOP 1)
 
 -- name: claim_runs
 -- Locks those of some rows that nobody holds.
--- in: RowVersions as JSON, ascending     out: RowVersion, expired, bytes; the rows come in any order
+-- in: RowVersions as JSON, ascending     out: RowVersion, expired, bytes, 0; the rows come in any order
 -- For a claim that has stepped over rows of others and was rolled back: this statement seeks only the rows that were got, so
 -- that it keeps nothing of the others. Hints as in claim; the rest as in lock.
 SELECT q.RowVersion,
        CAST(CASE WHEN q.Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired,
-       COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes
+       COALESCE(DATALENGTH(q.Headers), 0) + COALESCE(DATALENGTH(q.Body), 0) AS bytes,
+       CAST(0 AS bit) AS in_transit
 FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
 INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
@@ -92,14 +94,15 @@ OPTION (MAXDOP 1)
 
 -- name: look
 -- Returns the next rows in RowVersion order, and locks each row only while it is read.
--- in: after which RowVersion, up to which, how many     out: RowVersion, 0, bytes
+-- in: after which RowVersion, up to which, how many     out: RowVersion, 0, bytes, whether it may be a message in transit
 -- This is for workers that take rows without a claim. The statement also returns rows under an update lock; the statement
 -- take steps over them later. Only take judges which rows have expired. READPAST steps over rows that others are just
 -- sending or deleting. With READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error 650). FAST 1
 -- as in read.
 SELECT RowVersion,
        CAST(0 AS bit) AS expired,
-       COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes
+       COALESCE(DATALENGTH(Headers), 0) + COALESCE(DATALENGTH(Body), 0) AS bytes,
+       CAST(CASE WHEN CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2) > 0 THEN 1 ELSE 0 END AS bit) AS in_transit
 FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
 WHERE RowVersion > :after AND RowVersion <= :up_to
 ORDER BY RowVersion
@@ -189,6 +192,8 @@ WITH batch AS (
            RowVersion
     FROM {queue} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
     WHERE RowVersion BETWEEN :first AND :last AND COALESCE(DATALENGTH(Headers), 0) >= 0
+      AND (COALESCE(CHARINDEX(N'NServiceBus.SqlServer.ForwardDestination', Headers COLLATE Latin1_General_BIN2), 0) = 0
+           OR RowVersion IN ({in_transit}))
     ORDER BY RowVersion
 )
 DELETE FROM batch
@@ -202,6 +207,31 @@ OUTPUT LOWER(CONVERT(char(36), deleted.Id)) AS Id,
        deleted.RowVersion,
        CAST(CASE WHEN deleted.Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
 OPTION (MAXDOP 1)
+
+-- name: headers_of
+-- Reads the headers of some rows.
+-- in: RowVersions as JSON     out: RowVersion, headers; the rows come in any order
+-- Hints and the rest as in ids.
+SELECT q.RowVersion, CAST(q.Headers AS nvarchar(max))
+FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
+INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
+OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
+
+-- name: lock_in_transit
+-- Locks those of some rows that nobody holds, and reads them whole.
+-- in: RowVersions as JSON, ascending
+-- out: RowVersion, Id, CorrelationId, ReplyToAddress, Expires, headers, body; the rows come in any order
+-- READPAST steps over rows that others hold. The rest as in lock. Columns as in read.
+SELECT q.RowVersion,
+       LOWER(CONVERT(char(36), q.Id)) AS Id,
+       CAST({CorrelationId} AS nvarchar(255)) AS CorrelationId,
+       CAST({ReplyToAddress} AS nvarchar(255)) AS ReplyToAddress,
+       q.Expires,
+       CAST(q.Headers AS nvarchar(max)) AS Headers,
+       q.Body
+FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
+INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
+OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: ids
 -- Returns the row ids of some rows, to prove that a claim still has the same rows.

@@ -1,0 +1,238 @@
+"""Moves on messages in transit: delayed messages on their way through their sender's queue to another one.
+
+Such a row is not for this endpoint, and the transport of a .NET endpoint moves it on before any handler sees it. So do we, in
+short transactions of their own: these rows belong to no batch and stand in no offset. A claim that finds some gives its rows
+back, lets them be moved, and claims again, once. What comes up in between is locked and not claimed, and goes the next time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.errors import ConfigurationError, RowsHeld, SqlQueueError, TryAgain
+from sqlqueue_spark.messages.addresses import Naming, Table
+from sqlqueue_spark.messages.failed import FAILED_QUEUE, failure_headers
+from sqlqueue_spark.messages.message import (
+    FORWARD_DESTINATION,
+    MESSAGE_ID,
+    parse_headers,
+    with_headers,
+    without_headers,
+)
+from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.claim import Claimed, Elsewhere
+from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.insert import Inserter, columns_of
+from sqlqueue_spark.tables.queues import InTransit, Queue
+
+log = logging.getLogger(__name__)
+
+#: Most rows that are moved in one transaction.
+_CHUNK = 500
+#: How long a move waits for a lock at a destination, and how long its rows then stay where they are.
+_LOCKED_MS, _LATER_SECONDS = 500, 5.0
+
+
+class Forwarder:
+    """Finds the messages in transit of one queue, and moves them on."""
+
+    def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
+        self._clock = clock
+        self._not_before = clock()
+
+    def find(self, queue: Queue, look: Callable[[Elsewhere], Claimed]) -> Claimed:
+        """What a look or a claim finds, when the messages in transit that it meets have been moved on.
+
+        :param look: looks or claims; what it tells of as in transit, it leaves out. It may be called twice.
+        """
+        found = look(self.elsewhere)
+        if not found.in_transit or self._clock() < self._not_before:
+            return found
+        queue.connection.rollback()
+        stay = self.move(queue, found.in_transit)
+        return look(lambda same, rows: set(self.elsewhere(same, rows)) - stay)
+
+    def elsewhere(self, queue: Queue, row_versions: Sequence[int]) -> Collection[int]:
+        """Which of these rows are to go to another queue."""
+        headers = queue.headers_of(row_versions)
+        naming = self._naming(queue)
+        return {
+            row_version
+            for row_version, text in headers.items()
+            if (address := _destination(text)) is not None and not _is_own(queue, naming, address)
+        }
+
+    def move(self, queue: Queue, row_versions: Sequence[int]) -> set[int]:
+        """Move these rows to their destinations, in transactions of their own.
+
+        :returns: the rows that cannot go there and have no error queue to go to: they are rows of the batch like any other.
+        """
+        stay: set[int] = set()
+        for start in range(0, len(row_versions), _CHUNK):
+            try:
+                with queue.connection.hasty(_LOCKED_MS):
+                    stay |= self._move(queue, row_versions[start : start + _CHUNK])
+                fail_points.step(fail_points.TRANSIT_MOVED)
+            except RowsHeld as error:
+                self._wait(queue, error)
+        return stay
+
+    def _move(self, queue: Queue, row_versions: Sequence[int]) -> set[int]:
+        rows = queue.lock_in_transit(row_versions)
+        fail_points.step(fail_points.TRANSIT_LOCKED)
+        by_destination: dict[str, list[InTransit]] = {}
+        for row in rows:
+            if (address := _destination(row.headers)) is not None:
+                by_destination.setdefault(address, []).append(row)
+        moved: list[InTransit] = []
+        stay: set[int] = set()
+        for address, its in by_destination.items():
+            try:
+                self._deliver(queue, address, its)
+                moved += its
+            except _ItsOwnError:
+                stay.update(row.row_version for row in its)
+            except RowsHeld as error:
+                self._wait(queue, error)
+            except SqlQueueError as error:
+                if isinstance(error, TryAgain):
+                    raise
+                if self._fail(queue, address, its, error):
+                    moved += its
+                else:
+                    stay.update(row.row_version for row in its)
+        fail_points.step(fail_points.TRANSIT_INSERTED)
+        if moved:
+            queue.delete(RowSet((n, n) for n in sorted(row.row_version for row in moved)))
+            fail_points.step(fail_points.TRANSIT_DELETED)
+            log.info("forwarded queue=%s rows=%d", queue.table.name, len(moved))
+        return stay
+
+    def _deliver(self, queue: Queue, address: str, rows: Iterable[InTransit]) -> None:
+        """Insert rows at the address that their headers name.
+
+        :raises _ItsOwnError: that is the queue itself.
+        :raises QueueError: there is no such table, or it refuses the rows.
+        :raises ConfigurationError: the text is no address, or the login has no right to the table.
+        """
+        naming = self._naming(queue)
+        table = naming.table(address)
+        with queue.connection.attempt():
+            found = queues.find(queue.connection, table)
+            if found is None:
+                raise ConfigurationError(
+                    f"There is no queue table {table}, to which the header {FORWARD_DESTINATION} of a message names the way; "
+                    "create it, or take the message out of the queue."
+                )
+            if found.address == queue.table.address:
+                raise _ItsOwnError
+            inserter = Inserter(queue.connection, found, columns_of(queue.connection, found))
+            inserter.insert(_batch([_forwarded(row) for row in rows]))
+
+    def _fail(self, queue: Queue, address: str, rows: Sequence[InTransit], error: SqlQueueError) -> bool:
+        """Move rows that cannot be delivered to the error queue; False where there is none, or it refuses them."""
+        to = self._options.error_queue
+        if to is not None:
+            naming = self._naming(queue)
+            try:
+                with queue.connection.attempt():
+                    found = queues.find(queue.connection, naming.table(to))
+                    if found is None:
+                        raise ConfigurationError(f"There is no error queue {to!r}.")
+                    inserter = Inserter(queue.connection, found, columns_of(queue.connection, found))
+                    quoted = queue.connection.dialect.quoted_addresses
+                    inserter.insert(
+                        _batch([_failed(row, address, naming, error, quoted=quoted) for row in rows])
+                    )
+            except SqlQueueError as refusal:
+                if isinstance(refusal, TryAgain):
+                    raise
+                error = refusal
+            else:
+                log.warning(
+                    "not_forwarded queue=%s rows=%d error_queue=%s: %s",
+                    queue.table.name,
+                    len(rows),
+                    to,
+                    error,
+                )
+                return True
+        log.warning("not_forwarded queue=%s rows=%d first=%d: %s They are rows of the batch; to move such rows elsewhere, set "
+                    "errorQueue.", queue.table.name, len(rows), rows[0].row_version, error)  # fmt: skip
+        return False
+
+    def _wait(self, queue: Queue, error: SqlQueueError) -> None:
+        self._not_before = self._clock() + _LATER_SECONDS
+        log.warning("forwarding_waits queue=%s: %s", queue.table.name, error)
+
+    def _naming(self, queue: Queue) -> Naming:
+        return self._options.naming(queue.connection.dialect)
+
+
+class _ItsOwnError(SqlQueueError):
+    """The way of a message ends in the queue in which it stands."""
+
+
+def _destination(headers: str | None) -> str | None:
+    """Where a row is to go; None where it is an ordinary one. Who has failed goes nowhere by himself."""
+    read = parse_headers(headers) or {}
+    return None if FAILED_QUEUE in read else read.get(FORWARD_DESTINATION) or None
+
+
+def _is_own(queue: Queue, naming: Naming, address: str) -> bool:
+    try:
+        table = naming.table(address)
+    except ConfigurationError:
+        return False
+    own = queue.table.table
+    return table == replace(own, catalog=table.catalog) and table.catalog in (None, queue.table.database)
+
+
+def _forwarded(row: InTransit) -> InTransit:
+    return row._replace(headers=without_headers(row.headers or "", {FORWARD_DESTINATION}))
+
+
+def _failed(row: InTransit, address: str, naming: Naming, error: SqlQueueError, *, quoted: bool) -> InTransit:
+    """The row as it goes to the error queue. A retry sends it to the destination that it could not reach."""
+    try:
+        table: Table | None = naming.table(address)
+    except ConfigurationError:
+        table = None
+    headers = without_headers(row.headers or "", {FORWARD_DESTINATION})
+    more = failure_headers(
+        error,
+        queue=address if table is None else table.full_address(quoted=quoted),
+        endpoint=address if table is None else table.table,
+        message_id=row.id,
+        moment=datetime.now(UTC),
+    )
+    if (parse_headers(headers) or {}).get(MESSAGE_ID):
+        del more[MESSAGE_ID]
+    return row._replace(headers=with_headers(without_headers(headers, more), more))
+
+
+def _batch(rows: Sequence[InTransit]) -> pa.RecordBatch:
+    """Rows as messages (:data:`OUTGOING`), with new row ids."""
+    expires = [None if row.expires is None else row.expires.replace(tzinfo=UTC) for row in rows]
+    return pa.record_batch(
+        [
+            new_row_ids(len(rows)),
+            pa.array([row.headers for row in rows], pa.string()),
+            pa.array([row.body for row in rows], pa.binary()),
+            pa.nulls(len(rows), pa.int64()),
+            pa.array([row.correlation_id for row in rows], pa.string()),
+            pa.array([row.reply_to for row in rows], pa.string()),
+            pa.array(expires, pa.timestamp("us", tz="UTC")),
+        ],
+        schema=OUTGOING,
+    )
