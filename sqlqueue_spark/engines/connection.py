@@ -109,6 +109,11 @@ class Connection(ABC):
     def modify(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> int:
         """Run a statement and return how many rows it changed."""
 
+    def maintain(self, statement: Statement, *, doing: str = "") -> None:
+        """Run a statement that no transaction may hold, where none is open."""
+        self.execute(statement, doing=doing)
+        self.commit()
+
     @abstractmethod
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         """Run a statement that takes many rows as the dialect binds them, and return how many rows it wrote."""

@@ -190,6 +190,7 @@ class DestructiveReceiver(StreamSource):
         try:
             self._batch.close()
         finally:
+            self._scanner.close()
             self._pool.close()
 
     # -- steps of the protocol ------------------------------------------------------------------

@@ -32,9 +32,9 @@ _GROWTH = 4
 _GONE_SECONDS, _GONE_LOOKS = 2.0, 2
 #: So long a batch lasts beside neighbours, and the least rows that it has however long it lasts.
 _BATCH_SECONDS, _LEAST_BATCH, _FIRST_BATCH = 1.0, 1_000, 50_000
-#: Where a smaller batch lasts more than this part of the time of a larger one, its time does not depend on its rows. Then the
+#: Where a batch with so few of a larger one's rows lasts so much of its time, the time does not depend on the rows. Then the
 #: larger size is kept for so many batches.
-_SHORTER, _KEPT_FOR = 0.75, 20
+_SMALLER, _SHORTER, _KEPT_FOR = 0.6, 0.9, 20
 
 
 @dataclass
@@ -78,7 +78,7 @@ class BatchSize:
         factor = min(2.0, max(0.5, _BATCH_SECONDS / max(seconds, 0.001)))
         if factor >= 1:
             self.rows = max(self.rows, int(self.had * factor))
-        elif before is not None and self.had < before[0] and seconds > _SHORTER * before[1]:
+        elif before is not None and self.had <= _SMALLER * before[0] and seconds > _SHORTER * before[1]:
             self.rows, self._kept_for, self._before = before[0], _KEPT_FOR, None
         else:
             self.rows = max(_LEAST_BATCH, int(self.had * factor))
@@ -147,13 +147,20 @@ class Headroom:
         if self.rows > asked and looked.enough:
             looked = self._look(queue, left)
         self._left = _Left(looked.floor, looked.last, looked.free, now)
+        log.debug("headroom queue=%s rows=%d taken=%d left=%d held=%d pace=%.0f batch=%d seconds=%.2f look=%.3f",
+                  queue.table.name, self.rows, left.rows - looked.free_before, looked.free_before, looked.held, self._pace,
+                  self.batches.rows, self.batches.seconds, self._clock() - now)  # fmt: skip
         return looked.last if looked.enough else HIGHEST
 
-    def claimed(self, queue: Queue, after: int, found: Found | None) -> None:
-        """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet."""
+    def claimed(self, queue: Queue, after: int, found: Found | None, *, ahead: bool = False) -> None:
+        """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet.
+
+        :param ahead: whether it was claimed ahead. Then nobody knows when its batch begins.
+        """
         if self._wanted == 0 or found is None:
             return
-        self._claimed_at, self._claimed_to = self._clock(), max(self._claimed_to, found.last)
+        self._claimed_at = None if ahead else self._clock()
+        self._claimed_to = max(self._claimed_to, found.last)
         self.batches.begins(found.rows.rows)
         if self.rows:
             return
@@ -202,6 +209,7 @@ class Headroom:
 
     def _begins(self, queue: Queue) -> None:
         self.rows = self._wanted or min(_FIRST, max(_LEAST, self.batches.had))
+        self.batches.rows = max(_LEAST_BATCH, min(self.batches.rows, self.batches.had // 2))
         self._taken_at, self._looks_since, self._pace = self._clock(), 0, 0.0
         log.info("neighbours_seen queue=%s headroom=%d", queue.table.name, self.rows)
 

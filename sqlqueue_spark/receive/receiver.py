@@ -104,6 +104,7 @@ class Receiver(StreamSource):
         try:
             self._batch.close()
         finally:
+            self._scanner.close()
             self._pool.close()
 
     def _latest(self, start: Offset | None, max_rows: int | None, *, sure: bool) -> Offset | None:

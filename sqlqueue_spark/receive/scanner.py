@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.backlog import Backlog
 from sqlqueue_spark.receive.claim import Limits
@@ -14,6 +16,7 @@ from sqlqueue_spark.receive.claim_ahead import IDLE_SECONDS, ClaimAhead, worthwh
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.found import Find, Found
 from sqlqueue_spark.receive.headroom import Headroom
+from sqlqueue_spark.receive.index_cleanup import IndexCleanup
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.scan_positions import Scan, Scans
@@ -47,6 +50,7 @@ class Scanner(Generic[F]):
         self._scans = Scans(clock)
         self._backlog = Backlog(options.poll_interval, clock)
         self._headroom = Headroom(options.neighbour_headroom, clock)
+        self._cleanup = IndexCleanup(Target.of(options), clock)
         self._ahead: ClaimAhead[F] | None = None
         #: Late rows went before the claim ahead. Now it comes next: it is locked, and there may always be another late row.
         self._ahead_waited = False
@@ -86,7 +90,13 @@ class Scanner(Generic[F]):
         wanted = self._options.claim_ahead and not self._headroom.beside_neighbours
         if wanted and self._ahead is None and worthwhile(present, end):
             told = self._options.done_file is not None
-            self._ahead = ClaimAhead(self._pool, self._find_onward, present, end, self._limits, told=told)
+            find = functools.partial(self._find_onward, ahead=True)
+            self._ahead = ClaimAhead(self._pool, find, present, end, self._limits, told=told)
+
+    def close(self) -> None:
+        """End what runs in the background, and give back what was claimed ahead."""
+        self.give_up_ahead()
+        self._cleanup.close()
 
     def give_up_ahead(self) -> None:
         """Give back to everybody what was claimed ahead."""
@@ -185,19 +195,30 @@ class Scanner(Generic[F]):
         return found
 
     def _find_onward(
-        self, queue: Queue, start: Offset | None, after: int, up_to: int, limits: Limits
+        self,
+        queue: Queue,
+        start: Offset | None,
+        after: int,
+        up_to: int,
+        limits: Limits,
+        *,
+        ahead: bool = False,
     ) -> F | None:
         """Look behind the rows that are left to neighbours."""
         before = self._headroom.beside_neighbours
         above = max(after, self._headroom.begin(queue))
+        if self._headroom.beside_neighbours:
+            self._cleanup.begin_when_worth_it(queue)
         if before and not self._headroom.beside_neighbours:
             self._scans.head.look_from_start_next()
             above = LOWEST
         if above >= up_to:
             return None
         found = self._find(queue, start, above, up_to, self._headroom.limited(limits))
+        if found is not None:
+            self._cleanup.rows += found.rows.rows
         try:
-            self._headroom.claimed(queue, above, found)
+            self._headroom.claimed(queue, above, found, ahead=ahead)
         except BaseException:
             if found is not None:
                 found.release()

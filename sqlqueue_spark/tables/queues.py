@@ -290,6 +290,13 @@ class Queue:
         )
         return sorted(InTransit(*row) for row in found)
 
+    def clean_indexes(self) -> bool:
+        """Remove the entries of deleted rows, outside of any transaction; False where the engine does so by itself."""
+        statement = self._render("clean_indexes")
+        if statement:
+            self.connection.maintain(statement, doing=f"cleaning indexes of {self.table.name}")
+        return bool(statement)
+
     def lock(self, runs: RowSet) -> Iterator[tuple[int, int]]:
         """Lock what is left of these rows, and wait for those that others hold.
 

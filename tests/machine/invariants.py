@@ -4,7 +4,7 @@ from collections import Counter
 
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
 from tests.machine.query import Query, Way
-from tests.machine.world import SOURCES, World, listed
+from tests.machine.world import ELSEWHERE, SOURCES, World, listed
 
 #: Once nothing is in its way, a trigger may so often find nothing while rows are free, and so often it may fail.
 _IDLE = 3
@@ -38,6 +38,10 @@ def drain(world: World, query: Query) -> None:
 
 def check(world: World, query: Query) -> None:
     """Each message is in exactly one place."""
+    ledger = world.ledger
+    moved = world.in_table(ELSEWHERE)
+    doubled = {n for n, count in moved.items() if count + ledger.taken[n] > 1} - ledger.may_double
+    _say(query, "moved on twice", doubled)
     (check_stored if query.setup.stores else check_sent_on)(world, query)
 
 
@@ -46,6 +50,7 @@ def ended(world: World, query: Query) -> Counter[str]:
     ledger = world.ledger
     stored = {n for rows in query.stored.values() for n in rows}
     there = {n for n, _ in query.in_destinations()}
+    moved = world.in_table(ELSEWHERE)
     found = Counter[str]()
     for n in ledger.sent:
         if n in stored:
@@ -54,6 +59,8 @@ def ended(world: World, query: Query) -> Counter[str]:
             found["in a destination"] += 1
         elif ledger.taken[n]:
             found["taken by neighbours"] += 1
+        elif n in moved:
+            found["moved on"] += 1
         elif n in ledger.stillborn or n in ledger.perished:
             found["expired"] += 1
         else:
@@ -103,7 +110,7 @@ def check_sent_on(world: World, query: Query) -> None:
 
 def _lost(world: World, is_somewhere) -> set[int]:  # type: ignore[no-untyped-def] # a predicate
     ledger = world.ledger
-    excused = ledger.may_be_lost | ledger.perished | ledger.stillborn
+    excused = ledger.may_be_lost | ledger.perished | ledger.stillborn | set(world.in_table(ELSEWHERE))
     return {n for n in ledger.sent - excused if not is_somewhere(n)}
 
 

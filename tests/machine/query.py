@@ -66,9 +66,10 @@ class Options:
     outbox: str = "optimistic"
     limit: int = 2
     ahead: bool = True
+    headroom: str = "auto"
 
     def __str__(self) -> str:
-        return f"{self.mode}, stream {self.stream}, queue {self.queue}, outbox {self.outbox}, limit {self.limit}, claimAhead {str(self.ahead).lower()}"
+        return f"{self.mode}, stream {self.stream}, queue {self.queue}, outbox {self.outbox}, limit {self.limit}, claimAhead {str(self.ahead).lower()}, headroom {self.headroom}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -535,6 +536,9 @@ class Query:
         for _ in range(way.reads - 1):
             if not any(isinstance(part, DestructiveSlice) for part in parts) and self._read(parts) != found:
                 raise self.broken("a task that runs twice reads two different things")
+        wrong = {int(message["Body"]) for message in found} & self.world.ledger.in_transit
+        if wrong:
+            raise self.broken(f"{listed(wrong)} are in transit to another queue, and were delivered")
         wrong = {int(message["Body"]) for message in found} & self.world.ledger.stillborn
         if wrong:
             raise self.broken(f"{listed(wrong)} had expired before anybody claimed them, and were delivered")
@@ -644,6 +648,7 @@ class Query:
             maxMessagesPerTrigger=str(self.options.limit),
             minMessagesPerPartition="2",
             claimAhead=str(self.options.ahead).lower(),
+            neighbourHeadroom=self.options.headroom,
             pollInterval="20ms",
         )
 

@@ -28,7 +28,13 @@ class Send(Step):
     def happen(self, world: World, query: Query) -> str | None:
         lasts = {"expired": "-1 second", "perishable": "1 hour"}.get(self.kind)
         source = _source(self.source, query)
-        numbers = world.send(source, self.count, lasts=lasts, same_id=self.kind == "of one id")
+        numbers = world.send(
+            source,
+            self.count,
+            lasts=lasts,
+            same_id=self.kind == "of one id",
+            in_transit=self.kind == "in transit",
+        )
         kind = "" if self.kind == "plain" else f" ({self.kind})"
         return f"{listed(numbers)} are sent to {source}{kind}"
 

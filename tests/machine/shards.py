@@ -85,6 +85,7 @@ _BUNDLES: dict[str, tuple[st.Chance[Any], ...]] = {
         st.just(r.TimePasses()),
         st.builds(r.Send, _COUNT, _SOURCE, st.sampled_from(("expired", "perishable"))),
     ),
+    "in transit": (st.builds(r.Send, _COUNT, _SOURCE, st.just("in transit")),),
     "equal ids": (st.builds(r.Send, _COUNT, _SOURCE, st.just("of one id")),),
     "crashes": (st.builds(r.Crash, st.booleans()), st.just(r.Notice())),
     "cuts": (st.builds(r.Cut, st.booleans()), st.just(r.Notice())),
@@ -173,18 +174,23 @@ def _scenarios(
 
 
 _LIMIT = st.integers(1, 4)
+_HEADROOMS = ("auto", "0", "1", "3")
+_HEADROOM = st.sampled_from(_HEADROOMS)
 
 
 def storing() -> st.Chance[Scenario]:
     """Scenarios with receiveOnly and a sink that knows batches by their number."""
     setup = st.builds(
         Setup,
-        options=st.builds(Options, limit=_LIMIT, ahead=st.booleans()),
+        options=st.builds(Options, limit=_LIMIT, ahead=st.booleans(), headroom=_HEADROOM),
         follows=st.booleans(),
         sources=st.integers(1, 2),
     )
     return _scenarios(
-        setup, _RECEIVING, oddities=(_odd(),), restarts=(_restarts(limit=(1, 3, 10), ahead=(True, False)),)
+        setup,
+        _RECEIVING,
+        oddities=(_odd(),),
+        restarts=(_restarts(limit=(1, 3, 10), ahead=(True, False), headroom=_HEADROOMS),),
     )
 
 
@@ -197,7 +203,9 @@ def atomic() -> st.Chance[Scenario]:
     """Scenarios with sendsAtomicWithReceive, now and then in other modes, and two destinations."""
     setup = st.builds(
         Setup,
-        options=st.builds(Options, mode=st.just(ATOMIC), limit=_LIMIT, ahead=st.booleans()),
+        options=st.builds(
+            Options, mode=st.just(ATOMIC), limit=_LIMIT, ahead=st.booleans(), headroom=_HEADROOM
+        ),
         stores=st.just(False),
         follows=st.booleans(),
         sources=st.sampled_from((1, 1, 1, 2)),
@@ -248,7 +256,9 @@ def taking() -> st.Chance[Scenario]:
     """Scenarios with mode none, now and then with receiveOnly."""
     setup = st.builds(
         Setup,
-        options=st.builds(Options, mode=st.just(NO_TRANSACTION), limit=_LIMIT, ahead=st.booleans()),
+        options=st.builds(
+            Options, mode=st.just(NO_TRANSACTION), limit=_LIMIT, ahead=st.booleans(), headroom=_HEADROOM
+        ),
         follows=st.booleans(),
     )
     restart = _restarts(mode=(NO_TRANSACTION, RECEIVE_ONLY), limit=(1, 3, 10))

@@ -22,15 +22,18 @@ from tests.support.neighbour.statements import POSTGRESQL
 
 SOURCES = ("orders", "returns")
 DESTINATIONS = ("billing", "shipping")
+#: Where messages in transit go.
+ELSEWHERE = "elsewhere"
 ENDPOINT = "Machine"
 #: After so many milliseconds an operator gives up.
 _ADMIN_WAITS = 10
 _CREATE = "CREATE TABLE {} (id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE)"
+_WAY = rf',"NServiceBus.SqlServer.ForwardDestination":"\"public\".\"{ELSEWHERE}\""'
 _INSERT = """
 INSERT INTO {} (id, expires, headers, body)
 SELECT ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() AT TIME ZONE 'UTC' + lasts,
-       '{{"NServiceBus.MessageId":"' || m || '"}}', convert_to(n::text, 'UTF8')
-FROM unnest(%s::int[], %s::text[], %s::interval[]) WITH ORDINALITY AS given (n, m, lasts, i) ORDER BY i
+       '{{"NServiceBus.MessageId":"' || m || '"' || way || '}}', convert_to(n::text, 'UTF8')
+FROM unnest(%s::int[], %s::text[], %s::interval[], %s::text[]) WITH ORDINALITY AS given (n, m, lasts, way, i) ORDER BY i
 RETURNING convert_from(body, 'UTF8')::int, seq
 """
 #: As a .NET endpoint receives: one row, whether it has expired or not.
@@ -66,6 +69,8 @@ class Ledger:
     may_be_lost: set[int] = field(default_factory=set)
     #: They may come more than once, anywhere: others took them when a death had freed them, or an operator put them back.
     may_double: set[int] = field(default_factory=set)
+    #: They are on their way to another queue.
+    in_transit: set[int] = field(default_factory=set)
     #: A fail-over undid their settling: they are in their source again, as if nobody had received them.
     came_back: set[int] = field(default_factory=set)
     #: The message that stands in a source under a number of the table (``seq``).
@@ -80,6 +85,7 @@ class Ledger:
             set(self.stillborn),
             set(self.may_be_lost),
             set(self.may_double),
+            set(self.in_transit),
             set(self.came_back),
             dict(self.numbers),
         )
@@ -117,7 +123,7 @@ class World:
             url, autocommit=True, prepare_threshold=0, options=f"-c lock_timeout={_ADMIN_WAITS}"
         )
         self._others: list[psycopg.Connection] = []
-        for name in (*SOURCES, *DESTINATIONS):
+        for name in (*SOURCES, *DESTINATIONS, ELSEWHERE):
             self.admin.execute(sql.SQL(_CREATE).format(sql.Identifier(name)))
         with PostgresConnection(Target(url=url)) as connection, connection.transaction():
             OutboxTable(connection, ENDPOINT).create()
@@ -147,7 +153,7 @@ class World:
             prepare=False,
         )
 
-    _queues = (*SOURCES, *DESTINATIONS)
+    _queues = (*SOURCES, *DESTINATIONS, ELSEWHERE)
 
     def tables(self) -> list[str]:
         """All tables, also the stages that streams have made."""
@@ -180,10 +186,20 @@ class World:
 
     # -- senders -----------------------------------------------------------------------------------
 
-    def send(self, source: str, count: int, *, lasts: str | None = None, same_id: bool = False) -> list[int]:
+    def send(
+        self,
+        source: str,
+        count: int,
+        *,
+        lasts: str | None = None,
+        same_id: bool = False,
+        in_transit: bool = False,
+    ) -> list[int]:
         """Let others send messages and commit; returns their numbers."""
-        numbers = self._insert(self.admin, source, count, lasts, same_id)[0]
+        numbers = self._insert(self.admin, source, count, lasts, same_id, in_transit)[0]
         self.ledger.sent.update(numbers)
+        if in_transit:
+            self.ledger.in_transit.update(numbers)
         if lasts == "-1 second":
             self.ledger.stillborn.update(numbers)
         return numbers
@@ -215,11 +231,18 @@ class World:
         return aged
 
     def _insert(
-        self, connection: psycopg.Connection, source: str, count: int, lasts: str | None, same_id: bool
+        self,
+        connection: psycopg.Connection,
+        source: str,
+        count: int,
+        lasts: str | None,
+        same_id: bool,
+        in_transit: bool = False,
     ) -> tuple[list[int], dict[int, int]]:
         numbers = [next(self._next) for _ in range(count)]
         ids = [f"m{numbers[0] if same_id else n}" for n in numbers]
-        done = self._run(connection, _INSERT, source, numbers, ids, [lasts] * count)
+        ways = [_WAY if in_transit else ""] * count
+        done = self._run(connection, _INSERT, source, numbers, ids, [lasts] * count, ways)
         self.ledger.ids.update(zip(numbers, ids, strict=True))
         self.ledger.numbers.update({(source, seq): n for n, seq in done})
         return numbers, dict(done)

@@ -102,6 +102,15 @@ class PostgresConnection(Connection):
         with self._run(statement, parameters, doing) as cursor:
             return cursor.rowcount
 
+    def maintain(self, statement: Statement, *, doing: str = "") -> None:
+        with _translated(self.target, doing):
+            self._raw.autocommit = True
+        try:
+            self.execute(statement, doing=doing)
+        finally:
+            with _translated(self.target, doing):
+                self._raw.autocommit = False
+
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
         """Run a COPY, which takes a stream of bytes and no parameters."""
         with _translated(self.target, doing), self._raw.cursor() as cursor:

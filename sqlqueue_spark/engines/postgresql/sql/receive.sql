@@ -104,6 +104,14 @@ SELECT (SELECT count(*) FROM before AS b WHERE NOT b.held),
        (SELECT count(*) FROM streams AS s WHERE s.pid <> ALL (:own::int[]))
 FROM seen AS s
 
+-- name: clean_indexes
+-- Removes the index entries of rows that are deleted for good.
+-- The statement takes a lock that stops neither senders nor receivers (SHARE UPDATE EXCLUSIVE). SKIP_LOCKED: where somebody
+-- cleans already, or alters the table, it does nothing. TRUNCATE off: to shorten the file it would want the table for itself.
+-- INDEX_CLEANUP on: else it leaves the indexes alone where few pages have deleted rows. A login without the right gets a
+-- warning, and nothing is done. The names of the options are in upper case since version 12.
+VACUUM (TRUNCATE FALSE, INDEX_CLEANUP ON, SKIP_LOCKED) {queue}
+
 -- name: look
 -- Returns the next rows in seq order, and locks nothing.
 -- in: after which seq, up to which, how many     out: one row of arrays: seq, false, bytes, seq as in claim

@@ -92,6 +92,9 @@ FROM (
 ) AS s
 OPTION (MAXDOP 1)
 
+-- name: clean_indexes
+-- Nothing to do: the server removes the entries of deleted rows (ghosts) by itself, within seconds.
+
 -- name: look
 -- Returns the next rows in RowVersion order, and locks each row only while it is read.
 -- in: after which RowVersion, up to which, how many     out: RowVersion, 0, bytes, whether it may be a message in transit
