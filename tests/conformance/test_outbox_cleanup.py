@@ -8,6 +8,7 @@ import pytest
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from tests.support.outboxes import OutboxRows
@@ -17,7 +18,6 @@ WEEK = timedelta(days=7)
 NEVER = [
     {"disableCleanup": "true"},
     {"outbox": "none"},
-    {"transactionMode": "sendsAtomicWithReceive", "stream": "s"},
 ]
 
 
@@ -66,11 +66,23 @@ def test_how_often_and_how_much_are_options(engine, rows):
         assert rows.ids() == left
 
 
-@pytest.mark.parametrize("never", NEVER, ids=["disabled", "no outbox", "atomic"])
+@pytest.mark.parametrize("never", NEVER, ids=["disabled", "no outbox"])
 def test_it_leaves_everything_where_nobody_wants_it(engine, rows, never):
     given = options(engine, **never)
     cleaned(OutboxCleaner(given), Target.of(given))
     assert rows.ids() == {"old", "young"}
+
+
+@pytest.mark.parametrize("asked", [True, False], ids=["asked", "not asked"])
+def test_an_atomic_sink_cleans_the_outbox_that_it_asks(engine, rows, asked):
+    """It asks where the pipeline has also sent in another mode; then the outbox is to become empty."""
+    given = options(engine, transactionMode="sendsAtomicWithReceive", stream="s")
+    destinations = Destinations(given)
+    destinations.has_sent(Target.of(given), lambda: asked)
+    cleaner = OutboxCleaner(given)
+    cleaner.clean_when_due(destinations.having_outboxes())
+    cleaner.wait()
+    assert rows.ids() == ({"young"} if asked else {"old", "young"})
 
 
 def test_it_forgets_more_than_one_statement_does(engine, rows):

@@ -20,7 +20,7 @@ from sqlqueue_spark.tables import queue_admin, queues, rights
 from sqlqueue_spark.tables.insert import Column, Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import Numbers, OpenTransaction, QueueAdmin, Space
-from sqlqueue_spark.tables.queues import Queue, QueueTable, Waiting
+from sqlqueue_spark.tables.queues import InTransit, Oldest, Queue, QueueTable, Waiting
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
@@ -82,8 +82,8 @@ STORAGE = Answer("is_read_committed_snapshot_on", "bb", [[0, 0]])
 VERSIONS_IN_A_HEAP = Answer("is_read_committed_snapshot_on", "bb", [[1, 1]])
 IDENTITY = Answer("t.create_date", "wwiw", [["dbo", "orders", 77, NOW]])
 TABLE_COLUMNS = Answer("c.is_computed", "wwbb", [[each.name, each.type, 1, 0] for each in COLUMNS])
-FOUND = Answer("AS bytes", "ibi", [[5, 0, 700], [6, 1, 700]])
-FOUND_IN_ANY_ORDER = Answer("AS bytes", "ibi", [[6, 1, 700], [5, 0, 700]])
+FOUND = Answer("AS bytes", "ibib", [[5, 0, 700, 1], [6, 1, 700, 0]])
+FOUND_IN_ANY_ORDER = Answer("AS bytes", "ibib", [[6, 1, 700, 0], [5, 0, 700, 0]])
 #: A heap whose index on RowVersion is there, or serves only part of its rows.
 INDEXED = Answer(
     "i.is_unique",
@@ -189,15 +189,15 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "claim": (
         lambda c: queue(c).claim(LOWEST, HIGHEST, 256),
         [FOUND],
-        ((5, 6), (False, True), (700, 700)),
+        ((5, 6), (False, True), (700, 700), [5]),
     ),
     "claim_runs": (
         lambda c: list(queue(c).claim_runs(RowSet([(5, 6), (9, 9)]))),
         [FOUND_IN_ANY_ORDER],
-        [((5, 6), (False, True), (700, 700))],
+        [((5, 6), (False, True), (700, 700), [])],
     ),
     "count_range": (lambda c: queue(c).count(5, 9), [Answer("COUNT_BIG", "i", [[4]])], 4),
-    "look": (lambda c: queue(c).look(4, 9_000_000_000, 2), [FOUND], ((5, 6), (False, True), (700, 700))),
+    "look": (lambda c: queue(c).look(4, 9_000_000_000, 2), [FOUND], ((5, 6), (False, True), (700, 700), [5])),
     "lock": (
         lambda c: list(queue(c).lock(RowSet([(5, 6), (9, 9)]))),
         [Answer("q.Expires", "iit", [[9, 800, NOW], [5, 700, None]])],
@@ -214,6 +214,32 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         lambda c: queue(c).ids([5, 9]),
         [Answer("q.Id", "iw", [[5, ID], [9, ID.upper()]])],
         {5: ID, 9: ID},
+    ),
+    "headers_of": (
+        lambda c: queue(c).headers_of([5, 9]),
+        [Answer("q.Headers", "iw", [[9, "{}"], [5, None]])],
+        {9: "{}", 5: None},
+    ),
+    "lock_in_transit": (
+        lambda c: queue(c).lock_in_transit([5, 9]),
+        [
+            Answer(
+                "UPDLOCK, READPAST",
+                "iwwwtwx",
+                [[9, ID, None, None, NOW, "{}", "x"], [5, ID, "c", "r", None, None, None]],
+            )
+        ],
+        [
+            InTransit(5, ID, "c", "r", None, None, None),
+            InTransit(
+                9, ID, None, None, datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC).replace(tzinfo=None), "{}", b"x"
+            ),
+        ],
+    ),
+    "oldest": (
+        lambda c: queue(c).oldest(LOWEST, 5, 9, 16),
+        [Answer("ROW_NUMBER", "iiiiiii", [[2, 0, 4, 12, 3, 1, 0]])],
+        Oldest(2, 0, 3, 12, 3, False, 0),
     ),
     "storage": (_storage, [DATABASE, IDENTITY, TABLE_COLUMNS, VERSIONS_IN_A_HEAP], (True, True)),
     "identity": (lambda c: queue(c).identity(), [IDENTITY], f"77/{NOW}"),

@@ -16,7 +16,7 @@ NAMES = sorted(SQLSERVER.statements())
 HOSTILE = Table(table="or]ders' -- ; DROP", schema="my schema", catalog="sh[op")
 #: With all the columns that not every table has, and without any.
 SHAPES: dict[str, tuple[str, ...]] = {"full": OPTIONAL_COLUMNS, "bare": ()}
-READING = {"read", "read_unexpired", "read_versions", "peek", "peek_by_scan", "take"}
+READING = {"read", "read_unexpired", "read_versions", "peek", "peek_by_scan", "take", "lock_in_transit"}
 #: They are read as parts of whole scripts.
 HALVES = {"script_begin", "script_end"}
 

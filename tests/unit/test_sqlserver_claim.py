@@ -16,14 +16,14 @@ from tests.support import recording
 from tests.support.recording import Answer, Recorder, Refused
 from tests.support.statements import ID, IDENTITY, QUEUE
 
-ROWS = [[number, 0, 700] for number in (5, 6, 9)]
+ROWS = [[number, 0, 700, 0] for number in (5, 6, 9)]
 LIMITS = Limits(rows=10, bytes=1 << 20)
-CLAIM = Answer("OFFSET 0 ROWS", "ibi", ROWS)
+CLAIM = Answer("OFFSET 0 ROWS", "ibib", ROWS)
 DELETED = [Answer("DELETE q", changed=3)]
 
 
 def again(*numbers):
-    return Answer("INNER LOOP JOIN", "ibi", [[number, 0, 700] for number in numbers])
+    return Answer("INNER LOOP JOIN", "ibib", [[number, 0, 700, 0] for number in numbers])
 
 
 def counted(rows):

@@ -436,7 +436,11 @@ def declared(name):
 @pytest.mark.parametrize(
     "names,column,expected",
     [
-        (["claim_runs", "delete", "lock", "ids"], "RowVersion bigint", {"RowVersion": "bigint"}),
+        (
+            ["claim_runs", "delete", "lock", "ids", "headers_of", "lock_in_transit"],
+            "RowVersion bigint",
+            {"RowVersion": "bigint"},
+        ),
         (["outbox_seen", "outbox_add"], "MessageId nvarchar(200)", {"MessageId": "nvarchar(200)"}),
         (
             ["outbox_add_new"],
@@ -457,7 +461,7 @@ def test_a_sought_value_has_the_column_s_own_type(names, column, expected):
     assert [declared(name) for name in names] == [expected] * len(names)
 
 
-@pytest.mark.parametrize("name", ["claim_runs", "delete", "lock", "ids"])
+@pytest.mark.parametrize("name", ["claim_runs", "delete", "lock", "ids", "headers_of", "lock_in_transit"])
 def test_a_scattered_row_is_sought_by_its_number_and_nothing_is_sorted(name):
     """Of a range between two columns of the JSON the server believes that it holds a part of the whole table."""
     text = str(SQLSERVER.statement(name))

@@ -10,12 +10,14 @@ from tests.verdict.held import ROWS, Expected, Locks
 from tests.verdict.places import Place
 from tests.verdict.probes import Verdict
 
+#: The shared lock by which a stream announces itself stops nobody, and is left out.
 _LOCKS = """
 SELECT CASE l.locktype WHEN 'relation' THEN c.relname ELSE l.locktype END, l.mode
 FROM pg_locks AS l
 JOIN pg_stat_activity AS a ON a.pid = l.pid
 LEFT JOIN pg_class AS c ON c.oid = l.relation
 WHERE a.application_name = %s AND l.database IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+  AND NOT (l.locktype = 'advisory' AND l.mode = 'ShareLock')
   AND (l.locktype <> 'relation' OR (c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace))
 """
 _HOLDERS = """

@@ -31,7 +31,7 @@ CATALOGUE = frozenset({
     *("numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
     *("storage", "subscription_tables", "unquoted_subscriptions"),
 })  # fmt: skip
-SESSION = frozenset({
+SESSION = frozenset({"announce", "clean_indexes", 
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
     *("create_lock", "isolation_read_committed", "isolation_repeatable_read", "isolation_serializable"),
     *("isolation_snapshot", "lock_timeout", "session", "stage_hold"),
@@ -144,6 +144,9 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
     yield lambda: queue.delete(every_second)
     yield lambda: queue.delete(RowSet([(1, chunk)]))
     yield lambda: queue.ids(range(1, 64, 2))
+    yield lambda: queue.headers_of(range(1, 64, 2))
+    yield lambda: queue.lock_in_transit(range(1, 64, 2))
+    yield lambda: queue.oldest(LOWEST, 4_000, 5_000, 8_000)
     yield queue.highest
     yield queue.ends
     yield lambda: queue.waiting(5)

@@ -180,8 +180,8 @@ OPTION (FAST 1)
 -- statement looks for rows, because the delete itself would wait. So the statement asks for the length of Headers: that
 -- condition is always true, and makes the server look at the row and not only at an index key. FORCESEEK: a scan with a
 -- sort would lock every row. The hint may stand in a FROM clause, but not beside DELETE (error 10724). The statement
--- deletes at most as many rows as were planned, because other rows may have appeared in the range since. Columns as in
--- read; OUTPUT may name a column of the common table expression only where it is a plain expression (error 4186 forbids
+-- deletes at most as many rows as were planned, because other rows may have appeared in the range since. Messages in transit
+-- stay, but for those that the plan has counted among the others. Columns as in read; OUTPUT may name a column of the common table expression only where it is a plain expression (error 4186 forbids
 -- subqueries). MAXDOP 1 as in claim.
 WITH batch AS (
     SELECT TOP (:count)
@@ -211,6 +211,16 @@ OUTPUT LOWER(CONVERT(char(36), deleted.Id)) AS Id,
        CAST(CASE WHEN deleted.Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired
 OPTION (MAXDOP 1)
 
+-- name: ids
+-- Returns the row ids of some rows, to prove that a claim still has the same rows.
+-- in: RowVersions as JSON     out: RowVersion, Id; the rows come in any order
+-- READPAST with READCOMMITTEDLOCK is legal with READ_COMMITTED_SNAPSHOT on and off. It never steps over rows that we have
+-- locked ourselves. The rest as in lock.
+SELECT q.RowVersion, LOWER(CONVERT(char(36), q.Id)) AS Id
+FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
+INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
+OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
+
 -- name: headers_of
 -- Reads the headers of some rows.
 -- in: RowVersions as JSON     out: RowVersion, headers; the rows come in any order
@@ -234,16 +244,6 @@ SELECT q.RowVersion,
        q.Body
 FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
 INNER LOOP JOIN {queue} AS q WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
-OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
-
--- name: ids
--- Returns the row ids of some rows, to prove that a claim still has the same rows.
--- in: RowVersions as JSON     out: RowVersion, Id; the rows come in any order
--- READPAST with READCOMMITTEDLOCK is legal with READ_COMMITTED_SNAPSHOT on and off. It never steps over rows that we have
--- locked ourselves. The rest as in lock.
-SELECT q.RowVersion, LOWER(CONVERT(char(36), q.Id)) AS Id
-FROM OPENJSON(CAST(:row_versions AS nvarchar(max))) WITH (RowVersion bigint '$') AS j
-INNER LOOP JOIN {queue} AS q WITH (READPAST, READCOMMITTEDLOCK, FORCESEEK) ON q.RowVersion = j.RowVersion
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: lock
