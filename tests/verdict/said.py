@@ -31,7 +31,7 @@ CATALOGUE = frozenset({
     *("numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
     *("storage", "subscription_tables", "unquoted_subscriptions"),
 })  # fmt: skip
-SESSION = frozenset({"announce", "clean_indexes", 
+SESSION = frozenset({"announce", "clean_indexes",
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
     *("create_lock", "isolation_read_committed", "isolation_repeatable_read", "isolation_serializable"),
     *("isolation_snapshot", "lock_timeout", "session", "stage_hold"),
