@@ -73,6 +73,10 @@ bench-drain: java $(VENV)/.dev ## measure draining against Spark's JDBC source, 
 bench-send: java $(VENV)/.dev ## measure sending against Spark's JDBC append, a raw COPY and one-row senders (URL=… on a server)
 	$(BIN)/python benchmarks/send.py
 
+.PHONY: bench-neighbours
+bench-neighbours: java $(VENV)/.dev ## measure what a stream costs one-row receivers of its queue, with and without a headroom
+	$(BIN)/python benchmarks/neighbours.py
+
 .PHONY: soak
 soak: java $(VENV)/.dev ## search for lost and doubled messages for MINUTES=30; SCENARIOS=10000, MACHINE_ONLY=1, SPARK_ONLY=1, SEED=…
 	$(BIN)/python -m tests.machine.soak --minutes $(or $(MINUTES),30) $(if $(SCENARIOS),--scenarios $(SCENARIOS)) \
