@@ -33,6 +33,7 @@ from sqlqueue_spark.pipeline import (
     transformed,
 )
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting
+from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import FrameColumns
 
 SECTIONS = ("source", "sink", "forward")
@@ -94,7 +95,7 @@ def run(
         FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
         queues = SqlQueueSink(options=sink)
         query = send(messages, queues, options.checkpoint, available_now=options.available_now)
-        click.echo(f"forwarding queue={own.queue}")
+        click.echo(plain(f"forwarding queue={own.queue}"))
         totals = run_until_stopped(
             spark, query, stop_file, click.echo, done_file=done_file, details=queues.details
         )

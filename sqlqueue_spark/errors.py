@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import re
 
+from sqlqueue_spark.plain_text import plain
+
 
 class SqlQueueError(Exception):
-    """Any error of this package."""
+    """Any error of this package. Its text is one line, whatever names are in it."""
+
+    def __init__(self, said: str = "") -> None:
+        super().__init__(plain(said))
 
 
 class ConfigurationError(SqlQueueError):
@@ -75,7 +80,7 @@ def sentence_of(error: BaseException) -> str:
     text = str(error)
     found = list(_OURS.finditer(text))
     if found:
-        return found[-1]["sentence"]
+        return plain(found[-1]["sentence"])
     raised = _RAISED.search(text)
     said = _CAPTURED.sub("", _CALLING.sub("", (raised["error"] if raised else text).strip()))
-    return (said.splitlines() or [type(error).__name__])[0]
+    return plain((said.splitlines() or [type(error).__name__])[0])

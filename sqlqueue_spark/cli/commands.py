@@ -16,6 +16,7 @@ from sqlqueue_spark.cli.outbox_commands import outbox
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables import scripts
 from sqlqueue_spark.tables.rights import RECEIVER, ROLES, SENDER
 
@@ -42,7 +43,7 @@ main.add_command(outbox)
 def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> None:
     """Create queue tables that are not there yet."""
     for made in queue_tables.create(options, queues, **also):
-        click.echo(f"created {made.queue}" if made.new else f"{made.queue} was there already")
+        showing.say(f"created {made.queue}" if made.new else f"{made.queue} was there already")
 
 
 @main.command()
@@ -121,7 +122,7 @@ def peek(options: ConnectionOptions, queues: tuple[str, ...], count: int, json_:
         if json_:
             _lines(showing.as_json(showing.message_json(message)) for message in messages)
         else:
-            _lines(showing.messages_text(messages) if messages else [f"{queue} is empty"])
+            _lines(showing.messages_text(messages) if messages else [f"{plain(queue)} is empty"])
 
 
 @main.command()
@@ -169,7 +170,7 @@ def send(
     for queue in queues:
         if count is None:
             draft = queue_tables.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
-            click.echo(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
+            showing.say(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
             continue
         with showing.progress(count, " messages") as bar:
             took = queue_tables.send_load(
@@ -181,7 +182,7 @@ def send(
                 ttl=ttl,
                 progress=bar.update,
             ).total_seconds()
-        click.echo(f"sent {count:,} messages to {queue} in {took:.1f} s ({count / max(took, 0.001):,.0f}/s)")
+        showing.say(f"sent {count:,} messages to {queue} in {took:.1f} s ({count / max(took, 0.001):,.0f}/s)")
 
 
 @main.command()
@@ -197,7 +198,7 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
             raise click.ClickException(f"That is not {queue!r}, so nothing more was deleted.")
         with showing.progress(None, " messages") as bar:
             deleted = queue_tables.purge(options, queue, expired=expired, progress=bar.update)
-        click.echo(f"deleted {deleted:,} {what} from {queue}")
+        showing.say(f"deleted {deleted:,} {what} from {queue}")
 
 
 @main.command()

@@ -26,7 +26,7 @@ def outbox() -> None:
 def create(options: ConnectionOptions, endpoint: str) -> None:
     """Create an outbox table that is not there yet."""
     made = outbox_tables.create(options, endpoint)
-    click.echo(f"created {made.outbox}" if made.new else f"{made.outbox} was there already")
+    showing.say(f"created {made.outbox}" if made.new else f"{made.outbox} was there already")
 
 
 @outbox.command()
@@ -59,7 +59,7 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta) -> None:
     """Forget old message ids. Nobody is blocked; what is not dispatched stays."""
     with showing.progress(None, " ids") as bar:
         deleted = outbox_tables.cleanup(options, endpoint, keep, progress=bar.update)
-    click.echo(f"forgot {deleted:,} message ids of {endpoint}")
+    showing.say(f"forgot {deleted:,} message ids of {endpoint}")
 
 
 @outbox.command()

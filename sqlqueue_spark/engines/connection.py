@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,8 +28,9 @@ from sqlqueue_spark.errors import (
     TryAgain,
 )
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.plain_text import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Row = tuple[Any, ...]
 

@@ -169,11 +169,6 @@ def of_endpoint(settings: Mapping[str, T], queue: str) -> T | None:
     return settings[max(fitting, key=lambda each: (len(prefixes[each]), each == name))]
 
 
-def for_shell(address: str) -> str:
-    """An address as one word of a shell. It is always quoted, so that people see what to copy as a whole."""
-    return "'" + address.replace("'", "'\"'\"'") + "'"
-
-
 def _read_as(address: str, table: Table) -> bool:
     """Whether an address means this table."""
     try:

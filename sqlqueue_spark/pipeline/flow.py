@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +15,10 @@ from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options.fields import Options, boolean, option, text
 from sqlqueue_spark.pipeline.delta_table import is_reachable
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 #: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")

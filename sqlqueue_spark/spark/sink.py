@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import (
     Destinations,
     FrameColumns,
@@ -31,7 +32,7 @@ from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 #: How long a batch job waits at its end for a cleanup of the outbox. What remains is left to the next cleanup.
 _CLEANUP_SECONDS = 10.0

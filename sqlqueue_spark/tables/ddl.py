@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from sqlqueue_spark.engines.connections import Connection
@@ -10,12 +9,13 @@ from sqlqueue_spark.engines.dialects import Database, Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.tables import queue_admin, queues
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import CLASSIC
 from sqlqueue_spark.tables.stage import Stage, create_statements
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:

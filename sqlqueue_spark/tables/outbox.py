@@ -17,6 +17,7 @@ from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.outbox_ids import LONGEST_ID, check_id, may_stand_as_it_is, process_key
 from sqlqueue_spark.version import __version__
 
@@ -197,7 +198,7 @@ class OutboxTable:
             said = (str(error.__cause__ or error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
             raise QueueError(
                 f"The outbox table {self.name} cannot be used ({said}); if it is not there, create it with: "
-                f"sqlqueue outbox create {self._endpoint!r}."
+                f"sqlqueue outbox create {for_shell(self._endpoint)}."
             ) from error
 
 
