@@ -2,8 +2,8 @@ r"""Drain a queue table into a Delta table, exactly once; for spark-submit.
 
 ::
 
-    SPARK_CONF_DIR=conf spark-submit jobs/drain_to_delta.py \
-        --config conf/drain_to_delta.toml --url postgresql://… --queue orders
+    export SQLQUEUE_URL=postgresql://…
+    SPARK_CONF_DIR=conf spark-submit jobs/drain_to_delta.py --config conf/drain_to_delta.toml --queue orders
 
 Every key of the configuration's [source] and [delta] can be given as ``--set source.maxConcurrency=2``. SIGTERM, Ctrl-C
 or a file named by source.stopFile stop it between batches. Exit codes: 0 done or stopped, 1 failed, 2 wrong usage.

@@ -131,3 +131,44 @@ def test_the_configuration_in_conf_lacks_only_a_url(program):
     found = configured(program, ROOT / "conf/drain_to_delta.toml", (), {"url": "postgresql://x"})
     assert program.SourceOptions.parse(found["source"]).queue == "orders"
     assert program.DeltaOptions.parse(found["delta"]).path == "data/orders"
+
+
+@pytest.mark.parametrize(
+    "arguments,name,variable",
+    [
+        (("--url", f"postgresql://me:{SECRET}@host/shop"), "--url", "SQLQUEUE_URL"),
+        (("--url", f"postgresql://host/shop?user=me&password={SECRET}"), "--url", "SQLQUEUE_URL"),
+        (("--url", f"Server=host;UID=me;PWD={SECRET}"), "--url", "SQLQUEUE_URL"),
+        (("--password", SECRET), "--password", "SQLQUEUE_PASSWORD"),
+        (("--set", f"source.password={SECRET}"), "--set source.password", "SQLQUEUE_URL"),
+        (("--set", f"source.accessToken={SECRET}"), "--set source.accessToken", "SQLQUEUE_URL"),
+        (("--set", f"source.URL=mssql://me:{SECRET}@host/shop"), "--set source.URL", "SQLQUEUE_URL"),
+    ],
+)
+def test_a_password_on_the_command_line_is_refused(refused, arguments, name, variable):
+    """Spark's event log keeps the command line."""
+    complaint = refused(*arguments)
+    assert complaint.endswith(
+        f"Error: The password in {name} would stand in the list of processes and in Spark's event log, which keeps the whole "
+        f"command line; give it in the environment ({variable}) or in the file of --config.\n"
+    )
+
+
+def test_a_url_without_a_password_may_stand_on_the_command_line(refused):
+    for url in (
+        "postgresql://me@host:5432/shop",
+        "Server=host;Database=shop",
+        "mssql://host/shop?encrypt=yes",
+    ):
+        assert "The option queue is required" in refused("--url", url)
+
+
+@pytest.mark.parametrize("name", ["queue", "checkpoint", "path"])
+def test_a_url_in_another_ones_place_is_refused_and_not_repeated(refused, name):
+    url = f"postgresql://me:{SECRET}@host/shop"
+    given = {"queue": "orders", "checkpoint": "c", "path": "p", name: url}
+    complaint = refused(*(word for each in given.items() for word in (f"--{each[0]}", each[1])))
+    assert complaint == (
+        f"error: The option {name} is shown in logs and plans, and a url with a password stands there; give it as the option "
+        "url.\n"
+    )
