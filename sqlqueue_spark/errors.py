@@ -25,6 +25,14 @@ class ConfigurationError(SqlQueueError):
     may_pass = False
 
 
+class NoRight(ConfigurationError):
+    """The login lacks a right. The text says behind its last semicolon which rights the work needs."""
+
+    def needing(self, rights: str) -> NoRight:
+        """The same error, where the work needs other rights than a receiver's or a sender's."""
+        return NoRight(f"{str(self).rpartition('; ')[0]}; {rights}")
+
+
 class QueueError(SqlQueueError):
     """Fix the table: it is missing, or is not shaped like a queue table."""
 

@@ -275,6 +275,9 @@ def _failure(target: Target, kind: Kind, text: str = "", doing: str = "") -> Fai
 def _said(error: Exception) -> str:
     """The server's words; where a key is there already, one line that also says which key, as SQL Server does."""
     text = str(error)
+    if "FATAL:" in text and getattr(error, "sqlstate", None) is None:
+        # One of several hosts or addresses refused: its words say more than those of one that nobody reached.
+        return next(line for line in text.splitlines() if "FATAL:" in line)
     if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.message_detail:
         return f"{text.splitlines()[0]}: {error.diag.message_detail}"
     return text
