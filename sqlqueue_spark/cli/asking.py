@@ -13,6 +13,7 @@ import click
 
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel, duration
 from sqlqueue_spark.tables.queue_admin import CLASSIC, SHAPES
@@ -35,10 +36,17 @@ class Door(click.Group):
             raise click.ClickException(str(error)) from error
 
 
+def some_text(value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("it is empty; leave it out, or say something.")
+    return value
+
+
 def _no_url(what: str) -> Callable[[str], str]:
     """Takes a name. A url in its place is refused, and not repeated in the error, because it may hold a secret."""
 
     def name(value: str) -> str:
+        some_text(value)
         try:
             dialect_of(value)
         except ConfigurationError:
@@ -63,6 +71,10 @@ def header(value: str) -> tuple[str, str]:
     name, equals, text = value.partition("=")
     if not name or not equals:
         raise click.BadParameter(f"{value!r} is no header; write NAME=VALUE.")
+    if name in COMPLETED and not text.strip():
+        raise click.BadParameter(
+            f"{name} cannot be empty; leave it out to have it filled in, or give a value."
+        )
     return name, text
 
 
@@ -111,10 +123,12 @@ role = click.option(
     help="What the login is for: it is wrong that it lacks one of this role's rights.",
 )
 #: Where an outbox table lies.
-schema = click.option("--schema", "default_schema", help="Schema of the outbox table.", metavar="NAME")
+schema = click.option(
+    "--schema", "default_schema", type=some_text, help="Schema of the outbox table.", metavar="NAME"
+)
 #: How addresses become tables.
 naming = _all(
-    click.option("--default-schema", help="Schema of queues that name none.", metavar="NAME"),
+    click.option("--default-schema", type=some_text, help="Schema of queues that name none.", metavar="NAME"),
     click.option("--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."),
 )
 also_created = _all(
@@ -122,6 +136,7 @@ also_created = _all(
         "--instance",
         "instances",
         multiple=True,
+        type=some_text,
         metavar="X",
         help="Also the callback queue of this instance: Sales.X for the queue Sales.",
     ),
@@ -133,7 +148,12 @@ also_created = _all(
         type=_names,
         help="Also these queues, such as error,audit.",
     ),
-    click.option("--stream", metavar="NAME", help="Also the table NAME.Outgoing of this atomic pipeline."),
+    click.option(
+        "--stream",
+        type=some_text,
+        metavar="NAME",
+        help="Also the table NAME.Outgoing of this atomic pipeline.",
+    ),
 )
 shape = click.option(
     "--shape",
@@ -156,7 +176,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             show_envvar=True,
             help="postgresql://…; for SQL Server mssql://… or an ODBC connection string.",
         ),
-        click.option("--user", help="Login, kept out of the url.", metavar="NAME"),
+        click.option("--user", type=some_text, help="Login, kept out of the url.", metavar="NAME"),
         click.option(
             "--access-token-provider",
             metavar="NAME",

@@ -55,7 +55,13 @@ def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> 
 @click.option(
     "--engine", required=True, type=click.Choice(sorted(DIALECTS)), help="The engine to write the script for."
 )
-@click.option("--grants", "user", metavar="USER", help="Instead give this user the rights of a role.")
+@click.option(
+    "--grants",
+    "user",
+    type=asking.some_text,
+    metavar="USER",
+    help="Instead give this user the rights of a role.",
+)
 @click.option("--role", type=click.Choice(ROLES), help="Which rights: all that the role needs, no others.")
 @click.option("--endpoint", type=asking.endpoint_name, metavar="NAME", help="A sender's outbox too.")
 def script(
@@ -129,7 +135,11 @@ def peek(options: ConnectionOptions, queues: tuple[str, ...], count: int, json_:
 @asking.queues
 @asking.connected
 @click.option(
-    "--type", "message_type", metavar="NAME", help="Type of the message, such as Sales.OrderPlaced."
+    "--type",
+    "message_type",
+    type=asking.some_text,
+    metavar="NAME",
+    help="Type of the message, such as Sales.OrderPlaced.",
 )
 @click.option(
     "--body", type=asking.body, metavar="TEXT|@FILE", help="Body: text, @file, or @- for standard input."
