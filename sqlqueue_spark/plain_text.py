@@ -14,6 +14,11 @@ def plain(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
+def is_unicode(text: str) -> bool:
+    """Whether a text has only characters. A byte of a command line or of the environment that is no UTF-8 is none."""
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def plain_json(text: str) -> str:
     r"""A JSON text that means the same, with an escape such as ``\u009b`` for each such character."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _json_escape(c) for c in text)

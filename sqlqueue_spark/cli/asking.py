@@ -16,8 +16,10 @@ from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel, duration
+from sqlqueue_spark.plain_text import is_unicode, plain
 from sqlqueue_spark.tables.queue_admin import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
+from sqlqueue_spark.url_shapes import holds_password
 
 _DEBUG = "sqlqueue_spark.debug"
 
@@ -26,6 +28,15 @@ Command = Callable[..., Any]
 
 class Door(click.Group):
     """A group of commands; it answers a refused request with one sentence on stderr and exit code 1."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for given in args:
+            if not is_unicode(given):
+                shown = "" if holds_password(given) else f" {plain(given)!r}"
+                raise click.UsageError(
+                    f"The argument{shown} holds bytes that are no UTF-8; write it in UTF-8.", ctx
+                )
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

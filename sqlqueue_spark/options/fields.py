@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.plain_text import is_unicode
 from sqlqueue_spark.url_shapes import holds_password, is_url
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -108,6 +109,10 @@ class Options:
         secrets = {f.name: f.metadata["secret"] for f in fields if "pattern" in f.metadata}
         values: dict[str, Any] = {field_name: {} for field_name in per_name.values()}
         for name, value in given.items():
+            if not is_unicode(value):
+                raise ConfigurationError(
+                    f"The option {name} holds bytes that are no UTF-8; write it in UTF-8."
+                )
             if (named := _per_name(name, per_name)) is not None:
                 field_name, key = named
                 _check_no_password(name, value, secret=secrets[field_name])

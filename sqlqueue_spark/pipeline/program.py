@@ -87,12 +87,13 @@ def configuration(
     sections: dict[str, dict[str, str]] = {name: {} for name in names}
     if config is not None:
         for name, values in _loaded(config).items():
-            if name not in sections or not isinstance(values, dict):
-                known = ", ".join(f"[{each}]" for each in names)
-                raise ConfigurationError(
-                    f"The configuration {config} has no section [{name}]; there are {known}."
-                )
+            _check_section(config, name, values, names)
             for key, value in _flat(values):
+                if not isinstance(value, str | bool | int | float):
+                    raise ConfigurationError(
+                        f"The value of {key} in [{name}] of the configuration {config} is {'a list' if isinstance(value, list) else 'a date or time'}; "
+                        "write one text, number, true or false."
+                    )
                 _put(sections[name], key, value)
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -128,11 +129,33 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
 
 def _loaded(config: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(config.read_text(encoding="utf-8"))
+        return tomllib.loads(
+            config.read_text(encoding="utf-8-sig")
+        )  # Windows' editors write a byte-order mark
     except ValueError as error:  # it is no TOML, or no UTF-8
         raise ConfigurationError(
             f"The configuration {config} is not valid TOML ({error}); correct it."
         ) from error
+
+
+def _check_section(config: Path, name: str, values: object, names: Sequence[str]) -> None:
+    """Refuse what is no table of one of these names."""
+    known = ", ".join(f"[{each}]" for each in names)
+    if name in names and _is_tables(values):
+        raise ConfigurationError(
+            f"The configuration {config} has a list in the place of the section [{name}]; write [{name}] once."
+        )
+    if name not in names and (isinstance(values, dict) or _is_tables(values)):
+        raise ConfigurationError(f"The configuration {config} has no section [{name}]; there are {known}.")
+    if not isinstance(values, dict):
+        raise ConfigurationError(
+            f"The key {name} of the configuration {config} stands in no section; put it below one of {known}."
+        )
+
+
+def _is_tables(values: object) -> bool:
+    """Whether this is what TOML makes of [[name]]."""
+    return isinstance(values, list) and any(isinstance(each, dict) for each in values)
 
 
 def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:

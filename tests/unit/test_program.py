@@ -36,7 +36,37 @@ def refused(program, monkeypatch):
             '[sink]\npath = "x"',
             "The configuration {file} has no section [sink]; there are [source], [delta].",
         ),
-        ('queue = "orders"', "The configuration {file} has no section [queue]; there are [source], [delta]."),
+        (
+            'queue = "orders"',
+            "The key queue of the configuration {file} stands in no section; put it below one of [source], [delta].",
+        ),
+        (
+            'source = "orders"',
+            "The key source of the configuration {file} stands in no section; put it below one of [source], [delta].",
+        ),
+        (
+            'queues = ["orders"]',
+            "The key queues of the configuration {file} stands in no section; put it below one of [source], [delta].",
+        ),
+        (
+            '[[sink]]\nqueue = "orders"',
+            "The configuration {file} has no section [sink]; there are [source], [delta].",
+        ),
+        (
+            '[[source]]\nqueue = "orders"',
+            "The configuration {file} has a list in the place of the section [source]; write [source] once.",
+        ),
+        (
+            '[source]\nqueue = ["orders", "returns"]',
+            "The value of queue in [source] of the configuration {file} is a list; write one text, number, true or false.",
+        ),
+        (
+            '[source]\nqueue = "orders"\nendpoint.A.schema = 2026-01-01',
+            (
+                "The value of endpoint.A.schema in [source] of the configuration {file} is a date or time; write one text, number, "
+                "true or false."
+            ),
+        ),
         ('[source]\nqueeu = "orders"', "There is no option 'queeu'; did you mean queue?"),
         (
             '[source]\nqueue = "orders"\nmaxConcurrency = 0',
@@ -71,6 +101,19 @@ def test_a_configuration_that_is_no_text_is_refused(refused, tmp_path):
     file = tmp_path / "wrong.toml"
     file.write_bytes(b'[source]\nqueue = "\xff"')
     assert refused("--config", file).startswith(f"error: The configuration {file} is not valid TOML (")
+
+
+def test_a_byte_order_mark_means_nothing(refused, tmp_path):
+    file = tmp_path / "windows.toml"
+    file.write_text('[source]\nqueue = "orders"\n[delta]\npath = "p"', encoding="utf-8-sig")
+    assert refused("--config", file).startswith("error: The option checkpoint is required; ")
+
+
+def test_bytes_that_are_no_utf_8_are_refused(refused):
+    for given in (["--queue", "a\udcffb"], ["--set", "source.queue=a\udcffb"]):
+        assert (
+            refused(*given) == "error: The option queue holds bytes that are no UTF-8; write it in UTF-8.\n"
+        )
 
 
 @pytest.mark.parametrize(
