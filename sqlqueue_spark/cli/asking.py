@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from sqlqueue_spark.engines.dialects import dialect_of
+from sqlqueue_spark.engines.hosts import hosts
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
@@ -97,6 +98,20 @@ def body(value: str) -> bytes:
         return sys.stdin.buffer.read() if value == "@-" else Path(value[1:]).read_bytes()
     except OSError as error:
         raise click.BadParameter(f"{value[1:]!r} cannot be read: {error.strerror}.") from None
+
+
+def place(options: ConnectionOptions) -> str:
+    """Where a database is, for a question; empty where the url does not say it."""
+    return "".join(f" at {host}:{port}" for host, port in hosts(options.url)[:1])
+
+
+def confirmed(question: str, answer: str, otherwise: str) -> None:
+    """Ask somebody who is about to delete something to type its name.
+
+    :param otherwise: what has become of it when he types something else.
+    """
+    if click.prompt(plain(question), err=True) != answer:
+        raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
 
 
 def _names(value: str) -> list[str]:

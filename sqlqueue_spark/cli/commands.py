@@ -204,8 +204,14 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
     """Delete what stands in a queue now. Nobody is blocked; messages being received stay."""
     what = "expired messages" if expired else "messages"
     for queue in queues:
-        if not yes and click.prompt(f"To delete all {what} of it, type the queue's name", err=True) != queue:
-            raise click.ClickException(f"That is not {queue!r}, so nothing more was deleted.")
+        if not yes:
+            there = queue_tables.length(options, queue)
+            count = there.expired if expired else there.rows
+            asking.confirmed(
+                f"{count:,} {what} of the queue {there.queue}{asking.place(options)} will be deleted; to go on, type the queue's name",
+                queue,
+                "nothing more was deleted",
+            )
         with showing.progress(None, " messages") as bar:
             deleted = queue_tables.purge(options, queue, expired=expired, progress=bar.update)
         showing.say(f"deleted {deleted:,} {what} from {queue}")

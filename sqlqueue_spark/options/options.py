@@ -122,10 +122,15 @@ class ConnectionOptions(Options):
         )
 
     def check(self) -> None:
-        if self.access_token_provider and (self.password or self.access_token):
-            other = "password" if self.password else "accessToken"
+        logins = {
+            "accessTokenProvider": self.access_token_provider,
+            "accessToken": self.access_token,
+            "password": self.password,
+        }
+        given = [name for name, value in logins.items() if value]
+        if len(given) > 1:
             raise ConfigurationError(
-                f"Both accessTokenProvider and {other} are given, and only one of them can be the login; drop one."
+                f"Both {given[0]} and {given[-1]} are given, and only one of them can be the login; drop one."
             )
 
 

@@ -224,6 +224,10 @@ def _conninfo(target: Target, token: str | None = None) -> str:
     try:
         _check_login_is_encoded(target.url)
         parts = conninfo_to_dict(target.url)
+        if target.by_token and parts.get("password"):
+            raise ConfigurationError(
+                "Both a Microsoft Entra token and a password in the url are given, and only one of them can be the login; drop one."
+            )
         return make_conninfo(**{**defaults, **parts, **{k: v for k, v in given.items() if v is not None}})
     except psycopg.Error:
         raise ConfigurationError(
