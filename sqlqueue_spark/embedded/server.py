@@ -21,6 +21,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
@@ -149,7 +150,8 @@ class EmbeddedServer:
                 "EmbeddedServer) and start it again: its data stay."
             )
         password = new_password()
-        _alone(self.data_directory, f"ALTER ROLE {SUPERUSER} PASSWORD '{verifier(password)}'")
+        statement = (resources.files(__package__) / "superuser.sql").read_text(encoding="utf-8")
+        _alone(self.data_directory, statement.format(verifier=verifier(password)))
         rules.write_text(RULES)
         self._password_file.write(password)
         self._password = password
@@ -230,7 +232,7 @@ def _alone(data_directory: Path, statement: str) -> None:
         "-c",
         "log_min_error_statement=panic",
     )
-    run(binary("postgres"), *alone, SUPERUSER, said=f"{statement}\n")
+    run(binary("postgres"), *alone, SUPERUSER, said=statement)
 
 
 def _running_port(data_directory: Path) -> int | None:
