@@ -2,8 +2,8 @@ r"""Drain a queue table into a Delta table, exactly once; for spark-submit.
 
 ::
 
-    SPARK_CONF_DIR=conf spark-submit jobs/drain_to_delta.py \
-        --config conf/drain_to_delta.toml --url postgresql://… --queue orders
+    export SQLQUEUE_URL=postgresql://…
+    SPARK_CONF_DIR=conf spark-submit jobs/drain_to_delta.py --config conf/drain_to_delta.toml --queue orders
 
 Every key of the configuration's [source] and [delta] can be given as ``--set source.maxConcurrency=2``. SIGTERM, Ctrl-C
 or a file named by source.stopFile stop it between batches. Exit codes: 0 done or stopped, 1 failed, 2 wrong usage.
@@ -28,6 +28,7 @@ from sqlqueue_spark.pipeline import (
     write_delta,
 )
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting
+from sqlqueue_spark.plain_text import plain
 
 SECTIONS = ("source", "delta")
 #: The key of the configuration that each flag stands for.
@@ -39,6 +40,9 @@ PLACES = {
     "checkpoint": "delta.checkpoint",
     "available_now": "delta.availableNow",
 }
+
+#: The characters of a message that could steer a terminal.
+UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
 
 @click.command(help=(__doc__ or "").split("::")[0])
@@ -64,15 +68,16 @@ def run(source: Mapping[str, str], options: SourceOptions, delta: DeltaOptions, 
     spark = SparkSession.builder.appName(f"drain {options.queue} to Delta").getOrCreate()
     with stoppable(source) as (stopping, stop_file, done_file):
         query = write_delta(with_message_columns(read_queue(spark, stopping)), delta)
-        click.echo(f"draining queue={options.queue} into={delta.path}")
+        click.echo(plain(f"draining queue={options.queue} into={delta.path}"))
         totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
     click.echo(f"drained={totals.messages} {totals}")
     if show:
         table = spark.read.format("delta").load(delta.path)
         click.echo(f"rows in Delta: {table.count()}")
-        table.orderBy(F.desc("RowVersion")).select("RowVersion", "MessageType", "MessageId", "SentAt").show(
-            show, truncate=60
+        texts = (
+            F.regexp_replace(name, UNSEEN, "\ufffd").alias(name) for name in ("MessageType", "MessageId")
         )
+        table.orderBy(F.desc("RowVersion")).select("RowVersion", *texts, "SentAt").show(show, truncate=60)
     spark.stop()
 
 

@@ -2,8 +2,9 @@ r"""Forward the messages of a queue table to other queues, each once, or atomica
 
 ::
 
+    export SQLQUEUE_URL=postgresql://…
     SPARK_CONF_DIR=conf spark-submit jobs/forward.py \
-        --config conf/forward.toml --url postgresql://… --queue orders --to Billing --endpoint Forward.Orders
+        --config conf/forward.toml --queue orders --to Billing --endpoint Forward.Orders
 
 Every key of the configuration's [source], [sink] and [forward] can be given as ``--set sink.outbox=pessimistic``. What
 [sink] leaves open, its database, login, transactionMode and stream, is the source's. SIGTERM, Ctrl-C or a file named by
@@ -32,7 +33,8 @@ from sqlqueue_spark.pipeline import (
     stoppable,
     transformed,
 )
-from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting
+from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, secret_flag
+from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import FrameColumns
 
 SECTIONS = ("source", "sink", "forward")
@@ -59,12 +61,12 @@ PLACES = {
 @click.option(
     "--to", help="Address of the queue that messages go to, unless the transform gives a Destination."
 )
-@click.option(
-    "--sink-url", envvar="SQLQUEUE_SINK_URL", help="Its database, if another (or SQLQUEUE_SINK_URL)."
+@secret_flag(
+    "--sink-url",
+    "SQLQUEUE_SINK_URL",
+    "Its database, if another; with a password in it only as SQLQUEUE_SINK_URL.",
 )
-@click.option(
-    "--sink-password", envvar="SQLQUEUE_SINK_PASSWORD", help="Its password (or SQLQUEUE_SINK_PASSWORD)."
-)
+@secret_flag("--sink-password", "SQLQUEUE_SINK_PASSWORD", "Its password, given as SQLQUEUE_SINK_PASSWORD.")
 @click.option("--endpoint", help="Name of the outbox, of this pipeline alone.")
 @click.option("--stream", help="Name of this pipeline, for sendsAtomicWithReceive.")
 @click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none.")
@@ -94,7 +96,7 @@ def run(
         FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
         queues = SqlQueueSink(options=sink)
         query = send(messages, queues, options.checkpoint, available_now=options.available_now)
-        click.echo(f"forwarding queue={own.queue}")
+        click.echo(plain(f"forwarding queue={own.queue}"))
         totals = run_until_stopped(
             spark, query, stop_file, click.echo, done_file=done_file, details=queues.details
         )

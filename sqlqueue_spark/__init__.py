@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from sqlqueue_spark.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import SparkSession
 
     from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -25,8 +27,13 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def register(spark: SparkSession) -> None:
-    """Make ``format("sqlqueue")`` known to a session by hand, for Spark Connect and ``--py-files``."""
-    from sqlqueue_spark.spark.datasource import SqlQueueDataSource
+def register(spark: SparkSession, *, allowed: Collection[str] = ()) -> None:
+    """Make ``format("sqlqueue")`` known to a session by hand, for Spark Connect and ``--py-files``, or to allow code.
 
-    spark.dataSource.register(SqlQueueDataSource)
+    :param allowed: the code that options of this session may name, those in SQL too: an ``accessTokenProvider``, the file of an
+        ODBC driver. Without it they may name what the environment of Spark's driver allows (``SQLQUEUE_ALLOWED``, with commas
+        between), which is nothing by default.
+    """
+    from sqlqueue_spark.spark.datasource import SqlQueueDataSource, allowing
+
+    spark.dataSource.register(allowing(allowed) if allowed else SqlQueueDataSource)

@@ -20,6 +20,7 @@ import click
 
 from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.embedded import EmbeddedServer
+from sqlqueue_spark.embedded.login import PasswordFile
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.options import ConnectionOptions
@@ -53,7 +54,8 @@ def main(folder: Path, messages: int) -> None:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
         click.secho(f"A PostgreSQL server runs in {folder / 'database'}", bold=True)
-        click.echo(f"export SQLQUEUE_URL={url}")
+        ours = _url_file(folder, url)
+        click.echo(f"export {ours}")
         places = ("--path", _short(folder / "delta" / QUEUE), "--checkpoint", _short(folder / "checkpoints" / QUEUE))  # fmt: skip
         log = folder / "spark-submit.log"
 
@@ -68,7 +70,7 @@ def main(folder: Path, messages: int) -> None:
         left = queue_tables.length(ConnectionOptions(url=url), QUEUE).rows
     _conclude("\n".join(said), left)
     where = "" if folder == DEFAULT_FOLDER else f" --folder {shlex.quote(str(folder))}"
-    click.echo(_NEXT.format(url=url, queue=QUEUE, places=shlex.join(places), where=where))
+    click.echo(_NEXT.format(url=ours, queue=QUEUE, places=shlex.join(places), where=where))
 
 
 def stop(folder: Path) -> None:
@@ -137,6 +139,13 @@ def _run(environment: dict[str, str], program: str, *arguments: str, log: Path |
     return said
 
 
+def _url_file(folder: Path, url: str) -> str:
+    """Write the url, which holds the password, into a file that only we read; what sets the variable from there, for a shell."""
+    file = folder / "url"
+    PasswordFile(file).write(url)
+    return f'SQLQUEUE_URL="$(cat {shlex.quote(_short(file))})"'
+
+
 def _short(path: Path) -> str:
     """A path as one would type it here."""
     path = path.resolve()
@@ -166,14 +175,14 @@ def _conclude(said: str, left: int) -> None:
 _NEXT = """
 What to type next:
   . .venv/bin/activate
-  export SQLQUEUE_URL={url} SPARK_CONF_DIR=conf
+  export {url} SPARK_CONF_DIR=conf
   sqlqueue send {queue} --type Sales.OrderPlaced --body '{{"order": 1}}'
   sqlqueue peek {queue}
   spark-submit jobs/drain_to_delta.py --queue {queue} {places}
 
 In a second terminal, while that runs (Ctrl-C stops it cleanly; kill -9 it and start it again: nothing is lost or doubled):
   . .venv/bin/activate
-  export SQLQUEUE_URL={url}
+  export {url}
   sqlqueue send {queue} --count 300000 --rate 3000
 
 At the end:

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import re
 
+from sqlqueue_spark.plain_text import plain
+
 
 class SqlQueueError(Exception):
-    """Any error of this package."""
+    """Any error of this package. Its text is one line, whatever names are in it."""
+
+    def __init__(self, said: str = "") -> None:
+        super().__init__(plain(said))
 
 
 class ConfigurationError(SqlQueueError):
@@ -18,6 +23,14 @@ class ConfigurationError(SqlQueueError):
 
     #: Whether it may pass: a database that fails over says the same for a while, and whoever was let in before may wait.
     may_pass = False
+
+
+class NoRight(ConfigurationError):
+    """The login lacks a right. The text says behind its last semicolon which rights the work needs."""
+
+    def needing(self, rights: str) -> NoRight:
+        """The same error, where the work needs other rights than a receiver's or a sender's."""
+        return NoRight(f"{str(self).rpartition('; ')[0]}; {rights}")
 
 
 class QueueError(SqlQueueError):
@@ -75,7 +88,7 @@ def sentence_of(error: BaseException) -> str:
     text = str(error)
     found = list(_OURS.finditer(text))
     if found:
-        return found[-1]["sentence"]
+        return plain(found[-1]["sentence"])
     raised = _RAISED.search(text)
     said = _CAPTURED.sub("", _CALLING.sub("", (raised["error"] if raised else text).strip()))
-    return (said.splitlines() or [type(error).__name__])[0]
+    return plain((said.splitlines() or [type(error).__name__])[0])

@@ -100,5 +100,5 @@ def body_text() -> Column:
 
 def _read_headers() -> Column:
     """What can be read as a JSON object; NULL for anything else."""
-    text = F.ltrim(F.col("Headers"), F.lit("\ufeff"))
+    text = F.regexp_replace("Headers", "^\ufeff", "")
     return F.from_json(text, _MAP, {"allowSingleQuotes": "false"})

@@ -261,7 +261,8 @@ def guarded_url(server: EmbeddedServer, database_url: str) -> str:
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute(f"DROP ROLE IF EXISTS {GUARDED_ROLE}")
         connection.execute(f"CREATE ROLE {GUARDED_ROLE} LOGIN PASSWORD '{GUARDED_PASSWORD}'")
-    return database_url.replace("postgres@", f"{GUARDED_ROLE}:{GUARDED_PASSWORD.replace(' ', '%20')}@")
+    name = database_url.rpartition("/")[2]
+    return server.url(name, user=GUARDED_ROLE, password=GUARDED_PASSWORD)
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+
 from servers.base import DESTINATION, QUEUE, Server
-from servers.postgresql import PostgreSQL
-from servers.sqlserver import SqlServer
+from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.drivers import remedy
 
 __all__ = ["DESTINATION", "QUEUE", "Server", "server_at"]
 
 
 def server_at(url: str) -> Server:
-    """The server of a URL or connection string."""
-    return PostgreSQL(url) if url.startswith("postgres") else SqlServer(url)
+    """The server of a URL or connection string. An engine's driver is imported only where it is needed."""
+    if url.startswith("postgres"):
+        from servers.postgresql import PostgreSQL
+
+        return PostgreSQL(url)
+    try:
+        from servers.sqlserver import SqlServer
+    except ImportError as error:
+        sys.exit(f"The driver for {SQLSERVER.title} {remedy(SQLSERVER, error)}")
+    return SqlServer(url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tempfile
@@ -10,9 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from subprocess import PIPE
-from typing import ClassVar
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 
 from servers.base import DESTINATION, QUEUE, Jdbc, Server
@@ -45,9 +48,11 @@ class PostgreSQL(Server):
     }
 
     def jdbc(self) -> Jdbc:
+        parts = urlsplit(self.url)
+        login = {"user": unquote(parts.username or "postgres"), "password": unquote(parts.password or "")}
         return Jdbc(
             f"jdbc:postgresql://{self.url.partition('@')[2]}?stringtype=unspecified",
-            {"user": "postgres", "driver": "org.postgresql.Driver"},
+            {**login, "driver": "org.postgresql.Driver"},
         )
 
     def columns_to_append(self) -> Mapping[str, str]:
@@ -216,6 +221,9 @@ class PostgreSQL(Server):
             script.write(statement)
             script.flush()
             command = [str(binary("pgbench")), "-n", "-M", "prepared", "-f", script.name, *more]
-            command += ["-c", str(connections), "-j", "2", "-T", str(seconds), self.url]
-            with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as running:
+            parts: dict[str, Any] = conninfo_to_dict(self.url)
+            password = str(parts.pop("password", ""))  # not on the command line, which everybody may read
+            command += ["-c", str(connections), "-j", "2", "-T", str(seconds), make_conninfo(**parts)]
+            login = {**os.environ, "PGPASSWORD": password}
+            with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=login) as running:
                 yield running

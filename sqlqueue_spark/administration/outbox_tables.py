@@ -16,6 +16,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl
 from sqlqueue_spark.tables.outbox import OutboxReport, OutboxTable, create_statements
 from sqlqueue_spark.tables.outbox_cleanup import forget
+from sqlqueue_spark.tables.queue_admin import database
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class Report:
     """What an outbox table holds."""
 
     outbox: str
+    database: str
     found: OutboxReport
 
 
@@ -51,10 +53,10 @@ def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> 
 
     :param engine: one of the four engines that keep outbox tables.
     """
-    database = OUTBOX_DATABASES[engine]
-    table = database.outbox_table(endpoint)
-    names = database.outbox_names(default_schema or database.default_schema, table)
-    return ddl.script_of(database, names["outbox"], create_statements(database, names))
+    writer = OUTBOX_DATABASES[engine]
+    table = writer.outbox_table(endpoint)
+    names = writer.outbox_names(default_schema or writer.default_schema, table)
+    return ddl.script_of(writer, names["outbox"], create_statements(writer, names))
 
 
 def cleanup(
@@ -77,7 +79,7 @@ def cleanup(
 def report(options: ConnectionOptions, endpoint: str) -> Report:
     """How many ids an outbox table remembers, since when, and how many rows a .NET endpoint left there undispatched."""
     with _opened(options, endpoint) as (connection, outbox), connection.transaction():
-        return Report(outbox=outbox.name, found=outbox.report())
+        return Report(outbox=outbox.name, database=database(connection), found=outbox.report())
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.message import (
+    CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
     format_headers,
@@ -195,7 +196,10 @@ def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
 
 
 def _check_type(draft: Draft) -> None:
-    if draft.message_type is None and ENCLOSED_MESSAGE_TYPES not in draft.headers:
+    if (
+        not (draft.message_type or draft.headers.get(ENCLOSED_MESSAGE_TYPES))
+        and CONTROL_MESSAGE not in draft.headers
+    ):
         raise ConfigurationError(
             "A message needs a type, or no receiver knows what to do with it; give --type "
             f"'Namespace.Name, Assembly', or the header {ENCLOSED_MESSAGE_TYPES}."

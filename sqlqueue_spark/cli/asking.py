@@ -12,11 +12,15 @@ from typing import Any
 import click
 
 from sqlqueue_spark.engines.dialects import dialect_of
+from sqlqueue_spark.engines.hosts import hosts
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel, duration
+from sqlqueue_spark.plain_text import is_unicode, plain
 from sqlqueue_spark.tables.queue_admin import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
+from sqlqueue_spark.url_shapes import holds_password
 
 _DEBUG = "sqlqueue_spark.debug"
 
@@ -25,6 +29,15 @@ Command = Callable[..., Any]
 
 class Door(click.Group):
     """A group of commands; it answers a refused request with one sentence on stderr and exit code 1."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for given in args:
+            if not is_unicode(given):
+                shown = "" if holds_password(given) else f" {plain(given)!r}"
+                raise click.UsageError(
+                    f"The argument{shown} holds bytes that are no UTF-8; write it in UTF-8.", ctx
+                )
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -35,10 +48,17 @@ class Door(click.Group):
             raise click.ClickException(str(error)) from error
 
 
+def some_text(value: str) -> str:
+    if not value.strip():
+        raise click.BadParameter("it is empty; leave it out, or say something.")
+    return value
+
+
 def _no_url(what: str) -> Callable[[str], str]:
     """Takes a name. A url in its place is refused, and not repeated in the error, because it may hold a secret."""
 
     def name(value: str) -> str:
+        some_text(value)
         try:
             dialect_of(value)
         except ConfigurationError:
@@ -63,6 +83,10 @@ def header(value: str) -> tuple[str, str]:
     name, equals, text = value.partition("=")
     if not name or not equals:
         raise click.BadParameter(f"{value!r} is no header; write NAME=VALUE.")
+    if name in COMPLETED and not text.strip():
+        raise click.BadParameter(
+            f"{name} cannot be empty; leave it out to have it filled in, or give a value."
+        )
     return name, text
 
 
@@ -74,6 +98,20 @@ def body(value: str) -> bytes:
         return sys.stdin.buffer.read() if value == "@-" else Path(value[1:]).read_bytes()
     except OSError as error:
         raise click.BadParameter(f"{value[1:]!r} cannot be read: {error.strerror}.") from None
+
+
+def place(options: ConnectionOptions) -> str:
+    """Where a database is, for a question; empty where the url does not say it."""
+    return "".join(f" at {host}:{port}" for host, port in hosts(options.url)[:1])
+
+
+def confirmed(question: str, answer: str, otherwise: str) -> None:
+    """Ask somebody who is about to delete something to type its name.
+
+    :param otherwise: what has become of it when he types something else.
+    """
+    if click.prompt(plain(question), err=True) != answer:
+        raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
 
 
 def _names(value: str) -> list[str]:
@@ -111,10 +149,12 @@ role = click.option(
     help="What the login is for: it is wrong that it lacks one of this role's rights.",
 )
 #: Where an outbox table lies.
-schema = click.option("--schema", "default_schema", help="Schema of the outbox table.", metavar="NAME")
+schema = click.option(
+    "--schema", "default_schema", type=some_text, help="Schema of the outbox table.", metavar="NAME"
+)
 #: How addresses become tables.
 naming = _all(
-    click.option("--default-schema", help="Schema of queues that name none.", metavar="NAME"),
+    click.option("--default-schema", type=some_text, help="Schema of queues that name none.", metavar="NAME"),
     click.option("--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."),
 )
 also_created = _all(
@@ -122,6 +162,7 @@ also_created = _all(
         "--instance",
         "instances",
         multiple=True,
+        type=some_text,
         metavar="X",
         help="Also the callback queue of this instance: Sales.X for the queue Sales.",
     ),
@@ -133,7 +174,12 @@ also_created = _all(
         type=_names,
         help="Also these queues, such as error,audit.",
     ),
-    click.option("--stream", metavar="NAME", help="Also the table NAME.Outgoing of this atomic pipeline."),
+    click.option(
+        "--stream",
+        type=some_text,
+        metavar="NAME",
+        help="Also the table NAME.Outgoing of this atomic pipeline.",
+    ),
 )
 shape = click.option(
     "--shape",
@@ -156,7 +202,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             show_envvar=True,
             help="postgresql://…; for SQL Server mssql://… or an ODBC connection string.",
         ),
-        click.option("--user", help="Login, kept out of the url.", metavar="NAME"),
+        click.option("--user", type=some_text, help="Login, kept out of the url.", metavar="NAME"),
         click.option(
             "--access-token-provider",
             metavar="NAME",

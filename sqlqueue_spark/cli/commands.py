@@ -16,6 +16,7 @@ from sqlqueue_spark.cli.outbox_commands import outbox
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables import scripts
 from sqlqueue_spark.tables.rights import RECEIVER, ROLES, SENDER
 
@@ -42,7 +43,7 @@ main.add_command(outbox)
 def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> None:
     """Create queue tables that are not there yet."""
     for made in queue_tables.create(options, queues, **also):
-        click.echo(f"created {made.queue}" if made.new else f"{made.queue} was there already")
+        showing.say(f"created {made.queue}" if made.new else f"{made.queue} was there already")
 
 
 @main.command()
@@ -54,7 +55,13 @@ def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> 
 @click.option(
     "--engine", required=True, type=click.Choice(sorted(DIALECTS)), help="The engine to write the script for."
 )
-@click.option("--grants", "user", metavar="USER", help="Instead give this user the rights of a role.")
+@click.option(
+    "--grants",
+    "user",
+    type=asking.some_text,
+    metavar="USER",
+    help="Instead give this user the rights of a role.",
+)
 @click.option("--role", type=click.Choice(ROLES), help="Which rights: all that the role needs, no others.")
 @click.option("--endpoint", type=asking.endpoint_name, metavar="NAME", help="A sender's outbox too.")
 def script(
@@ -121,14 +128,18 @@ def peek(options: ConnectionOptions, queues: tuple[str, ...], count: int, json_:
         if json_:
             _lines(showing.as_json(showing.message_json(message)) for message in messages)
         else:
-            _lines(showing.messages_text(messages) if messages else [f"{queue} is empty"])
+            _lines(showing.messages_text(messages) if messages else [f"{plain(queue)} is empty"])
 
 
 @main.command()
 @asking.queues
 @asking.connected
 @click.option(
-    "--type", "message_type", metavar="NAME", help="Type of the message, such as Sales.OrderPlaced."
+    "--type",
+    "message_type",
+    type=asking.some_text,
+    metavar="NAME",
+    help="Type of the message, such as Sales.OrderPlaced.",
 )
 @click.option(
     "--body", type=asking.body, metavar="TEXT|@FILE", help="Body: text, @file, or @- for standard input."
@@ -169,7 +180,7 @@ def send(
     for queue in queues:
         if count is None:
             draft = queue_tables.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
-            click.echo(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
+            showing.say(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
             continue
         with showing.progress(count, " messages") as bar:
             took = queue_tables.send_load(
@@ -181,7 +192,7 @@ def send(
                 ttl=ttl,
                 progress=bar.update,
             ).total_seconds()
-        click.echo(f"sent {count:,} messages to {queue} in {took:.1f} s ({count / max(took, 0.001):,.0f}/s)")
+        showing.say(f"sent {count:,} messages to {queue} in {took:.1f} s ({count / max(took, 0.001):,.0f}/s)")
 
 
 @main.command()
@@ -193,11 +204,17 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
     """Delete what stands in a queue now. Nobody is blocked; messages being received stay."""
     what = "expired messages" if expired else "messages"
     for queue in queues:
-        if not yes and click.prompt(f"To delete all {what} of it, type the queue's name", err=True) != queue:
-            raise click.ClickException(f"That is not {queue!r}, so nothing more was deleted.")
+        if not yes:
+            there = queue_tables.length(options, queue)
+            count = there.expired if expired else there.rows
+            asking.confirmed(
+                f"{count:,} {what} of the queue {there.queue}{asking.place(options)} will be deleted; to go on, type the queue's name",
+                queue,
+                "nothing more was deleted",
+            )
         with showing.progress(None, " messages") as bar:
             deleted = queue_tables.purge(options, queue, expired=expired, progress=bar.update)
-        click.echo(f"deleted {deleted:,} {what} from {queue}")
+        showing.say(f"deleted {deleted:,} {what} from {queue}")
 
 
 @main.command()

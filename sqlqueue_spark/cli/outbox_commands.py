@@ -9,7 +9,14 @@ import click
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
+
+#: How long senders remember message ids, if nobody says otherwise.
+_USUAL = SinkOptions(url="", outbox=NO_OUTBOX).keep_deduplication_data_for
+
+
+def _shown(keep: timedelta) -> str:
+    return f"{keep.days} days" if keep >= timedelta(days=2) else f"{keep.total_seconds():g} seconds"
 
 
 @click.group()
@@ -26,7 +33,7 @@ def outbox() -> None:
 def create(options: ConnectionOptions, endpoint: str) -> None:
     """Create an outbox table that is not there yet."""
     made = outbox_tables.create(options, endpoint)
-    click.echo(f"created {made.outbox}" if made.new else f"{made.outbox} was there already")
+    showing.say(f"created {made.outbox}" if made.new else f"{made.outbox} was there already")
 
 
 @outbox.command()
@@ -55,11 +62,24 @@ def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
     metavar="DURATION",
     help="How long a message id is remembered. Repeats that come later are not recognised.",
 )
-def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta) -> None:
-    """Forget old message ids. Nobody is blocked; what is not dispatched stays."""
+@click.option("--yes", is_flag=True, help="Do not ask, whatever is to be kept.")
+def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta, yes: bool) -> None:
+    """Forget old message ids. Nobody is blocked; what is not dispatched stays.
+
+    It asks before it forgets ids that are younger than 7 days, as senders remember them: a repeat of such a message, as Spark makes
+    them when a batch is tried again, would go out twice.
+    """
+    if keep < _USUAL and not yes:
+        there = outbox_tables.report(options, endpoint)
+        asking.confirmed(
+            f"Of the {there.found.rows:,} message ids in {there.outbox} of the database {there.database}{asking.place(options)} those "
+            f"older than {_shown(keep)} will be forgotten, and their messages can go out twice; to go on, type the endpoint's name",
+            endpoint,
+            "nothing was forgotten",
+        )
     with showing.progress(None, " ids") as bar:
         deleted = outbox_tables.cleanup(options, endpoint, keep, progress=bar.update)
-    click.echo(f"forgot {deleted:,} message ids of {endpoint}")
+    showing.say(f"forgot {deleted:,} message ids of {endpoint}")
 
 
 @outbox.command()

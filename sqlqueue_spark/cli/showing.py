@@ -17,6 +17,7 @@ from sqlqueue_spark.administration.queue_tables import Inspection, Length
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, parse_headers
 from sqlqueue_spark.options.fields import Options, camel
+from sqlqueue_spark.plain_text import plain, plain_json
 from sqlqueue_spark.tables.queue_admin import Message
 
 _MARKS = {
@@ -27,7 +28,12 @@ _MARKS = {
 
 
 def as_json(value: dict[str, Any]) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return plain_json(json.dumps(value, ensure_ascii=False))
+
+
+def say(text: str) -> None:
+    """Print a line; what could steer a terminal is escaped."""
+    click.echo(plain(text))
 
 
 def progress(total: int | None, unit: str) -> tqdm:
@@ -97,14 +103,19 @@ def inspection_json(inspection: Inspection) -> Any:
 def inspection_text(inspection: Inspection) -> Iterator[str]:
     yield _plain(inspection.queue)
     columns = [
-        (f"  {_plain(c.name)}", c.type, "" if c.nullable else "not null", "computed" if c.computed else "")
+        (
+            f"  {_plain(c.name)}",
+            _plain(c.type),
+            "" if c.nullable else "not null",
+            "computed" if c.computed else "",
+        )
         for c in inspection.columns
     ]
     yield from _table(("  column", "type", "", ""), columns)
     indexes = [
-        (f"  {_plain(i.name)}", ", ".join(i.columns), "unique" if i.unique else "", i.kind, i.filter or "")
+        (f"  {_plain(i.name)}", _plain(", ".join(i.columns)), "unique" if i.unique else "", i.kind, _plain(i.filter or ""))
         for i in inspection.indexes
-    ]
+    ]  # fmt: skip
     yield from _table(("  index", "columns", "", "kind", ""), indexes)
     settings = [(f"  {_plain(each.name)}", _plain(each.value), each.meaning) for each in inspection.settings]
     yield from _table(("  setting", "value", "meaning"), settings)
@@ -173,7 +184,7 @@ def _message_row(message: Message) -> tuple[str, ...]:
 
 
 def _indented(sql: str) -> Iterator[str]:
-    yield from (f"  {line}" for line in sql.splitlines())
+    yield from (f"  {_plain(line)}" for line in sql.split("\n"))
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
@@ -184,7 +195,7 @@ def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[
 
 
 def _plain(text: str) -> str:
-    """The text, with a replacement for each character that could steer a terminal."""
+    """The text, with a replacement for each character that could steer a terminal: it keeps the width of a table's cell."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

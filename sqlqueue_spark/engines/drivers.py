@@ -99,6 +99,14 @@ def check_opens(driver: Driver, installed: Sequence[str]) -> None:
         ) from error
 
 
+def remedy(engine: Dialect, error: ImportError) -> str:
+    """Why a driver cannot be loaded, and what to do, behind a name or an ``It``."""
+    if "libodbc" in str(error):
+        return "does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
+    why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded ({error})"
+    return f"{why}; install it with: pip install 'sqlqueue-spark[{engine.extra}]'."
+
+
 #: What each engine needs.
 PARTS: Mapping[Dialect, Sequence[Part]] = {
     POSTGRESQL: (Part("psycopg", lambda _: psycopg()), Part("adbc", lambda _: adbc())),

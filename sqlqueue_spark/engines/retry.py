@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,8 +9,9 @@ from typing import TypeVar
 import stamina
 
 from sqlqueue_spark.errors import SqlQueueError, TryAgain
+from sqlqueue_spark.plain_text import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 T = TypeVar("T")
 E = TypeVar("E", bound=SqlQueueError)

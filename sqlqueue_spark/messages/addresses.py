@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Self, TypeVar
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.url_shapes import holds_password
 
 T = TypeVar("T")
 
@@ -95,6 +96,11 @@ class Address:
         :param quoted: understand ``"schema"."table"`` too, the form of the PostgreSQL transport.
         :raises ConfigurationError: the text is no address.
         """
+        if holds_password(text):
+            raise ConfigurationError(
+                "A url with a password stands where a queue's address is expected; give it as the option url, and write "
+                "table@[schema]@[catalog] for the queue."
+            )
         if quoted and (match := _QUOTED.fullmatch(text)):
             names = [part.replace('""', '"') for part in match.groups() if part is not None]
             return cls(table=names[-1], schema=names[0] if len(names) == 2 else None)
@@ -167,11 +173,6 @@ def of_endpoint(settings: Mapping[str, T], queue: str) -> T | None:
     if not fitting:
         return None
     return settings[max(fitting, key=lambda each: (len(prefixes[each]), each == name))]
-
-
-def for_shell(address: str) -> str:
-    """An address as one word of a shell. It is always quoted, so that people see what to copy as a whole."""
-    return "'" + address.replace("'", "'\"'\"'") + "'"
 
 
 def _read_as(address: str, table: Table) -> bool:

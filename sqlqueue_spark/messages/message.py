@@ -17,6 +17,8 @@ from json.encoder import encode_basestring as _quoted
 MESSAGE_ID = "NServiceBus.MessageId"
 TIME_SENT = "NServiceBus.TimeSent"
 ENCLOSED_MESSAGE_TYPES = "NServiceBus.EnclosedMessageTypes"
+#: Says ``True`` in a message that has no type, because endpoints exchange it among themselves.
+CONTROL_MESSAGE = "NServiceBus.ControlMessage"
 #: Where a delayed message is to go from the queue of its sender.
 FORWARD_DESTINATION = "NServiceBus.SqlServer.ForwardDestination"
 

@@ -15,6 +15,8 @@ from datetime import timedelta
 from typing import Any, Self
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.plain_text import is_unicode
+from sqlqueue_spark.url_shapes import holds_password, is_url
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST_SECONDS = 3650 * 86400
@@ -24,6 +26,15 @@ _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 def text(value: str) -> str:
     if not value:
         raise ValueError("some text")
+    return value
+
+
+def address(value: str) -> str:
+    """A queue's address; a url, whose login must not be repeated, is none."""
+    if not value or is_url(value):
+        raise ValueError(
+            "the address of a queue, and a url is given as the option url" if value else "some text"
+        )
     return value
 
 
@@ -95,10 +106,16 @@ class Options:
         fields = dataclasses.fields(cls)  # type: ignore[arg-type] # every subclass is a dataclass
         known = {camel(f.name).lower(): f for f in fields if "parse" in f.metadata}
         per_name = {f.metadata["pattern"]: f.name for f in fields if "pattern" in f.metadata}
+        secrets = {f.name: f.metadata["secret"] for f in fields if "pattern" in f.metadata}
         values: dict[str, Any] = {field_name: {} for field_name in per_name.values()}
         for name, value in given.items():
+            if not is_unicode(value):
+                raise ConfigurationError(
+                    f"The option {name} holds bytes that are no UTF-8; write it in UTF-8."
+                )
             if (named := _per_name(name, per_name)) is not None:
                 field_name, key = named
+                _check_no_password(name, value, secret=secrets[field_name])
                 values[field_name][key] = value
                 continue
             found = known.get(name.lower())
@@ -106,6 +123,7 @@ class Options:
                 names = [camel(f.name) for f in known.values()]
                 hint = suggestion(name, names, f"the options are {', '.join(names)}.")
                 raise ConfigurationError(f"There is no option {name!r}; {hint}")
+            _check_no_password(camel(found.name), value, secret=found.metadata["secret"])
             try:
                 values[found.name] = found.metadata["parse"](value)
             except ValueError as error:
@@ -149,6 +167,14 @@ def _per_name(name: str, patterns: Mapping[str, str]) -> tuple[str, str] | None:
         if match := re.fullmatch(f"{before}(.+){after}", name, re.IGNORECASE | re.DOTALL):
             return field_name, match[1].lower()
     return None
+
+
+def _check_no_password(name: str, value: str, *, secret: bool) -> None:
+    """Refuse a url with a password in an option that is shown to people."""
+    if not secret and holds_password(value):
+        raise ConfigurationError(
+            f"The option {name} is shown in logs and plans, and a url with a password stands there; give it as the option url."
+        )
 
 
 def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:

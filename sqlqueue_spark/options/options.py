@@ -12,6 +12,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.options.fields import (
     Options,
+    address,
     boolean,
     duration,
     option,
@@ -121,10 +122,15 @@ class ConnectionOptions(Options):
         )
 
     def check(self) -> None:
-        if self.access_token_provider and (self.password or self.access_token):
-            other = "password" if self.password else "accessToken"
+        logins = {
+            "accessTokenProvider": self.access_token_provider,
+            "accessToken": self.access_token,
+            "password": self.password,
+        }
+        given = [name for name, value in logins.items() if value]
+        if len(given) > 1:
             raise ConfigurationError(
-                f"Both accessTokenProvider and {other} are given, and only one of them can be the login; drop one."
+                f"Both {given[0]} and {given[-1]} are given, and only one of them can be the login; drop one."
             )
 
 
@@ -132,7 +138,7 @@ class ConnectionOptions(Options):
 class SourceOptions(ConnectionOptions):
     """The options of ``spark.readStream.format("sqlqueue")`` and ``spark.read``."""
 
-    queue: str = option("Address of the queue table.", parse=text)
+    queue: str = option("Address of the queue table.", parse=address)
     max_messages_per_trigger: int | None = option("Most rows one micro-batch claims.", parse=positive, default=None, shown="`100000`; on SQL Server without READ_COMMITTED_SNAPSHOT `20000`")  # fmt: skip
     max_bytes_per_trigger: int = option("And most bytes of headers and bodies.", parse=size, default=1 << 30, shown="`1g`")  # fmt: skip
     max_concurrency: int = option("Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", parse=positive, default=8, shown="`8`")  # fmt: skip
@@ -169,7 +175,7 @@ class SourceOptions(ConnectionOptions):
 class SinkOptions(ConnectionOptions):
     """The options of ``SqlQueueSink`` and of ``df.write.format("sqlqueue")``."""
 
-    queue: str | None = option("Address of the queue table of rows whose column `Destination` names none.", parse=text, default=None)  # fmt: skip
+    queue: str | None = option("Address of the queue table of rows whose column `Destination` names none.", parse=address, default=None)  # fmt: skip
     endpoint: str | None = option("Names the outbox table, one for each pipeline, and the sender in the headers; else `stream` does.", parse=text, default=None, shown="`stream`")  # fmt: skip
     outbox: str = option("`optimistic`, `pessimistic` or `none`: how a message id is sent only once.", parse=one_of(OPTIMISTIC, PESSIMISTIC, NO_OUTBOX), default=OPTIMISTIC, shown="`optimistic`")  # fmt: skip
     isolation_level: str = option("`ReadCommitted`, `RepeatableRead`, `Serializable` or `Snapshot`, of the sending transactions.", parse=isolation_level, default="ReadCommitted", shown="`ReadCommitted`")  # fmt: skip

@@ -7,7 +7,6 @@ cannot read it shows as ``?`` or leaves out.
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,9 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-log = logging.getLogger(__name__)
+from sqlqueue_spark.plain_text import logger
+
+log = logger(__name__)
 
 Details = Callable[[int], str]
 

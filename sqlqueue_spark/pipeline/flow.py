@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,14 +10,16 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sqlqueue_spark import functions
+from sqlqueue_spark import functions, register
 from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options.fields import Options, boolean, option, text
 from sqlqueue_spark.pipeline.delta_table import is_reachable
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter
+from sqlqueue_spark.pipeline.pipeline_options import said
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 #: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
@@ -35,7 +36,13 @@ class DeltaOptions(Options):
 
 
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``."""
+    """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``.
+
+    A token provider among them is allowed for the session: it comes from a program, and not from SQL.
+    """
+    provider = said(options, "accessTokenProvider")
+    if provider is not None:
+        register(spark, allowed=[provider])
     return spark.readStream.format("sqlqueue").options(**options).load()
 
 

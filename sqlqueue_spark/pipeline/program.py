@@ -11,16 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships neither
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
+from sqlqueue_spark.url_shapes import holds_password
 
 Command = Callable[..., Any]
 
 #: To these PySpark logs a query that it refuses, in JSON with a stack trace, before it raises the error that we show.
 _LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+#: The ends of the names of options that are passwords, in lower case.
+_PASSWORDS = (".password", ".accesstoken")
+_ON_THE_COMMAND_LINE = (
+    "The password in {name} would stand in the list of processes and in Spark's event log, which keeps the whole command line; "
+    "give it in the environment ({variable}) or in the file of --config."
+)
 
 
 def common_flags(command: Command) -> Command:
@@ -29,17 +38,37 @@ def common_flags(command: Command) -> Command:
     for flag in reversed(
         (
             click.option("--config", type=file, help="TOML file."),
-            click.option("--url", envvar="SQLQUEUE_URL", help="Database of the queue (or SQLQUEUE_URL)."),
-            click.option("--password", envvar="SQLQUEUE_PASSWORD", help="Its password (or SQLQUEUE_PASSWORD)."),
+            secret_flag("--url", "SQLQUEUE_URL", "Database of the queue; with a password in it only as SQLQUEUE_URL."),
+            secret_flag("--password", "SQLQUEUE_PASSWORD", "Its password, given as SQLQUEUE_PASSWORD."),
             click.option("--queue", help="Address of the queue table."),
             click.option("--checkpoint", help="Folder of the checkpoint."),
             click.option("--available-now", is_flag=True, help="Take what is there now and end."),
-            click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any key of the configuration."),
+            click.option("--set", "settings", multiple=True, callback=_check_settings, metavar="SECTION.KEY=VALUE", help="Any key of the configuration."),
             click.option("--debug", is_flag=True, help="Show the stack trace of an error."),
         )
     ):  # fmt: skip
         command = flag(command)
     return command
+
+
+def secret_flag(name: str, variable: str, help_: str) -> Callable[[Command], Command]:
+    """A flag for a url or a password. A password is taken from the environment variable alone."""
+
+    def check(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+        typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if value and typed and (name.endswith("password") or holds_password(value)):
+            raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=name, variable=variable))
+        return value
+
+    return click.option(name, envvar=variable, callback=check, help=help_)
+
+
+def _check_settings(_: click.Context, __: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
+    for setting in settings:
+        name, _equals, value = setting.partition("=")
+        if value and (name.lower().endswith(_PASSWORDS) or holds_password(value)):
+            raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=f"--set {name}", variable="SQLQUEUE_URL"))
+    return settings
 
 
 def configuration(
@@ -58,12 +87,13 @@ def configuration(
     sections: dict[str, dict[str, str]] = {name: {} for name in names}
     if config is not None:
         for name, values in _loaded(config).items():
-            if name not in sections or not isinstance(values, dict):
-                known = ", ".join(f"[{each}]" for each in names)
-                raise ConfigurationError(
-                    f"The configuration {config} has no section [{name}]; there are {known}."
-                )
+            _check_section(config, name, values, names)
             for key, value in _flat(values):
+                if not isinstance(value, str | bool | int | float):
+                    raise ConfigurationError(
+                        f"The value of {key} in [{name}] of the configuration {config} is {'a list' if isinstance(value, list) else 'a date or time'}; "
+                        "write one text, number, true or false."
+                    )
                 _put(sections[name], key, value)
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -99,11 +129,33 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
 
 def _loaded(config: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(config.read_text(encoding="utf-8"))
+        return tomllib.loads(
+            config.read_text(encoding="utf-8-sig")
+        )  # Windows' editors write a byte-order mark
     except ValueError as error:  # it is no TOML, or no UTF-8
         raise ConfigurationError(
             f"The configuration {config} is not valid TOML ({error}); correct it."
         ) from error
+
+
+def _check_section(config: Path, name: str, values: object, names: Sequence[str]) -> None:
+    """Refuse what is no table of one of these names."""
+    known = ", ".join(f"[{each}]" for each in names)
+    if name in names and _is_tables(values):
+        raise ConfigurationError(
+            f"The configuration {config} has a list in the place of the section [{name}]; write [{name}] once."
+        )
+    if name not in names and (isinstance(values, dict) or _is_tables(values)):
+        raise ConfigurationError(f"The configuration {config} has no section [{name}]; there are {known}.")
+    if not isinstance(values, dict):
+        raise ConfigurationError(
+            f"The key {name} of the configuration {config} stands in no section; put it below one of {known}."
+        )
+
+
+def _is_tables(values: object) -> bool:
+    """Whether this is what TOML makes of [[name]]."""
+    return isinstance(values, list) and any(isinstance(each, dict) for each in values)
 
 
 def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:

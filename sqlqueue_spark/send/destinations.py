@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.errors import QueueError
-from sqlqueue_spark.messages.addresses import Address, Table, for_shell, of_endpoint
+from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Column, columns_of
 from sqlqueue_spark.tables.queue_admin import database

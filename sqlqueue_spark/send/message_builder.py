@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import (
+    CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
     MESSAGE_ID,
@@ -64,6 +65,13 @@ _READ = {
     "Expires": pa.timestamp("us", tz="UTC"),
     "Queue": pa.string(),
 }
+
+
+@dataclass
+class Count:
+    """A number that grows."""
+
+    number: int = 0
 
 
 class Composed:
@@ -121,6 +129,8 @@ class MessageBuilder:
     options: SinkOptions
     #: Those that the messages go to. They know how an address is written in full.
     destinations: Destinations | None = None
+    #: How many messages were made that have no type; those that endpoints exchange among themselves need none.
+    untyped: Count = field(default_factory=Count)
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Composed]:
         """Make the messages of a task, in their order, chunk by chunk; a chunk goes out in one transaction.
@@ -184,6 +194,7 @@ class MessageBuilder:
     ) -> pa.RecordBatch:
         """The columns of :data:`OUTGOING` but for the first, for rows that lack the same headers."""
         names = group.names
+        self._count_untyped(group)
         body = given["Body"]
         reply_to = _told(given["ReplyToAddress"])
         related = pc.coalesce(_told(given["CorrelationId"]), ids)
@@ -212,6 +223,11 @@ class MessageBuilder:
         ttl_ms = _each(milliseconds, ttl, pa.int64())
         columns = [headers, body, ttl_ms, _fitting(related), _fitting(reply_to), given["Expires"]]
         return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
+
+    def _count_untyped(self, group: Alike) -> None:
+        if ENCLOSED_MESSAGE_TYPES not in group.names and self.options.message_type is None:
+            control = pc.match_substring(group.texts, f'"{CONTROL_MESSAGE}"')
+            self.untyped.number += len(control) - (pc.sum(control).as_py() or 0)
 
     def _full_addresses(self, addresses: pa.Array, positions: pa.Array) -> pa.Array:
         """The addresses as the transport writes them. One that cannot be read stays as it is where its row was received."""

@@ -5,13 +5,13 @@ What an atomic pipeline has staged is tried out before the stage is sealed, whil
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld
 from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION
 from sqlqueue_spark.send.sent_before import has_sent
@@ -19,7 +19,7 @@ from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stage import Run, Stage, table_of
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 #: How long a rehearsal waits for the locks of others.
 _REHEARSAL_MS = 100
@@ -123,7 +123,7 @@ def _check_outbox(options: SinkOptions, destinations: Destinations, connection: 
         outbox = OutboxTable(connection, endpoint, options.default_schema)
         if not outbox.exists():
             raise QueueError(
-                f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create {endpoint!r}, or set "
+                f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create {for_shell(endpoint)}, or set "
                 "outbox to none."
             )
         destinations.holds_earlier_keys(connection.target, lambda: outbox.may_hold(EARLIER_VERSION))

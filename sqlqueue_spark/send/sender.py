@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,12 +12,13 @@ from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
 from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.delivery import Delivery, Optimistic, Pessimistic, Unremembered
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 from sqlqueue_spark.send.message_builder import Composed
 from sqlqueue_spark.send.sent_before import SentBefore
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(kw_only=True)

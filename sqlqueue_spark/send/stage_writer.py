@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, TryAgain
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.destinations import Destinations, place
 from sqlqueue_spark.send.message_builder import Composed
 from sqlqueue_spark.send.preflight import rehearse
@@ -20,7 +20,7 @@ from sqlqueue_spark.send.sent_before import SentBefore, has_sent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.stage import Run, Stage, table_of
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,7 @@ from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.message import COLUMNS
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
     DestructiveSlice,
@@ -41,7 +42,7 @@ from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.peek import plan_peek
 from sqlqueue_spark.tables.queues import Queue
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 _TYPES: dict[str, DataType] = {
     "string": StringType(),
@@ -171,4 +172,6 @@ def _log_findings(queue: Queue) -> None:
         log.warning("not_inspected queue=%s: %s", queue.table.name, error)
         return
     for finding in found:
-        log.warning("finding queue=%s: %s %s", queue.table.name, finding.message, finding.remedy_sql)
+        log.warning(
+            "finding queue=%s: %s %s", queue.table.name, finding.message, " ".join(finding.remedy_sql.split())
+        )

@@ -15,7 +15,9 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
 from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import (
     Destinations,
     FrameColumns,
@@ -31,7 +33,7 @@ from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 #: How long a batch job waits at its end for a cleanup of the outbox. What remains is left to the next cleanup.
 _CLEANUP_SECONDS = 10.0
@@ -43,15 +45,18 @@ _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 #: Stands for the run's id where Spark does not tell it (Spark Connect).
 _PROCESS = str(uuid.uuid4())
 
-_SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64())])
+_SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64()), ("untyped", pa.int64())])
 _STAGED = pa.schema(
     [
         ("task", pa.string()),
         ("destinations", pa.list_(pa.string())),
         ("rows", pa.int64()),
         ("repeated", pa.int64()),
+        ("untyped", pa.int64()),
     ]
 )
+_SENT_COLUMNS = "sent long, repeated long, untyped long"
+_STAGED_COLUMNS = "task string, destinations array<string>, rows long, repeated long, untyped long"
 
 
 class SqlQueueSink:
@@ -107,20 +112,27 @@ class SqlQueueSink:
                 rows.unpersist()
 
     def _send(self, rows: DataFrame, task: _Task, batch_id: int) -> None:
-        done = rows.mapInArrow(task.send, "sent long, repeated long").collect()
+        done = rows.mapInArrow(task.send, _SENT_COLUMNS).collect()
         sent = _together(Sent(sent=each.sent, repeated=each.repeated) for each in done)
         self._remember(batch_id, sent)
         _log_sent(f"batch={batch_id} ", sent)
+        self._say_untyped(sum(each.untyped for each in done))
 
     def _stage(self, rows: DataFrame, task: _Task, run: Run, *, own_ids: bool) -> None:
-        columns = "task string, destinations array<string>, rows long, repeated long"
-        done = rows.mapInArrow(task.stage, columns).collect()
-        staged = [Staged(task=t, destinations=tuple(d), rows=n, repeated=old) for t, d, n, old in done]
+        done = rows.mapInArrow(task.stage, _STAGED_COLUMNS).collect()
+        staged = [Staged(task=t, destinations=tuple(d), rows=n, repeated=old) for t, d, n, old, _ in done]
         seal(self._options, staged, run, own_ids=own_ids)
         sent = _together(Sent(sent=each.rows, repeated=each.repeated) for each in staged)
         self._remember(run.batch.number, sent)
         level = logging.WARNING if sent.repeated else logging.INFO
         log.log(level, "staged batch=%s staged=%d repeated=%d", run.batch.number, sent.sent, sent.repeated)
+        self._say_untyped(sum(each.untyped for each in done))
+
+    def _say_untyped(self, count: int) -> None:
+        """Say once that messages have no type."""
+        if count and not self._said_untyped:
+            self._said_untyped = True
+            _log_untyped(count)
 
     def sent_in(self, batch_id: int) -> Sent | None:
         """How many messages of a batch went out, or onto the stage, and how many had been sent before.
@@ -147,6 +159,7 @@ class SqlQueueSink:
 
     #: What the last batch was staged for. While it is None, an error counts as the configuration's and is not retried.
     _last_run: Run | None
+    _said_untyped: bool
 
     def __setstate__(self, options: SinkOptions) -> None:
         self._options = options
@@ -155,6 +168,7 @@ class SqlQueueSink:
         self._patience = Retry(f"sending by {options.sender or 'a sink'}")
         self._counts: dict[int, Sent] = {}
         self._last_run = None
+        self._said_untyped = False
 
     def __repr__(self) -> str:
         return f"SqlQueueSink({self._options!r})"
@@ -173,7 +187,8 @@ class _Task:
         return cls(builder, destinations)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pylist([asdict(self.sent(batches))], _SENT)
+        sent = self.sent(batches)
+        yield pa.RecordBatch.from_pylist([{**asdict(sent), "untyped": self.composer.untyped.number}], _SENT)
 
     def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
         with Sender(self.composer.options, self.destinations) as sender:
@@ -181,12 +196,15 @@ class _Task:
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         staged = stage(self.composer.options, self.destinations, self.composer.compose(batches))
-        yield pa.RecordBatch.from_pylist([asdict(staged)], _STAGED)
+        yield pa.RecordBatch.from_pylist(
+            [{**asdict(staged), "untyped": self.composer.untyped.number}], _STAGED
+        )
 
 
 @dataclass
 class _Committed(WriterCommitMessage):
     sent: Sent
+    untyped: int
 
 
 class SqlQueueWriter(DataSourceArrowWriter):
@@ -211,13 +229,15 @@ class SqlQueueWriter(DataSourceArrowWriter):
         self._task = _Task.of(columns, parsed, destinations)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _Committed(self._task.sent(iterator))
+        return _Committed(self._task.sent(iterator), self._task.composer.untyped.number)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         cleaner = OutboxCleaner(self._options)
         cleaner.clean_when_due(self._task.destinations.having_outboxes())
         sent = [each.sent for each in messages if isinstance(each, _Committed)]
         _log_sent("", _together(sent))
+        if untyped := sum(each.untyped for each in messages if isinstance(each, _Committed)):
+            _log_untyped(untyped)
         cleaner.wait(_CLEANUP_SECONDS)  # the cleanup's process ends with the job
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -236,6 +256,15 @@ def _log_sent(which: str, sent: Sent) -> None:
     """
     level = logging.WARNING if sent.repeated else logging.INFO
     log.log(level, "sent %ssent=%d repeated=%d", which, sent.sent, sent.repeated)
+
+
+def _log_untyped(count: int) -> None:
+    log.warning(
+        "without_type messages=%d: a .NET endpoint cannot handle a message without a type, and moves it to its error queue; set the "
+        "option messageType, or give the header %s",
+        count,
+        ENCLOSED_MESSAGE_TYPES,
+    )
 
 
 def _addresses(rows: DataFrame, columns: FrameColumns, options: SinkOptions) -> list[str]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.engines.dialects import Database, Dialect
 from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ConfigurationError, Duplicate, QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, Duplicate, NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.plain_text import for_shell, logger
 from sqlqueue_spark.tables import queue_admin, queues
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import CLASSIC
 from sqlqueue_spark.tables.stage import Stage, create_statements
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:
@@ -105,6 +105,14 @@ def create_if_missing(
     try:
         with connection.transaction():
             return attempt()
+    except NoRight as error:
+        dialect = connection.dialect
+        grants = str(dialect.render("grants_installer", schema=dialect.quote(table.schema), user="USER"))
+        needed = " ".join(grants.split()).replace(" TO USER;", ",").rstrip(",").replace("GRANT ", "")
+        raise error.needing(
+            f"whoever creates {called} needs {needed}; an administrator gives it with what this prints: sqlqueue script "
+            f"--engine {dialect.name} --grants USER --role installer {for_shell(str(table))}"
+        ) from error.__cause__
     except SqlQueueError as error:
         if isinstance(error, ConfigurationError | TryAgain) and not isinstance(error, Duplicate):
             raise

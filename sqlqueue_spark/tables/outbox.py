@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
-from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
+from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables.outbox_ids import LONGEST_ID, check_id, may_stand_as_it_is, process_key
 from sqlqueue_spark.version import __version__
 
@@ -193,11 +194,16 @@ class OutboxTable:
         """Name the remedy for a missing outbox table, which is not that for a missing queue."""
         try:
             yield
+        except NoRight as error:
+            raise error.needing(
+                "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its table; sqlqueue "
+                f"script QUEUE --grants USER --role sender --endpoint {shell_word(self._endpoint)} writes the statements."
+            ) from error.__cause__
         except QueueError as error:
             said = (str(error.__cause__ or error).strip().splitlines() or ["no reason given"])[0].rstrip(".")
             raise QueueError(
                 f"The outbox table {self.name} cannot be used ({said}); if it is not there, create it with: "
-                f"sqlqueue outbox create {self._endpoint!r}."
+                f"sqlqueue outbox create {for_shell(self._endpoint)}."
             ) from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -11,9 +10,10 @@ from datetime import timedelta
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import NO_OUTBOX, SinkOptions
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.tables.outbox import OutboxTable
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 def forget(

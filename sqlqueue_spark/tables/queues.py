@@ -15,7 +15,8 @@ from sqlqueue_spark.engines.connections import Connection, rows_awaited
 from sqlqueue_spark.engines.dialects import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.messages.addresses import Naming, Table, for_shell
+from sqlqueue_spark.messages.addresses import Naming, Table
+from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
 
 #: Columns that not every generation of queue tables has; where one is missing, we read NULL.

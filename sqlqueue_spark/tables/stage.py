@@ -27,8 +27,9 @@ from sqlqueue_spark.errors import (
     SqlQueueError,
     TryAgain,
 )
-from sqlqueue_spark.messages.addresses import Table, for_shell
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import columns_of, present_columns

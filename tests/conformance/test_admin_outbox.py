@@ -4,6 +4,7 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 import pytest
 from click.testing import CliRunner
@@ -190,7 +191,9 @@ def test_an_outbox_lives_its_whole_life_by_command(engine):
         shown.stdout,
     )
     assert run(engine, "cleanup", "Sales").stdout == "forgot 2 message ids of Sales\n"
-    assert run(engine, "cleanup", "Sales", "--keep", "2d").stdout == "forgot 1 message ids of Sales\n"
+    assert (
+        run(engine, "cleanup", "Sales", "--keep", "2d", "--yes").stdout == "forgot 1 message ids of Sales\n"
+    )
     report = json.loads(run(engine, "report", "Sales", "--json").stdout)
     assert report == {
         "outbox": rows.table,
@@ -230,3 +233,26 @@ def test_a_table_may_lie_in_another_schema(postgresql):
     )
     assert run(postgresql, "report", "Sales", "--schema", "sales").exit_code == 0
     assert run(postgresql, "report", "Sales").exit_code == 1
+
+
+def test_forgetting_early_asks_for_the_endpoints_name(postgresql):
+    """It says which table of which database that is, and how many ids are at stake. What senders do by themselves is not asked."""
+    outbox_tables.create(ConnectionOptions(url=postgresql.url), "Sales")
+    postgresql.execute(
+        """INSERT INTO "Sales_OutboxData" ("MessageId", "Dispatched", "DispatchedAt", "PersistenceVersion", "Operations")
+           SELECT 'm' || n, true, now() AT TIME ZONE 'UTC' - interval '1 day', '1.0.0', '[]' FROM generate_series(1, 3) n"""
+    )
+    place = urlsplit(postgresql.url)
+    early = ("outbox", "cleanup", "Sales", "--keep", "1ms")
+    cli = CliRunner(env={"SQLQUEUE_URL": postgresql.url})
+    refused = cli.invoke(main, early, input="sales\n")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert refused.stderr == (
+        f'Of the 3 message ids in "public"."Sales_OutboxData" of the database {place.path[1:]} at 127.0.0.1:{place.port} those '
+        "older than 0.001 seconds will be forgotten, and their messages can go out twice; to go on, type the endpoint's name: sales\n"
+        "Error: That is not 'Sales', so nothing was forgotten.\n"
+    )
+    assert cli.invoke(main, early, input="").exit_code == 1
+    assert cli.invoke(main, early[:-2]).stdout == "forgot 0 message ids of Sales\n"
+    assert cli.invoke(main, (*early[:-1], "6d"), input="Sales\n").stdout == "forgot 0 message ids of Sales\n"
+    assert cli.invoke(main, early, input="Sales\n").stdout == "forgot 3 message ids of Sales\n"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -64,11 +65,19 @@ def test_create_makes_callback_queues_and_companions(postgresql):
 
 
 def test_a_purge_asks_for_the_queues_name(postgresql):
+    """It says which queue of which database that is, and how many messages are at stake."""
     queue = postgresql.create_queue()
     queue.insert(3)
+    place = urlsplit(postgresql.url)
+    where = f"orders@[public]@[{place.path[1:]}] at 127.0.0.1:{place.port}"
     refused = run(postgresql, "purge", "orders", input="order\n")
     assert (refused.exit_code, queue.count()) == (1, 3)
-    assert refused.stderr.endswith("Error: That is not 'orders', so nothing more was deleted.\n")
+    assert refused.stderr == (
+        f"3 messages of the queue {where} will be deleted; to go on, type the queue's name: order\n"
+        "Error: That is not 'orders', so nothing more was deleted.\n"
+    )
+    few = run(postgresql, "purge", "orders", "--expired", input="no\n")
+    assert few.stderr.startswith(f"0 expired messages of the queue {where} will be deleted; ")
     assert run(postgresql, "purge", "orders", input="").exit_code == 1
     assert queue.count() == 3
     done = run(postgresql, "purge", "orders", input="orders\n")

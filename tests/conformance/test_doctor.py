@@ -77,15 +77,15 @@ def test_a_login_without_rights_is_told_what_to_have_run(postgresql, guarded_url
         State.WRONG,
         (
             "The user 'guarded' may not receive or send (to receive it lacks SELECT, UPDATE, DELETE; to send it lacks INSERT, "
-            "USAGE on the sequence); have an administrator run what this prints: sqlqueue script orders --engine postgresql "
-            "--grants guarded --role receiver (or sender)"
+            "USAGE on the sequence); have an administrator run what this prints: sqlqueue script --engine postgresql --grants "
+            "'guarded' --role receiver 'orders' (or sender)"
         ),
     )
     assert way(guarded_url, role="sender")["rights"] == (
         State.WRONG,
         (
             "The user 'guarded' may not send (to send it lacks INSERT, USAGE on the sequence); have an administrator run what "
-            "this prints: sqlqueue script orders --engine postgresql --grants guarded --role sender"
+            "this prints: sqlqueue script --engine postgresql --grants 'guarded' --role sender 'orders'"
         ),
     )
 

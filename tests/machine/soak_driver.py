@@ -75,8 +75,8 @@ class Driver:
             orders = death.orders(self._steps, step, nth, who)
             self._dies_at = f"kill -9 of {who} at '{step}'"
             self._passes = (step, nth)
-        given = ["--url", self._url, "--folder", str(self.folder)]
-        self._child, self._said = started("endless", given, self.folder, orders)
+        given = ["--folder", str(self.folder)]
+        self._child, self._said = started("endless", self._url, given, self.folder, orders)
         self._sessions.append(self._child.pid)
         self._born, self._up = time.monotonic(), None
         self.starts += 1

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -41,6 +42,10 @@ def test_the_demo_drains_everything_once(tmp_path):
             {"rows in Delta": "440, those of earlier runs included", "rows left": "0"},
         )
         assert "What to type next:" in said
+        file = tmp_path / "demo" / "url"
+        password = urlsplit(file.read_text()).password
+        assert (file.stat().st_mode & 0o777, password in said) == (0o600, False)
+        assert f'export SQLQUEUE_URL="$(cat {file})"' in said
     finally:
         stopped = demo(*folder, "--stop")
     assert stopped == (0, "")

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -275,3 +276,47 @@ def test_a_body_that_is_no_utf_8_is_no_error(rows, expect):
     bodies = {b"caf\xe9!": "caf\ufffd!", b"\xff\xfea": "\ufffd\ufffda", b"ok\xf0\x9f\x98": "ok\ufffd"}
     frame = rows(*(("{}", body) for body in bodies))
     expect(frame, functions.body_text(), StringType(), [*bodies.values()])
+
+
+@contextmanager
+def warned(spark):
+    """What the JVM logs as a warning or worse, within the block."""
+    log4j = spark._jvm.org.apache.logging.log4j
+    said: list[str] = []
+    writer = spark._jvm.java.io.StringWriter()
+    layout = log4j.core.layout.PatternLayout.createDefaultLayout()
+    appender = log4j.core.appender.WriterAppender.createAppender(
+        layout, None, writer, "of a test", False, True
+    )
+    context = log4j.LogManager.getContext(False)
+    root = context.getConfiguration().getRootLogger()
+    level = root.getLevel()
+    appender.start()
+    root.setLevel(log4j.Level.WARN)
+    root.addAppender(appender, log4j.Level.WARN, None)
+    context.updateLoggers()
+    try:
+        yield said
+    finally:
+        root.removeAppender("of a test")
+        root.setLevel(level)
+        context.updateLoggers()
+        said += writer.toString().splitlines()
+
+
+def test_no_function_makes_spark_warn(spark):
+    """A deprecated function of Spark's writes a line into the log of every program."""
+    rows = [("1", '\ufeff{"NServiceBus.MessageId":"m","NServiceBus.EnclosedMessageTypes":"A, B"}', b"x")]
+    frame = spark.createDataFrame(rows, "Id string, Headers string, Body binary")
+    with warned(spark) as said:
+        (row,) = frame.select(
+            functions.headers_map().alias("map"),
+            functions.header("NServiceBus.MessageId").alias("id"),
+            functions.message_id(),
+            functions.message_type(),
+            functions.sent_at(),
+            functions.body_text(),
+            functions.deterministic_id("Id"),
+        ).collect()
+    assert (row.id, row["MessageType"], row["BodyText"]) == ("m", "A", "x")
+    assert [line for line in said if "deprecated" in line.lower()] == []

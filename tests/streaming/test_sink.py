@@ -66,7 +66,9 @@ def refusal(action):
 @pytest.mark.parametrize("outbox", ["optimistic", "pessimistic"])
 def test_a_batch_called_again_sends_nothing_and_says_so(spark, engine, queue, sent, outbox, caplog):
     caplog.set_level("INFO", "sqlqueue_spark.spark.sink")
-    sink = SqlQueueSink(url=engine.url, queue="orders", endpoint="Sales", outbox=outbox)
+    sink = SqlQueueSink(
+        url=engine.url, queue="orders", endpoint="Sales", outbox=outbox, messageType="Sales.Placed"
+    )
     assert (sink.sent_in(7), sink.details(7)) == (None, "")
     told = []
     for numbers, batch_id in ((500, 7), (500, 7), (600, 8)):

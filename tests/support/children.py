@@ -82,7 +82,7 @@ def _run(
     orders: Mapping[str, str],
     within: timedelta,
 ) -> int:
-    child, said = started(program, ["--url", url, "--folder", str(folder), *arguments], folder, orders)
+    child, said = started(program, url, ["--folder", str(folder), *arguments], folder, orders)
     try:
         code = child.wait(within.total_seconds())
         eventually(lambda: not processes_of(child.pid))
@@ -96,15 +96,18 @@ def _run(
 
 
 def started(
-    program: str, arguments: Sequence[str], folder: Path, orders: Mapping[str, str] = NONE
+    program: str, url: str, arguments: Sequence[str], folder: Path, orders: Mapping[str, str] = NONE
 ) -> tuple[subprocess.Popen[bytes], Path]:
-    """Start a program; returns it, and the file into which it writes what it says."""
+    """Start a program; returns it, and the file into which it writes what it says.
+
+    The url holds a password, and everybody may read a command line, so it is in the environment.
+    """
     said = folder / f"said-{len(list(folder.glob('said-*.txt')))}.txt"
     with said.open("wb") as out:
         child = subprocess.Popen(
             [sys.executable, "-m", f"tests.support.drivers.{program}", *arguments],
             cwd=_ROOT,
-            env=os.environ | quick() | {"PYTHONPATH": str(_ROOT)} | dict(orders),
+            env=os.environ | quick() | {"PYTHONPATH": str(_ROOT), "SQLQUEUE_URL": url} | dict(orders),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -1,6 +1,7 @@
 """Runs a private MariaDB server of Debian's package in a folder of its own; nothing of it is left afterwards."""
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,14 @@ from typing import Any
 from tests.support.waiting import eventually
 
 _FOLDERS = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))
+
+#: Nobody gets in without the password, and nobody but root gets in at all.
+_BEGIN = (
+    "DELETE FROM mysql.global_priv WHERE NOT (User = 'root' AND Host IN ('localhost', '127.0.0.1')) AND User <> 'mariadb.sys'",
+    "FLUSH PRIVILEGES",
+    "ALTER USER IF EXISTS 'root'@'localhost' IDENTIFIED BY '{password}'",
+    "ALTER USER IF EXISTS 'root'@'127.0.0.1' IDENTIFIED BY '{password}'",
+)
 
 
 def program(name: str) -> str | None:
@@ -32,16 +41,21 @@ def running_server() -> Iterator[dict[str, Any]]:
     if user:
         shutil.chown(folder, user)
     data = [f"--datadir={folder / 'data'}", *([f"--user={user}"] if user else [])]
-    where = {"host": "127.0.0.1", "port": _free_port(), "user": "root", "password": ""}
+    where = {"host": "127.0.0.1", "port": _free_port(), "user": "root", "password": secrets.token_hex(16)}
     try:
         subprocess.run(
             [install, "--no-defaults", *data, "--auth-root-authentication-method=normal", "--skip-test-db"],
             check=True,
             capture_output=True,
         )
+        begin = folder / "begin.sql"  # the server runs it before it lets anybody in
+        begin.touch(0o600)
+        begin.write_text("".join(f"{each.format(**where)};\n" for each in _BEGIN))
+        if user:
+            shutil.chown(begin, user)
         with (folder / "said.txt").open("wb") as said:
             process = subprocess.Popen(
-                [server, "--no-defaults", *data, f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}",
+                [server, "--no-defaults", *data, f"--init-file={begin}", f"--socket={folder / 'socket'}", f"--pid-file={folder / 'pid'}",
                  "--bind-address=127.0.0.1", f"--port={where['port']}", "--innodb-flush-log-at-trx-commit=0",
                  "--default-time-zone=+05:30"],  # so that UTC does not come out right by chance
                 stdout=said,

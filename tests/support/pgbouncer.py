@@ -23,7 +23,7 @@ _SETTINGS = """
 listen_addr = 127.0.0.1
 listen_port = {port}
 unix_socket_dir =
-auth_type = trust
+auth_type = scram-sha-256
 auth_file = {folder}/users.txt
 logfile = {folder}/said.txt
 pool_mode = {mode}
@@ -48,7 +48,9 @@ def pooled(url: str, mode: str, **settings: str) -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="sqlqueue-pgbouncer-"))
     more = {**settings, **({"user": "nobody"} if os.geteuid() == 0 else {})}
     port, server = _free_port(), urlsplit(url).port
-    (folder / "users.txt").write_text('"postgres" ""\n')
+    login = urlsplit(url)
+    (folder / "users.txt").touch(0o600)
+    (folder / "users.txt").write_text(f'"{login.username}" "{login.password}"\n')
     (folder / "settings.ini").write_text(
         _SETTINGS.format(server=server, port=port, folder=folder, mode=mode,
                          more="\n".join(f"{name} = {value}" for name, value in more.items()))

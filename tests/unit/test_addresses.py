@@ -1,13 +1,12 @@
 """Addresses: read as the transports write them, written canonically, resolved to one table."""
 
-import shlex
 from dataclasses import replace
 
 import pytest
 
 from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Address, Naming, Table, for_shell
+from sqlqueue_spark.messages.addresses import Address, Naming, Table
 
 READ = {
     "orders": ("orders", None, None, "orders"),
@@ -187,9 +186,3 @@ def test_a_plain_table_s_text_is_its_address():
 def test_a_table_s_address_is_read_as_that_table(table):
     naming = Naming(default_schema="public", quoted_addresses=True)
     assert replace(naming.table(table.to_address(quoted=True)), catalog=None) == replace(table, catalog=None)
-
-
-@pytest.mark.parametrize("text", ["plain", "it's", '"s"."t"', "a b", "$HOME", "`x`", "back\\slash"])
-def test_an_address_in_a_shell_is_one_quoted_word(text):
-    assert shlex.split(for_shell(text)) == [text]
-    assert for_shell(text).startswith("'")

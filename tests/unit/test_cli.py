@@ -1,6 +1,7 @@
 """The command without a database: its usage, its script, its options, and its refusals."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,26 @@ def run(*arguments, **environment):
             ["send", "orders", "--url", NOWHERE, "--count", "5", "--type", "T"],
             "A load (--count) writes its own",
         ),
+        (["send", "orders", "--url", NOWHERE, "--type", ""], "'--type': it is empty; leave it out, or say"),
+        (
+            ["send", "orders", "--url", NOWHERE, "--header", "NServiceBus.MessageId="],
+            "NServiceBus.MessageId cannot be empty",
+        ),
+        (
+            ["send", "orders", "--url", NOWHERE, "--header", "NServiceBus.EnclosedMessageTypes= "],
+            "EnclosedMessageTypes cannot be",
+        ),
+        (["send", "", "--url", NOWHERE, "--type", "T"], "it is empty; leave it out, or say something."),
+        (["create", "orders", "--url", NOWHERE, "--instance", ""], "'--instance': it is empty"),
+        (["create", "orders", "--url", NOWHERE, "--stream", " "], "'--stream': it is empty"),
+        (["length", "orders", "--url", NOWHERE, "--user", ""], "'--user': it is empty"),
+        (["length", "orders", "--url", NOWHERE, "--default-schema", ""], "'--default-schema': it is empty"),
+        (
+            ["script", "orders", "--engine", "postgresql", "--grants", "", "--role", "sender"],
+            "'--grants': it is empty",
+        ),
+        (["outbox", "create", "", "--url", NOWHERE], "'ENDPOINT': it is empty"),
+        (["outbox", "create", "Sales", "--schema", "", "--url", NOWHERE], "'--schema': it is empty"),
         (["script", "orders"], "Missing option '--engine'."),
         (["script", "orders", "--engine", "oracle"], "'oracle' is not one of 'postgresql', 'sqlserver'."),
     ],
@@ -69,6 +90,27 @@ def test_an_unreachable_server_is_exit_code_1(command):
     assert result.stderr.startswith("Error: No database answers at 127.0.0.1:1/shop (")
     assert result.stderr.endswith("check host, port and that the server runs.\n")
     assert SECRET not in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["length", b"a\xffb"],
+        ["outbox", "report", b"a\xffb"],
+        ["send", "x", "--type", "T", "--body", b"a\xffb"],
+    ],
+)
+def test_bytes_that_are_no_utf_8_are_wrong_usage(arguments):
+    command = [str(Path(sys.executable).parent / "sqlqueue"), *arguments, "--url", NOWHERE]
+    ended = subprocess.run(command, check=False, capture_output=True)
+    assert (ended.returncode, ended.stdout) == (2, b"")
+    assert ended.stderr.endswith(
+        b"Error: The argument 'a\\\\udcffb' holds bytes that are no UTF-8; write it in UTF-8.\n"
+    )
+    environment = {**os.environ, "SQLQUEUE_URL": f"{NOWHERE}\udcff"}
+    ended = subprocess.run([command[0], "length", "x"], check=False, capture_output=True, env=environment)
+    said = b"Error: The option url holds bytes that are no UTF-8; write it in UTF-8.\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, b"", said)
 
 
 def test_debug_shows_where_an_error_came_from():

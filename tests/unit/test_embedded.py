@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -57,7 +58,8 @@ def child(directory, *, keep_running=False):
 def test_a_server_listens_on_loopback_only(directory):
     """And it takes its settings."""
     with EmbeddedServer(directory, settings={"work_mem": "7MB", "application_name": "it's odd"}) as server:
-        assert server.url() == f"postgresql://postgres@127.0.0.1:{server.port}/postgres"
+        password = (directory.parent / "data.password").read_text().strip()
+        assert server.url() == f"postgresql://postgres:{password}@127.0.0.1:{server.port}/postgres"
         assert ask(server.url(), "SHOW work_mem") == "7MB"
         assert ask(server.url(), "SHOW listen_addresses") == "127.0.0.1"
         assert ask(server.url(), "SHOW unix_socket_directories") == ""
@@ -154,3 +156,102 @@ def test_a_refused_setting_is_told_with_the_remedy(directory):
 def test_a_url_before_the_start_is_refused(directory):
     with pytest.raises(ConfigurationError, match=r"has no port yet; call start\(\) first\."):
         EmbeddedServer(directory).url()
+
+
+def refused(url, complaint):
+    with pytest.raises(psycopg.OperationalError, match=complaint):
+        psycopg.connect(url)
+
+
+def test_nobody_gets_in_without_a_password(directory):
+    """No other role and no other database is a way in, and there is no local socket."""
+    with EmbeddedServer(directory) as server:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute("CREATE ROLE anybody LOGIN SUPERUSER")
+            connection.execute("CREATE DATABASE shop")
+            rules = connection.execute("SELECT type, auth_method FROM pg_hba_file_rules").fetchall()
+            kept = connection.execute(
+                "SELECT rolpassword FROM pg_authid WHERE rolname = 'postgres'"
+            ).fetchall()
+        assert rules == [("host", "scram-sha-256")]
+        assert kept[0][0].startswith("SCRAM-SHA-256$4096:")
+        where = f"127.0.0.1:{server.port}"
+        for database in ("postgres", "shop", "template1"):
+            refused(f"postgresql://postgres@{where}/{database}", "no password supplied")
+            refused(f"postgresql://anybody@{where}/{database}", "no password supplied")
+            refused(f"postgresql://postgres:postgres@{where}/{database}", "password authentication failed")
+        assert ask(server.url("shop"), "SELECT current_user") == "postgres"
+        assert ask(server.url(), "SHOW unix_socket_directories") == ""
+
+
+def test_only_the_owner_reads_the_password(directory):
+    """Each server has its own, which no log and no list of processes shows."""
+    with EmbeddedServer(directory) as server, EmbeddedServer(directory.with_name("other")) as other:
+        file = directory.with_name("data.password")
+        password = file.read_text().strip()
+        assert (stat.S_IMODE(file.stat().st_mode), file.stat().st_uid) == (0o600, os.geteuid())
+        assert (len(password), password in other.url()) == (32, False)
+        assert password in server.url()
+        assert password not in server.log.read_text()
+        commands = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+        assert not any(password in each for each in commands)
+        assert password not in repr(server)
+
+
+def as_before(directory):
+    """Leave a directory as version 0.1.0 made it: it let in everybody on the loopback interface."""
+    with EmbeddedServer(directory) as server, psycopg.connect(server.url(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS seven")
+        connection.execute("ALTER ROLE postgres PASSWORD NULL")
+    (directory / "pg_hba.conf").write_text(
+        "host all guarded 127.0.0.1/32 scram-sha-256\nlocal all all trust\nhost all all 127.0.0.1/32 trust\n"
+    )
+    directory.with_name("data.password").unlink()
+
+
+def test_a_directory_of_an_earlier_version_is_closed_and_keeps_its_data(directory):
+    as_before(directory)
+    with EmbeddedServer(directory) as server:
+        assert ask(server.url(), "SELECT seven FROM kept") == 7
+        refused(f"postgresql://postgres@127.0.0.1:{server.port}/postgres", "no password supplied")
+
+
+def test_a_server_of_an_earlier_version_that_still_runs_is_told_what_to_do_with(directory, monkeypatch):
+    as_before(directory)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(EmbeddedServer, "_guard", lambda *_, **__: None)
+        running = EmbeddedServer(directory)
+        running.start()
+    with pytest.raises(ConfigurationError) as caught:
+        EmbeddedServer(directory).start()
+    assert str(caught.value) == (
+        f"The server on {directory} runs, and either it lets in everybody, as an earlier version left it, or its password is "
+        f"not in {directory}.password any more; stop it (sqlqueue demo --stop, or stop() of EmbeddedServer) and start it "
+        "again: its data stay."
+    )
+    EmbeddedServer(directory).stop()
+    with EmbeddedServer(directory) as server:
+        assert ask(server.url(), "SELECT seven FROM kept") == 7
+
+
+@pytest.mark.parametrize("lost", ["gone", "others read it"])
+def test_a_password_that_is_lost_is_made_anew(directory, lost):
+    """Or that others may have read."""
+    with EmbeddedServer(directory) as server:
+        before = server.url()
+    file = directory.with_name("data.password")
+    if lost == "gone":
+        file.unlink()
+    else:
+        file.chmod(0o644)
+    with EmbeddedServer(directory) as server:
+        assert ask(server.url(), "SELECT 1") == 1
+        assert server.url().partition("@")[0] != before.partition("@")[0]
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_login_is_percent_encoded(directory):
+    with EmbeddedServer(directory) as server:
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute("CREATE ROLE \"m/e@\" LOGIN PASSWORD 'open:se/s@me %'")
+        assert ask(server.url(user="m/e@", password="open:se/s@me %"), "SELECT current_user") == "m/e@"

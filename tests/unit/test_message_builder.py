@@ -635,3 +635,24 @@ def test_a_length_of_time_has_any_number_of_digits(text, span):
 )
 def test_what_is_no_length_of_time_is_none(text):
     assert parse_time_span(text) is None
+
+
+@pytest.mark.parametrize(
+    "headers,more,untyped",
+    [
+        ([None, "", "{}", '{"a":"b"}'], {}, 4),
+        (['{"NServiceBus.EnclosedMessageTypes":"Sales.Placed"}', '{"a":1}'], {}, 1),
+        (['{"NServiceBus.ControlMessage":"True"}', '{"a":"b","NServiceBus.ControlMessage":true}'], {}, 0),
+        ([None, '{"a":"b"}'], {"messageType": "Sales.Placed, Sales"}, 0),
+    ],
+)
+def test_messages_without_a_type_are_counted(headers, more, untyped):
+    """But for those that endpoints exchange among themselves. They are counted when they are made, each once."""
+    options = SinkOptions.parse({"url": "postgresql://h/d", "queue": "Billing", "outbox": "none", **more})
+    batch = pa.RecordBatch.from_pydict({"Headers": pa.array(headers), "Body": [b"{}"] * len(headers)})
+    builder = MessageBuilder(columns=FrameColumns(names={n: n for n in ("Headers", "Body")}), options=options)
+    (chunk,) = builder.compose([batch])
+    assert builder.untyped.number == 0
+    for _ in range(2):
+        chunk.rows(range(len(chunk)))
+        assert builder.untyped.number == untyped

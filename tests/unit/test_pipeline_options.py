@@ -49,7 +49,7 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
             "The option stream is 'a' at the source and 'b' at the sink; say it once, or the same.",
         ),
         (
-            (*ATOMIC, "--sink-url", f"postgresql://me:{SECRET}@127.0.0.1:1/other"),
+            (*ATOMIC, "--sink-url", "postgresql://me@127.0.0.1:1/other"),
             ("The option url differs between source and sink, but sendsAtomicWithReceive sends in the source's own "
             "transaction and so to its database alone; leave it out at the sink, or take receiveOnly with an outbox."),
         ),
@@ -128,3 +128,18 @@ def test_the_configuration_in_conf_lacks_only_a_url():
     assert SourceOptions.parse(source).queue == "orders"
     assert (SinkOptions.parse(sink).queue, SinkOptions.parse(sink).sender) == ("Billing", "ForwardOrders")
     assert ForwardOptions.parse(found["forward"]).checkpoint == "data/checkpoints/forward-orders"
+
+
+@pytest.mark.parametrize(
+    "arguments,name,variable",
+    [
+        (("--sink-url", f"postgresql://me:{SECRET}@host/shop"), "--sink-url", "SQLQUEUE_SINK_URL"),
+        (("--sink-password", SECRET), "--sink-password", "SQLQUEUE_SINK_PASSWORD"),
+        (("--set", f"sink.Password={SECRET}"), "--set sink.Password", "SQLQUEUE_URL"),
+        (("--set", f"sink.endpoint.Billing.url=Server=x;PWD={SECRET}"), "--set sink.endpoint.Billing.url", "SQLQUEUE_URL"),
+    ],
+)  # fmt: skip
+def test_a_password_for_the_sink_is_refused_on_the_command_line(refused, arguments, name, variable):
+    complaint = refused(*arguments)
+    assert f"Error: The password in {name} would stand in" in complaint
+    assert f"give it in the environment ({variable}) or in the file of --config." in complaint

@@ -36,7 +36,37 @@ def refused(program, monkeypatch):
             '[sink]\npath = "x"',
             "The configuration {file} has no section [sink]; there are [source], [delta].",
         ),
-        ('queue = "orders"', "The configuration {file} has no section [queue]; there are [source], [delta]."),
+        (
+            'queue = "orders"',
+            "The key queue of the configuration {file} stands in no section; put it below one of [source], [delta].",
+        ),
+        (
+            'source = "orders"',
+            "The key source of the configuration {file} stands in no section; put it below one of [source], [delta].",
+        ),
+        (
+            'queues = ["orders"]',
+            "The key queues of the configuration {file} stands in no section; put it below one of [source], [delta].",
+        ),
+        (
+            '[[sink]]\nqueue = "orders"',
+            "The configuration {file} has no section [sink]; there are [source], [delta].",
+        ),
+        (
+            '[[source]]\nqueue = "orders"',
+            "The configuration {file} has a list in the place of the section [source]; write [source] once.",
+        ),
+        (
+            '[source]\nqueue = ["orders", "returns"]',
+            "The value of queue in [source] of the configuration {file} is a list; write one text, number, true or false.",
+        ),
+        (
+            '[source]\nqueue = "orders"\nendpoint.A.schema = 2026-01-01',
+            (
+                "The value of endpoint.A.schema in [source] of the configuration {file} is a date or time; write one text, number, "
+                "true or false."
+            ),
+        ),
         ('[source]\nqueeu = "orders"', "There is no option 'queeu'; did you mean queue?"),
         (
             '[source]\nqueue = "orders"\nmaxConcurrency = 0',
@@ -71,6 +101,19 @@ def test_a_configuration_that_is_no_text_is_refused(refused, tmp_path):
     file = tmp_path / "wrong.toml"
     file.write_bytes(b'[source]\nqueue = "\xff"')
     assert refused("--config", file).startswith(f"error: The configuration {file} is not valid TOML (")
+
+
+def test_a_byte_order_mark_means_nothing(refused, tmp_path):
+    file = tmp_path / "windows.toml"
+    file.write_text('[source]\nqueue = "orders"\n[delta]\npath = "p"', encoding="utf-8-sig")
+    assert refused("--config", file).startswith("error: The option checkpoint is required; ")
+
+
+def test_bytes_that_are_no_utf_8_are_refused(refused):
+    for given in (["--queue", "a\udcffb"], ["--set", "source.queue=a\udcffb"]):
+        assert (
+            refused(*given) == "error: The option queue holds bytes that are no UTF-8; write it in UTF-8.\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -131,3 +174,44 @@ def test_the_configuration_in_conf_lacks_only_a_url(program):
     found = configured(program, ROOT / "conf/drain_to_delta.toml", (), {"url": "postgresql://x"})
     assert program.SourceOptions.parse(found["source"]).queue == "orders"
     assert program.DeltaOptions.parse(found["delta"]).path == "data/orders"
+
+
+@pytest.mark.parametrize(
+    "arguments,name,variable",
+    [
+        (("--url", f"postgresql://me:{SECRET}@host/shop"), "--url", "SQLQUEUE_URL"),
+        (("--url", f"postgresql://host/shop?user=me&password={SECRET}"), "--url", "SQLQUEUE_URL"),
+        (("--url", f"Server=host;UID=me;PWD={SECRET}"), "--url", "SQLQUEUE_URL"),
+        (("--password", SECRET), "--password", "SQLQUEUE_PASSWORD"),
+        (("--set", f"source.password={SECRET}"), "--set source.password", "SQLQUEUE_URL"),
+        (("--set", f"source.accessToken={SECRET}"), "--set source.accessToken", "SQLQUEUE_URL"),
+        (("--set", f"source.URL=mssql://me:{SECRET}@host/shop"), "--set source.URL", "SQLQUEUE_URL"),
+    ],
+)
+def test_a_password_on_the_command_line_is_refused(refused, arguments, name, variable):
+    """Spark's event log keeps the command line."""
+    complaint = refused(*arguments)
+    assert complaint.endswith(
+        f"Error: The password in {name} would stand in the list of processes and in Spark's event log, which keeps the whole "
+        f"command line; give it in the environment ({variable}) or in the file of --config.\n"
+    )
+
+
+def test_a_url_without_a_password_may_stand_on_the_command_line(refused):
+    for url in (
+        "postgresql://me@host:5432/shop",
+        "Server=host;Database=shop",
+        "mssql://host/shop?encrypt=yes",
+    ):
+        assert "The option queue is required" in refused("--url", url)
+
+
+@pytest.mark.parametrize("name", ["queue", "checkpoint", "path"])
+def test_a_url_in_another_ones_place_is_refused_and_not_repeated(refused, name):
+    url = f"postgresql://me:{SECRET}@host/shop"
+    given = {"queue": "orders", "checkpoint": "c", "path": "p", name: url}
+    complaint = refused(*(word for each in given.items() for word in (f"--{each[0]}", each[1])))
+    assert complaint == (
+        f"error: The option {name} is shown in logs and plans, and a url with a password stands there; give it as the option "
+        "url.\n"
+    )

@@ -1,6 +1,7 @@
 """The sink without Spark: what it remembers of its batches, and what it tells whoever seals a stage."""
 
 from types import SimpleNamespace
+from typing import NamedTuple
 from unittest import mock
 
 import pytest
@@ -12,6 +13,18 @@ from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
 
 RUN = Run(name="a run", batch=Batch(number=7))
+
+
+class _Row(NamedTuple):
+    """What a task has staged."""
+
+    task: str
+    destinations: list[str]
+    rows: int
+    repeated: int
+    untyped: int
+
+
 TYPES = {"Id": "string", "RowVersion": "bigint", "Headers": "string", "Body": "binary"}
 
 
@@ -35,7 +48,7 @@ def test_a_sink_remembers_its_last_hundred_batches():
     """What it sent in each."""
     sink = SqlQueueSink(url="postgresql://h/d", queue="orders", outbox="none")
     for batch_id in (*range(150), 60, 150):
-        sink(frame(told=[SimpleNamespace(sent=batch_id, repeated=0)]), batch_id)
+        sink(frame(told=[SimpleNamespace(sent=batch_id, repeated=0, untyped=0)]), batch_id)
     known = {batch_id: sink.sent_in(batch_id) for batch_id in range(200)}
     assert {number: sent for number, sent in known.items() if sent is not None} == {
         number: Sent(sent=number) for number in range(51, 151)
@@ -54,3 +67,22 @@ def test_only_written_ids_may_be_there_already(columns, own_ids):
     with mock.patch("sqlqueue_spark.spark.sink.seal") as seal:
         SqlQueueSink(options=given)(frame(*columns), 7)
     assert seal.mock_calls == [mock.call(SinkOptions.parse(given), [], RUN, own_ids=own_ids)]
+
+
+@pytest.mark.parametrize("mode", [{"outbox": "none"}, {"transactionMode": ATOMIC, "stream": "Forward"}])
+def test_messages_without_a_type_are_said_once(caplog, mode):
+    """On the driver, where somebody reads it."""
+    sink = SqlQueueSink(options={"url": "postgresql://h/d", "queue": "orders", **mode})
+    told = (
+        SimpleNamespace(sent=3, repeated=0, untyped=2)
+        if "outbox" in mode
+        else _Row("a task", ["orders"], 3, 0, 2)
+    )
+    with mock.patch("sqlqueue_spark.spark.sink.seal"), caplog.at_level("WARNING"):
+        for batch_id in (7, 8):
+            sink(frame("Headers", told=[told, told]), batch_id)
+    (said,) = caplog.messages
+    assert said == (
+        "without_type messages=4: a .NET endpoint cannot handle a message without a type, and moves it to its error queue; set "
+        "the option messageType, or give the header NServiceBus.EnclosedMessageTypes"
+    )

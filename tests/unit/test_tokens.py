@@ -6,7 +6,7 @@ import types
 import pytest
 
 from sqlqueue_spark.engines import tokens
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Destinations
@@ -135,3 +135,21 @@ def test_a_token_provider_excludes_another_login(other):
     assert str(caught.value) == (
         f"Both accessTokenProvider and {other} are given, and only one of them can be the login; drop one."
     )
+
+
+def test_a_token_excludes_a_password():
+    with pytest.raises(ConfigurationError) as caught:
+        ConnectionOptions.parse({"url": "postgresql://h", "accessToken": "t0ken", "password": "hunter2"})
+    assert str(caught.value) == (
+        "Both accessToken and password are given, and only one of them can be the login; drop one."
+    )
+
+
+def test_a_token_excludes_a_password_in_the_url_of_postgresql():
+    """Which the token had won over without a word; the driver of SQL Server refuses it by itself."""
+    for url in ("postgresql://me:hunter2@127.0.0.1:1/d", "postgresql://me@127.0.0.1:1/d?password=hunter2"):
+        with pytest.raises(ConfigurationError) as caught:
+            connect(Target(url=url, access_token="t0ken"))
+        assert str(caught.value) == (
+            "Both a Microsoft Entra token and a password in the url are given, and only one of them can be the login; drop one."
+        )

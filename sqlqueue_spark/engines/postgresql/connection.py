@@ -233,6 +233,10 @@ def _conninfo(target: Target, token: str | None = None) -> str:
     try:
         _check_login_is_encoded(target.url)
         parts = conninfo_to_dict(target.url)
+        if target.by_token and parts.get("password"):
+            raise ConfigurationError(
+                "Both a Microsoft Entra token and a password in the url are given, and only one of them can be the login; drop one."
+            )
         return make_conninfo(**{**defaults, **parts, **{k: v for k, v in given.items() if v is not None}})
     except psycopg.Error:
         raise ConfigurationError(
@@ -284,6 +288,9 @@ def _failure(target: Target, kind: Kind, text: str = "", doing: str = "") -> Fai
 def _said(error: Exception) -> str:
     """The server's words; where a key is there already, one line that also says which key, as SQL Server does."""
     text = str(error)
+    if "FATAL:" in text and getattr(error, "sqlstate", None) is None:
+        # One of several hosts or addresses refused: its words say more than those of one that nobody reached.
+        return next(line for line in text.splitlines() if "FATAL:" in line)
     if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.message_detail:
         return f"{text.splitlines()[0]}: {error.diag.message_detail}"
     return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from array import array
@@ -38,7 +39,7 @@ _KINDS = {
     "42710": Kind.EXISTS_ALREADY,
     "23505": Kind.DUPLICATE,
     "25006": Kind.CONNECTION_LOST,  # this is no longer the primary server: it is a standby now
-    "53300": Kind.NOT_REACHED,
+    "53300": Kind.TOO_MANY,
     "55P03": Kind.LOCK_TIMEOUT,
     "57014": Kind.TIMED_OUT,
     "57P01": Kind.CONNECTION_LOST,
@@ -60,6 +61,35 @@ _EIGHT_BYTES = (8).to_bytes(4)
 _BYTEA, _TEXT, _TIMESTAMP, _UUID = 17, 25, 1114, 2950
 #: The year 2000, in microseconds since 1970.
 _EPOCH = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
+
+#: What libpq says where it passes no state on: of a server that lets nobody in, and of one that nobody reaches. The first that
+#: fits counts. Words of the server: src/backend/libpq/auth.c, src/backend/utils/init/{miscinit,postinit}.c; of libpq:
+#: src/interfaces/libpq/fe-connect.c and fe-secure-openssl.c.
+_WORDS = (
+    ("the database system is ", Kind.NOT_READY),  # 57P03
+    ("Peer authentication failed", Kind.ONLY_LOCAL_USER),
+    ("Ident authentication failed", Kind.ONLY_LOCAL_USER),
+    ("authentication failed for user", Kind.LOGIN_REFUSED),
+    ("no password supplied", Kind.LOGIN_REFUSED),
+    ("no pg_hba.conf entry", Kind.NOT_ADMITTED),
+    ("pg_hba.conf rejects", Kind.NOT_ADMITTED),
+    ("requires a valid client certificate", Kind.NOT_ADMITTED),
+    ("is not permitted to log in", Kind.NO_LOGIN),
+    ("too many clients already", Kind.TOO_MANY),
+    ("too many connections for", Kind.TOO_MANY),
+    ("connection slots are reserved", Kind.TOO_MANY),
+    ("no more connections allowed", Kind.TOO_MANY),  # PgBouncer's
+    ("permission denied for database", Kind.NO_CONNECT),
+    ("is not currently accepting connections", Kind.NO_DATABASE),
+    ("does not support SSL", Kind.NO_ENCRYPTION),
+    ("certificate verify failed", Kind.NOT_TRUSTED),
+    ("server certificate for", Kind.NOT_TRUSTED),
+    ("root certificate file", Kind.NOT_TRUSTED),
+    ("invalid response to SSL negotiation", Kind.OTHER_SERVER),
+    ("expected authentication request from server", Kind.OTHER_SERVER),
+)
+_NO_DATABASE = re.compile('database "[^\n]*" does not exist')
+_NO_USER = re.compile('role "[^\n]*" does not exist')
 
 
 class PostgreSQL(Dialect):
@@ -127,14 +157,13 @@ class PostgreSQL(Dialect):
     def kind(self, error: DriverError) -> Kind:
         sqlstate, _, message = error
         if sqlstate is None:  # libpq failed before the server said anything, or without it
-            if "password authentication failed" in message or "no password supplied" in message:
-                return Kind.LOGIN_REFUSED
-            if 'database "' in message and "does not exist" in message:
+            if _NO_DATABASE.search(message):
                 return Kind.NO_DATABASE
-            if "the database system is " in message:  # 57P03, whose number libpq does not pass on
-                return Kind.NOT_READY
-            if "certificate verify failed" in message or "server certificate for" in message:
-                return Kind.NOT_TRUSTED
+            if _NO_USER.search(message):
+                return Kind.NO_USER
+            for words, kind in _WORDS:
+                if words in message:
+                    return kind
             if "ERROR:" in message:  # the server's, but ADBC does not pass the state of a failed commit on
                 gave_way = "could not serialize" in message or "deadlock detected" in message
                 return Kind.GAVE_WAY if gave_way else Kind.OTHER

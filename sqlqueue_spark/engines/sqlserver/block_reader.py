@@ -7,7 +7,6 @@ driver can write hundreds of them at once into columns that are as wide as a sma
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import partial
@@ -21,8 +20,9 @@ from sqlqueue_spark.engines.dialects import SQLSERVER, DriverError
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.plain_text import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 #: How many rows the driver writes at once. Each statement makes room for them in their whole width, and making room for many
 #: costs as much as reading them. A second block, fetched while the first one is converted, gained nothing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -14,8 +13,9 @@ from sqlqueue_spark.engines.connection import Failure, Target
 from sqlqueue_spark.engines.dialects import SQLSERVER, DriverError, Kind
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.plain_text import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 #: A serverless database that was paused may keep a login waiting:
 #: https://learn.microsoft.com/azure/azure-sql/database/serverless-tier-overview#connectivity

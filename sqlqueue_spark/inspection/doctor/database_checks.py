@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, c
 from sqlqueue_spark.inspection.findings import Finding, of_table
 from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables import queues, rights
 from sqlqueue_spark.tables.queue_admin import QueueAdmin, compatibility, server
 from sqlqueue_spark.tables.queues import Queue
@@ -104,7 +104,7 @@ class _Way:
         admin = QueueAdmin(self.connection, self.found.table)
         wrong = [*of_table(admin), *of_rows(admin, rights.held(self.connection, self.found.table))]
         if wrong:
-            command = f"sqlqueue inspect {shlex.quote(self.address)}"
+            command = f"sqlqueue inspect {for_shell(self.address)}"
             raise Wrong(f"{wrong[0].message} See what to run with: {command}")
         return self.found.table.name
 
@@ -117,11 +117,11 @@ class _Way:
         if may:
             return f"{held.user} may {' and '.join(may)}"
         lacking = "; ".join(f"to {doing[each]} it lacks {', '.join(held.lacks(each))}" for each in asked)
-        script = ["sqlqueue", "script", self.address or "", "--engine", self.connection.dialect.name]
+        script = f"sqlqueue script --engine {self.connection.dialect.name} --grants {shell_word(held.user)}"
         other = " (or sender)" if self.role is None else ""
         raise Wrong(
             f"The user {held.user!r} may not {' or '.join(doing[each] for each in asked)} ({lacking}); have an administrator "
-            f"run what this prints: {shlex.join([*script, '--grants', held.user, '--role', asked[0]])}{other}"
+            f"run what this prints: {script} --role {asked[0]} {for_shell(self.address or '')}{other}"
         )
 
 

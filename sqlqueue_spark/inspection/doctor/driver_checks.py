@@ -44,9 +44,4 @@ def _look(engine: Dialect, part: drivers.Part, url: str | None, needed: bool) ->
 
 
 def _sentence(engine: Dialect, error: ImportError | ConfigurationError) -> str:
-    if isinstance(error, ConfigurationError):
-        return str(error)
-    if "libodbc" in str(error):
-        return "It does not find unixODBC's library; install it (Debian: apt-get install unixodbc)."
-    why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be loaded ({error})"
-    return f"It {why}; install it with: pip install 'sqlqueue-spark[{engine.extra}]'."
+    return str(error) if isinstance(error, ConfigurationError) else f"It {drivers.remedy(engine, error)}"

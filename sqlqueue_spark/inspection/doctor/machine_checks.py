@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -81,7 +82,7 @@ def workers() -> str:
     if _installed() is None:
         raise Open("not tried: Spark is not installed")
     program = os.environ.get("PYSPARK_PYTHON") or "python3"
-    remedy = f"set PYSPARK_PYTHON={sys.executable}"
+    remedy = f"set PYSPARK_PYTHON={shlex.quote(sys.executable)}"
     try:
         major, minor, *lacking = _said([program, "-c", _ASKED]).split()
     except (OSError, ValueError):

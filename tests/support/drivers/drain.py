@@ -6,6 +6,7 @@ A pipeline is called after its queue and by what it is like: its sink is Delta's
 """
 
 import argparse
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -75,9 +76,8 @@ def source_of(spark: SparkSession, pipeline: str) -> str:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=sys.modules[__name__].__doc__)
-    parser.add_argument("--url", required=True)
     parser.add_argument("--folder", required=True, type=Path)
     parser.add_argument("--limit", required=True, type=int)
     parser.add_argument("--in-turn", action="store_true")
     parser.add_argument("pipelines", nargs="+", choices=PIPELINES)
-    main(**vars(parser.parse_args()))
+    main(url=os.environ["SQLQUEUE_URL"], **vars(parser.parse_args()))

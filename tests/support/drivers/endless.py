@@ -101,6 +101,5 @@ def _note(folder: Path, name: str, query: StreamingQuery) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=sys.modules[__name__].__doc__)
-    parser.add_argument("--url", required=True)
     parser.add_argument("--folder", required=True, type=Path)
-    main(**vars(parser.parse_args()))
+    main(url=os.environ["SQLQUEUE_URL"], **vars(parser.parse_args()))

@@ -5,6 +5,7 @@ once, or one after the other.
 """
 
 import argparse
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -45,8 +46,7 @@ def forward(spark: SparkSession, url: str, checkpoint: Path, name: str) -> Strea
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=sys.modules[__name__].__doc__)
-    parser.add_argument("--url", required=True)
     parser.add_argument("--folder", required=True, type=Path)
     parser.add_argument("--in-turn", action="store_true")
     parser.add_argument("pipelines", nargs="+")
-    main(**vars(parser.parse_args()))
+    main(url=os.environ["SQLQUEUE_URL"], **vars(parser.parse_args()))

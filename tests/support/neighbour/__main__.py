@@ -1,9 +1,10 @@
-"""A neighbour as a process: ``python -m tests.support.neighbour URL SCHEMA QUEUE HABITS``, with habits as JSON.
+"""A neighbour as a process: ``python -m tests.support.neighbour SCHEMA QUEUE HABITS``, with habits as JSON and SQLQUEUE_URL in the environment.
 
 It lives until its input ends. Ten times a second it says what it has done so far, as a line of JSON.
 """
 
 import json
+import os
 import sys
 import threading
 
@@ -35,4 +36,4 @@ def _say(neighbour: Neighbour) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(os.environ["SQLQUEUE_URL"], *sys.argv[1:])

@@ -92,9 +92,9 @@ class _Child:
         self._receives = threading.Event()
         self._killed = False
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.neighbour", url, schema, queue, to_json(habits)],
+            [sys.executable, "-m", "tests.support.neighbour", schema, queue, to_json(habits)],
             cwd=_ROOT,
-            env=os.environ | {"PYTHONPATH": str(_ROOT)},
+            env=os.environ | {"PYTHONPATH": str(_ROOT), "SQLQUEUE_URL": url},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -133,10 +133,10 @@ FROM (
 -- Reads the rows of a range, and locks nothing.
 -- in: first seq, last seq     out: the columns of a message
 -- The claim's locks do not hide rows from plain reads. The tables have no optional columns here; the client adds these, as
--- NULL. A driver that writes its largest date for "never" writes infinity. No reader of Arrow has a number for that, so it
--- arrives as NULL.
+-- NULL. A driver that writes its largest date for "never" writes infinity. No reader of Arrow has a number for that, and
+-- Python has none for a year beyond 9999, so they arrive as NULL.
 SELECT id::text AS "Id",
-       nullif(expires::timestamp, 'infinity') AS "Expires",
+       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' THEN expires::timestamp END AS "Expires",
        headers::text AS "Headers",
        body AS "Body",
        seq::bigint AS "RowVersion"
@@ -149,7 +149,7 @@ ORDER BY seq
 -- in: first seq, last seq     out: the columns of a message
 -- It reads as read does, and serves a look at a queue that claims nothing.
 SELECT id::text AS "Id",
-       nullif(expires::timestamp, 'infinity') AS "Expires",
+       CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' THEN expires::timestamp END AS "Expires",
        headers::text AS "Headers",
        body AS "Body",
        seq::bigint AS "RowVersion"
@@ -179,7 +179,7 @@ WHERE ctid = ANY (ARRAY(
     FOR UPDATE SKIP LOCKED
 ))
 RETURNING id::text AS "Id",
-          nullif(expires::timestamp, 'infinity') AS "Expires",
+          CASE WHEN expires BETWEEN '0001-01-01' AND '9999-12-31 23:59:59.999999' THEN expires::timestamp END AS "Expires",
           headers::text AS "Headers",
           body AS "Body",
           seq::bigint AS "RowVersion",

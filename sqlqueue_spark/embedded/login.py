@@ -1,0 +1,63 @@
+"""Who may log in to the embedded server: whoever gives a password, and the superuser's lies in a file that only its owner reads.
+
+Without that, every user of the machine could be the server's superuser, and run programs as the server's user.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+SUPERUSER = "postgres"
+
+#: The server's pg_hba.conf. Nothing else lets anybody in.
+RULES = """# Written by sqlqueue_spark: nobody gets in without a password, and the server has no local socket.
+host all all 127.0.0.1/32 scram-sha-256
+"""
+_ITERATIONS = 4096
+
+
+class PasswordFile:
+    """The file with the superuser's password."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def read(self) -> str | None:
+        """The password; None where there is no such file, or others may have read it."""
+        with suppress(OSError), os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
+            of = os.fstat(file.fileno())
+            if of.st_uid == os.geteuid() and not stat.S_IMODE(of.st_mode) & 0o077:
+                return file.read().strip() or None
+        return None
+
+    def write(self, password: str) -> None:
+        """Write it anew, as a file that only we read from its first moment on."""
+        new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(password + "\n")
+        new.replace(self.path)
+
+
+def new_password() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def verifier(password: str) -> str:
+    """What the server keeps of a password: it can check the password with it, and nobody can log in with it.
+
+    Format: the column rolpassword of https://www.postgresql.org/docs/current/catalog-pg-authid.html, with the keys of
+    https://www.rfc-editor.org/rfc/rfc5802#section-3.
+    """
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _ITERATIONS)
+    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    server = hmac.digest(salted, b"Server Key", "sha256")
+    encoded = (base64.b64encode(each).decode("ascii") for each in (salt, stored, server))
+    return "SCRAM-SHA-256${}:{}${}:{}".format(_ITERATIONS, *encoded)

@@ -1,0 +1,77 @@
+"""Text from outside on its way into a line that people read: it steers no terminal, and makes one line no two.
+
+Names, headers and addresses are data, and whoever writes them may put any character into them: a line feed forges a line of a
+log, an escape sequence or an 8-bit control steers a terminal, and a bidirectional one shows a text in another order.
+"""
+
+from __future__ import annotations
+
+import logging
+
+
+def plain(text: str) -> str:
+    r"""The text, with an escape such as ``\x1b`` for each character that shows nothing by itself."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text has only characters. A byte of a command line or of the environment that is no UTF-8 is none."""
+    return text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def plain_json(text: str) -> str:
+    r"""A JSON text that means the same, with an escape such as ``\u009b`` for each such character."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _json_escape(c) for c in text)
+
+
+def for_shell(name: str) -> str:
+    """A name as the last word of a shell's command.
+
+    A name that begins with a dash follows ``--``, or the command would take it for an option.
+    """
+    return f"{'-- ' if name.startswith('-') else ''}{shell_word(name)}"
+
+
+def shell_word(text: str) -> str:
+    r"""A text as one word of a shell. It is always quoted, so that people see what to copy as a whole.
+
+    A text with control characters stands in the quotes that bash, zsh and ksh have for them: ``$'a\nb'``.
+    """
+    if text.isprintable():
+        return "'" + text.replace("'", "'\"'\"'") + "'"
+    return "$'" + "".join(map(_shell_escape, text)) + "'"
+
+
+def logger(name: str) -> logging.Logger:
+    """A module's logger, whose every record is one line, whatever names and errors are in it."""
+    made = logging.getLogger(name)
+    made.addFilter(_one_line)
+    return made
+
+
+def _one_line(record: logging.LogRecord) -> bool:
+    said = record.getMessage()
+    if not said.isprintable():
+        record.msg, record.args = plain(said), ()
+    return True
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def _shell_escape(character: str) -> str:
+    r"""Within ``$'…'``, where ``\x`` names a byte of the text and ``\u`` a letter."""
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    number = ord(character)
+    if 0xDC80 <= number <= 0xDCFF:  # a byte of a command line that is no UTF-8, as Python keeps it
+        return f"\\x{number - 0xDC00:02x}"
+    return f"\\u{number:04x}" if 0x80 <= number <= 0xFF else _escape(character)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

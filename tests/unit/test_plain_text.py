@@ -1,0 +1,92 @@
+"""What comes from outside steers no terminal, forges no line of a log, and is one word of a shell."""
+
+import ast
+import copy
+import json
+import logging
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import sqlqueue_spark
+from sqlqueue_spark.cli import showing
+from sqlqueue_spark.errors import QueueError, sentence_of
+from sqlqueue_spark.plain_text import for_shell, logger, plain, shell_word
+
+#: A line feed, a carriage return, an escape sequence, an 8-bit one, a bidirectional control, a line separator, a byte that is no UTF-8.
+STEERING = "a\nb\rc\x1b[31md\x9b31me\u202ef\u2028g\udcffh"
+SHOWN = r"a\nb\rc\x1b[31md\x9b31me\u202ef\u2028g\udcffh"
+PLAIN_WORDS = [
+    "plain",
+    "it's",
+    '"s"."t"',
+    "a b",
+    "$HOME",
+    "`x`",
+    "back\\slash",
+    "x'$(touch forged)",
+    "naïve 日本",
+]
+ODD_WORDS = ["a\nb", "it's\t\\n", "\x1b[31m", "\x9bA", "\u202e'$(touch forged)", "-dashed", "--url=x"]
+
+
+def test_what_shows_nothing_by_itself_is_shown_as_its_escape():
+    assert plain(STEERING) == SHOWN
+    assert plain("naïve 日本 'x' \\n") == "naïve 日本 'x' \\n"
+
+
+def test_an_errors_text_is_one_line_whatever_names_are_in_it():
+    error = QueueError(f"There is no queue table {STEERING}; create it.")
+    assert str(error) == f"There is no queue table {SHOWN}; create it."
+    assert str(copy.copy(error)) == str(error)
+
+
+def test_the_sentence_of_somebody_elses_error_steers_no_terminal():
+    assert sentence_of(ValueError("no column \x1b[31m\u202ex")) == r"no column \x1b[31m\u202ex"
+
+
+def test_json_escapes_what_could_steer_a_terminal_and_means_the_same():
+    value = {"queue": STEERING, "body": "naïve \U0001f600 \U000e0041"}
+    shown = showing.as_json(value)
+    assert json.loads(shown) == value
+    assert shown.isprintable()
+    assert "naïve \U0001f600 \\udb40\\udc41" in shown
+
+
+@pytest.mark.parametrize("name", PLAIN_WORDS + ODD_WORDS)
+def test_a_name_in_a_remedy_reaches_the_command_as_it_is(name, tmp_path):
+    """And nothing else happens."""
+    command = f'sqlqueue() {{ printf "%s\\0" "$@"; }}; sqlqueue create {for_shell(name)}'
+    assert command.isprintable()
+    done = subprocess.run(
+        ["bash", "-c", command], check=True, capture_output=True, cwd=tmp_path, env={"LC_ALL": "C.UTF-8"}
+    )
+    dashes = ["--"] if name.startswith("-") else []
+    assert done.stdout.decode().split("\0") == ["create", *dashes, name, ""]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", PLAIN_WORDS)
+def test_a_word_of_a_shell_is_always_quoted(name):
+    assert shell_word(name)[0] == "'"
+
+
+def test_a_name_forges_no_line_of_a_log(caplog):
+    log = logger("sqlqueue_spark.of_a_test")
+    with caplog.at_level(logging.INFO):
+        log.warning("not_rehearsed destination=%s", "Billing\nINFO sent=7\x1b[31m")
+        log.info("sent=%d", 7)
+    assert caplog.messages == [r"not_rehearsed destination=Billing\nINFO sent=7\x1b[31m", "sent=7"]
+
+
+def test_every_module_logs_through_it():
+    """But for the receiver's, whose lines name what the configuration names."""
+    package = Path(sqlqueue_spark.__file__).parent
+    for file in package.rglob("*.py"):
+        if file.name == "plain_text.py" or "receive" in file.relative_to(package).parts:
+            continue
+        calls = [
+            ast.unparse(node) for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)
+        ]
+        assert "logging.getLogger(__name__)" not in calls, file
