@@ -147,3 +147,23 @@ def test_a_batch_without_rows_of_another_mode_is_refused(engine, queue, billing)
         queue.insert(5)
         stream.drain()
     assert (ids_in(billing), queue.count()) == (message_ids(range(5)), 0)
+
+
+def test_a_batch_that_a_sink_has_sent_by_itself_is_not_staged_again(engine, queue, billing):
+    """Without an outbox nobody knows what of it was sent."""
+    queue.insert(5)
+    with forwarding(engine, queue) as stream:
+        stream.outbox = "none"
+        die_at(stream, fail_points.STAGE_SEALED)
+        say(stream, RECEIVE_ONLY)
+        die_at(stream, BATCH_WRITTEN)
+        assert ids_in(billing) == message_ids(range(5))
+        say(stream, ATOMIC)
+        with pytest.raises(ConfigurationError) as caught:
+            stream.trigger()
+        assert str(caught.value) == (
+            f"The unfinished batch whose messages Forward.Outgoing@[{engine.default_schema}] was to hold was taken up with "
+            "transactionMode receiveOnly, so its sink may have sent some of it by itself; start once with transactionMode "
+            "receiveOnly."
+        )
+    assert (ids_in(billing), queue.count()) == (message_ids(range(5)), 5)
