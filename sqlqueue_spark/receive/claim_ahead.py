@@ -6,18 +6,18 @@ present claim's last row. So two claims of one stream never want the same row, e
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
+from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.found import Find, Found
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 #: After so long a claim ahead that nobody asks for is given back: the next trigger may be an hour away.
 UNASKED_SECONDS = 10.0

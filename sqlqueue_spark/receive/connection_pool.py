@@ -45,9 +45,9 @@ class ConnectionPool:
             naming = self._options.naming(self._target.dialect)
             queue = queues.get(connection, self._options.queue, naming)
             self._check_takes_changes(queue)
+            queue.announce(self._sessions)
             if self._on_first_open is not None and not self.opened_before:
                 self._on_first_open(queue)
-            queue.announce(self._sessions)
             connection.rollback()
         except BaseException:
             connection.close()

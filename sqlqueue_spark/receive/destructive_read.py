@@ -15,12 +15,11 @@ in another mode is finished in that mode.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlqueue_spark import fail_points
+from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claim import Claimed, Limits, look
@@ -38,7 +37,7 @@ from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue, QueueTable
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 
 @dataclass

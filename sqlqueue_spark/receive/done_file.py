@@ -6,15 +6,15 @@ Spark itself says so only when it asks for the next batch, which may be an hour 
 from __future__ import annotations
 
 import json
-import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.receive.offset import Offset
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 
 _LOOK_SECONDS = 0.05

@@ -7,16 +7,16 @@ while a batch lasts, with a margin. Why these figures: docs/decisions/headroom.m
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sqlqueue_spark import plain_text
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.found import Found
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Oldest, Queue
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 #: So many rows behind a claim are remembered. Where some of them are gone when the next claim begins, a neighbour took them.
 _SAMPLE = 16

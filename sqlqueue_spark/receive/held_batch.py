@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from pathlib import Path
 from typing import Any
 
-from sqlqueue_spark import fail_points
+from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Claimed
@@ -23,7 +22,7 @@ from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 
 class HeldBatch:

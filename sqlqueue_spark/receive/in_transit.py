@@ -7,7 +7,6 @@ back, lets them be moved, and claims again, once. What comes up in between is lo
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from sqlqueue_spark import fail_points
+from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.failed import FAILED_QUEUE, failure_headers
@@ -34,7 +33,7 @@ from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Inserter, columns_of
 from sqlqueue_spark.tables.queues import InTransit, Queue
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 #: Most rows that are moved in one transaction.
 _CHUNK = 500

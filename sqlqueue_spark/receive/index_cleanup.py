@@ -8,16 +8,16 @@ login the right. Why and how often: docs/decisions/headroom.md.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
 
+from sqlqueue_spark import plain_text
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.tables.queues import Queue
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 #: From so many deleted rows on a cleanup is worth it. It may take this part of the time, and after an error it rests so long.
 _ROWS, _SHARE, _REST_SECONDS = 20_000, 0.1, 60.0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
-from sqlqueue_spark import fail_points
+from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError, TooMuch
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
@@ -26,7 +25,7 @@ from sqlqueue_spark.receive.scan_positions import Head
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import Queue
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 
 #: The most witnesses of a claim.

@@ -13,11 +13,10 @@ Spark may call twice, late or never; every method here is harmless when repeated
 from __future__ import annotations
 
 import functools
-import logging
 import time
 from collections.abc import Callable
 
-from sqlqueue_spark import fail_points
+from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Portion
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
@@ -31,7 +30,7 @@ from sqlqueue_spark.receive.stage_dispatch import stage_of
 from sqlqueue_spark.receive.stream_source import StreamSource
 from sqlqueue_spark.tables.queues import Queue
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 
 class Receiver(StreamSource):

@@ -6,15 +6,14 @@ and its rows may still be there, and when Spark replays a batch.
 
 from __future__ import annotations
 
-import logging
-
+from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld, SqlQueueError
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 
 def check_belongs(offset: Offset, queue: Queue) -> None:

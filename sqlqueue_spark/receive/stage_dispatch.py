@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 from collections.abc import Iterator
 
+from sqlqueue_spark import plain_text
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
@@ -24,7 +24,7 @@ from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed, table_of
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
 
-log = logging.getLogger(__name__)
+log = plain_text.logger(__name__)
 
 #: How long clearing a stage waits for those who read it.
 _CLEARING_MS = 1

@@ -146,7 +146,9 @@ class SqlQueueSink:
         sent = self.sent_in(batch_id)
         if sent is None:
             return ""
-        return f"sent={sent.sent} repeated={sent.repeated}"
+        atomic = self._options.transaction_mode == ATOMIC
+        repeated = f" repeated={sent.repeated}" if sent.repeated or not atomic else ""
+        return f"sent={sent.sent}{repeated}"
 
     def _remember(self, batch_id: int, sent: Sent) -> None:
         self._counts.pop(batch_id, None)
