@@ -11,7 +11,14 @@ import pytest
 from sqlqueue_spark.engines import retry
 from sqlqueue_spark.engines.connections import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    NoRight,
+    QueueError,
+    SqlQueueError,
+    TryAgain,
+)
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, Slice, SliceReader
 from sqlqueue_spark.row_set import RowSet
@@ -229,7 +236,7 @@ def test_a_missing_right_is_said_with_the_rights_needed(guarded_url, postgresql,
     if granted:
         queue.execute(f"GRANT {granted} ON {{table}} TO guarded")
     error = failure(options(guarded_url))
-    assert type(error) is ConfigurationError
+    assert type(error) is NoRight
     name = f"orders@[public]@[{postgresql.url.rpartition('/')[2]}]"
     assert str(error) == (
         f"User 'guarded' lacks a right at {place(guarded_url)} while claiming from {name} (permission denied for "

@@ -189,10 +189,11 @@ def test_schemas_are_options_with_a_name_in_them():
 SECRETS = {"url": "postgresql://me:hunter2@host/shop", "password": "hunter2", "accessToken": "hunter2"}
 
 
-def test_secrets_are_in_no_repr():
-    options = SourceOptions.parse({**NEEDED, **SECRETS})
+@pytest.mark.parametrize("login,name", [("password", "password"), ("accessToken", "access_token")])
+def test_secrets_are_in_no_repr(login, name):
+    options = SourceOptions.parse({**NEEDED, "url": SECRETS["url"], login: SECRETS[login]})
     assert "hunter2" not in f"{options} {options!r} {Target.of(options)} {Target.of(options)!r}"
-    assert options.password == "hunter2"
+    assert getattr(options, name) == "hunter2"
 
 
 @pytest.mark.parametrize("name", SECRETS)
