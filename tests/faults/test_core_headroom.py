@@ -508,9 +508,9 @@ def test_a_vacuum_does_not_wait_until_a_batch_is_done(postgresql, queue):
         assert stream.trigger()
         assert stream.receiver.waiting() is not None
         with psycopg.connect(
-            postgresql.url, autocommit=True, options="-c statement_timeout=10000"
+            postgresql.url, autocommit=True, options="-c statement_timeout=5000"
         ) as connection:
-            connection.execute("VACUUM (INDEX_CLEANUP ON) orders")
+            connection.execute("VACUUM (TRUNCATE FALSE, INDEX_CLEANUP ON) orders")
         stream.drain()
     assert stream.ids() == row_ids(range(250))
 
