@@ -187,7 +187,10 @@ class Scanner(Generic[F]):
             found = look(queue, start, scan.after, scan.up_to, limits)
             scan.seconds = self._clock() - began
             if found is not None and self._backlog.due:
-                self._backlog.look(queue, found.last)
+                # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's next statement.
+                # Every VACUUM waits for that page, our cleanup too, for as long as the batch lasts. The attempt's end lets it go.
+                with queue.connection.attempt():
+                    self._backlog.look(queue, found.last)
             return found
 
         found = self._pool.search(find)

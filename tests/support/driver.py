@@ -128,6 +128,8 @@ class Stream:
         self.done = 0
         self.sink: dict[int, list[Message]] = {}
         self.crashes = 0
+        #: The clock and the sleep of its receivers, where a test has a time of its own.
+        self.time: dict[str, Any] = {}
         self._commit = commit
         self._receiver: Reader | None = None
         self._connections: list[Connection] = []
@@ -137,7 +139,7 @@ class Stream:
         """The reader of the process that runs now."""
         if self._receiver is None:
             kind = DestructiveReceiver if self.options.transaction_mode == NO_TRANSACTION else Receiver
-            self._receiver = Reader(kind(self.options))
+            self._receiver = Reader(kind(self.options, **self.time))
         return self._receiver
 
     def trigger(self) -> bool:
