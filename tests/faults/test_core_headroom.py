@@ -250,8 +250,8 @@ def test_two_streams_and_eight_neighbours_handle_each_message_once(postgresql, q
             most[stream.name] = max(most.get(stream.name, 0), left(stream))
 
     with (
-        streaming(postgresql, queue, **options) as one,
-        streaming(postgresql, queue, **options) as other,
+        streaming(postgresql, queue, commit=True, **options) as one,
+        streaming(postgresql, queue, commit=False, **options) as other,
         Neighbour(postgresql, queue, habits).running() as neighbour,
         ThreadPoolExecutor(2) as executor,
     ):
