@@ -12,7 +12,6 @@ message id, in whose place the row's id is added. Only headers that are no JSON 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -30,6 +29,7 @@ from sqlqueue_spark.messages.message import (
     format_headers,
     format_member,
     parse_headers,
+    without_headers,
 )
 from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED
 
@@ -42,7 +42,6 @@ _NAME = re.compile(f"{_PLAIN}*")
 _CHARACTER = rf'(?:{_PLAIN}|\\[/"])'
 #: A text of any JSON.
 _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_MEMBER = re.compile(rf"({_TEXT})\s*:\s*{_TEXT}")
 _OBJECT_OF_TEXTS = re.compile(
     rf"\s*\{{\s*(?:{_TEXT}\s*:\s*{_TEXT}\s*(?:,\s*{_TEXT}\s*:\s*{_TEXT}\s*)*)?\}}\s*"
 )
@@ -244,10 +243,7 @@ def _text(given: Any, headers: Mapping[str, str], lost: AbstractSet[str], receiv
     """The headers that go out, as JSON: as they were given where they were received, else as .NET writes them."""
     if not received or not isinstance(given, str) or not _OBJECT_OF_TEXTS.fullmatch(given):
         return format_headers({name: value for name, value in headers.items() if name not in lost})
-    if not lost:
-        return given.strip()
-    kept = (each for each in _MEMBER.finditer(given) if json.loads(each[1]) not in lost)
-    return f"{{{','.join(each[0] for each in kept)}}}"
+    return without_headers(given.strip(), lost) if lost else given.strip()
 
 
 def _read(given: Any, position: int) -> Mapping[str, str]:
