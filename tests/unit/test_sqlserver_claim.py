@@ -12,7 +12,6 @@ from sqlqueue_spark.receive.claim import Claimed, Limits, Portion, claim
 from sqlqueue_spark.receive.open_claim import hold
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue, read_statement
-from tests.support import recording
 from tests.support.recording import Answer, Recorder, Refused
 from tests.support.statements import ID, IDENTITY, QUEUE
 
@@ -28,13 +27,6 @@ def again(*numbers):
 
 def counted(rows):
     return Answer("COUNT_BIG", "i", [[rows]])
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    if (reason := recording.missing()) is not None:
-        pytest.skip(reason)
-    return recording.compiled(tmp_path_factory.mktemp("recording"))
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Destinations, Sender, stage
-from tests.support import recording
 from tests.support.recording import Answer, Recorder
 from tests.support.sending import composed
 from tests.support.statements import DATABASE, IDENTITY, STORAGE, TABLE_COLUMNS
@@ -16,13 +15,6 @@ from tests.support.statements import DATABASE, IDENTITY, STORAGE, TABLE_COLUMNS
 FOUND = [STORAGE, DATABASE, IDENTITY, TABLE_COLUMNS, Answer("INSERT INTO", changed=1)]
 HEADERS = json.dumps({"NServiceBus.MessageId": "m", "count": 7, "on": True})
 ROW = "00000000-0000-4000-8000-00000000000a"
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    if (reason := recording.missing()) is not None:
-        pytest.skip(reason)
-    return recording.compiled(tmp_path_factory.mktemp("recording"))
 
 
 @pytest.fixture

@@ -33,7 +33,6 @@ from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
-from tests.support import recording
 from tests.support.recording import Answer, Recorder, Refused
 from tests.support.sending import outgoing_rows
 from tests.support.statements import (
@@ -55,13 +54,6 @@ from tests.support.statements import (
 ANYTHING = Statement.parse("SELECT :value")
 LONG_TEXT = Statement.parse("SELECT CAST(:text AS nvarchar(max))")
 APPROVED = Path(__file__).parent.parent / "approved" / "sqlserver_bindings"
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    if (reason := recording.missing()) is not None:
-        pytest.skip(reason)
-    return recording.compiled(tmp_path_factory.mktemp("recording"))
 
 
 @pytest.fixture
