@@ -31,6 +31,11 @@ class RowSet:
         for first, last in runs:
             self.append(first, last)
 
+    @classmethod
+    def of(cls, rows: Iterable[int]) -> Self:
+        """The set of these rows, which must be ascending."""
+        return cls((row, row) for row in rows)
+
     def append(self, first: int, last: int | None = None) -> None:
         """Add the rows ``first`` to ``last`` (or just ``first``), all above what is there."""
         last = first if last is None else last

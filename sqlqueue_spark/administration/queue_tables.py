@@ -21,6 +21,7 @@ from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
 from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.inspection.server_facts import ServerFact, facts
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.failed import FAILED_QUEUE
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
@@ -45,7 +46,7 @@ MESSAGE_BYTES = 700
 #: Bytes of one insert: enough to be fast, few enough for memory to hold them twice.
 _CHUNK_BYTES = 8 << 20
 #: The headers whose values are addresses.
-_ADDRESSES = (REPLY_TO_ADDRESS, FORWARD_DESTINATION, "NServiceBus.FailedQ")
+_ADDRESSES = (REPLY_TO_ADDRESS, FORWARD_DESTINATION, FAILED_QUEUE)
 #: A load with a steady rate goes out in so many portions a second.
 _PORTIONS = 10
 

@@ -111,9 +111,8 @@ class Connection(ABC):
         """Run a statement and return how many rows it changed."""
 
     def maintain(self, statement: Statement, *, doing: str = "") -> None:
-        """Run a statement that no transaction may hold, where none is open."""
-        self.execute(statement, doing=doing)
-        self.commit()
+        """Run a statement that no transaction may hold, where none is open: an engine that has such a statement says how."""
+        raise NotImplementedError
 
     @abstractmethod
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:

@@ -3,7 +3,7 @@
 A file has the statements of one task, in the same order on each engine. ``-- name: claim`` begins a statement, and ``:after``
 is a value that is bound to it (the format of aiosql, https://nackjicholson.github.io/aiosql/defining-sql-queries/). The
 comments below the name say what the statement does, what goes in and comes out, and why each hint is there. ``{name}`` is
-always a quoted identifier (or NULL for a column that a table does not have).
+always a quoted identifier, or NULL for a column that a table does not have; ``{in_transit}`` is a list of whole numbers, or NULL.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ from sqlqueue_spark.tables.queues import Queue
 #: How many rows the first statement of a claim locks, before their sizes are known.
 _FIRST_CHUNK = 256
 
-
 #: Tells which of some rows of a queue are messages in transit to another queue.
 Elsewhere = Callable[[Queue, Sequence[int]], Collection[int]]
 

@@ -31,7 +31,7 @@ from sqlqueue_spark.receive.claim import Claimed, Elsewhere
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Inserter, columns_of
-from sqlqueue_spark.tables.queues import InTransit, Queue
+from sqlqueue_spark.tables.queues import InTransit, Queue, QueueTable
 
 log = plain_text.logger(__name__)
 
@@ -112,7 +112,7 @@ class Forwarder:
                     stay.update(row.row_version for row in its)
         fail_points.step(fail_points.TRANSIT_INSERTED)
         if moved:
-            queue.delete(RowSet((n, n) for n in sorted(row.row_version for row in moved)))
+            queue.delete(RowSet.of(sorted(row.row_version for row in moved)))
             fail_points.step(fail_points.TRANSIT_DELETED)
             log.info("forwarded queue=%s rows=%d", queue.table.name, len(moved))
         return stay
@@ -124,8 +124,7 @@ class Forwarder:
         :raises QueueError: there is no such table, or it refuses the rows.
         :raises ConfigurationError: the text is no address, or the login has no right to the table.
         """
-        naming = self._naming(queue)
-        table = naming.table(address)
+        table = self._naming(queue).table(address)
         with queue.connection.attempt():
             found = queues.find(queue.connection, table)
             if found is None:
@@ -135,8 +134,7 @@ class Forwarder:
                 )
             if found.address == queue.table.address:
                 raise _ItsOwnError
-            inserter = Inserter(queue.connection, found, columns_of(queue.connection, found))
-            inserter.insert(_batch([_forwarded(row) for row in rows]))
+            _insert(queue, found, [_forwarded(row) for row in rows])
 
     def _fail(self, queue: Queue, address: str, rows: Sequence[InTransit], error: SqlQueueError) -> bool:
         """Move rows that cannot be delivered to the error queue; False where there is none, or it refuses them."""
@@ -148,10 +146,9 @@ class Forwarder:
                     found = queues.find(queue.connection, naming.table(to))
                     if found is None:
                         raise ConfigurationError(f"There is no error queue {to!r}.")
-                    inserter = Inserter(queue.connection, found, columns_of(queue.connection, found))
                     quoted = queue.connection.dialect.quoted_addresses
-                    inserter.insert(
-                        _batch([_failed(row, address, naming, error, quoted=quoted) for row in rows])
+                    _insert(
+                        queue, found, [_failed(row, address, naming, error, quoted=quoted) for row in rows]
                     )
             except SqlQueueError as refusal:
                 if isinstance(refusal, TryAgain):
@@ -195,6 +192,10 @@ def _is_own(queue: Queue, naming: Naming, address: str) -> bool:
         return False
     own = queue.table.table
     return table == replace(own, catalog=table.catalog) and table.catalog in (None, queue.table.database)
+
+
+def _insert(queue: Queue, table: QueueTable, rows: Sequence[InTransit]) -> None:
+    Inserter(queue.connection, table, columns_of(queue.connection, table)).insert(_batch(rows))
 
 
 def _forwarded(row: InTransit) -> InTransit:

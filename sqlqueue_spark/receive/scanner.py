@@ -142,9 +142,8 @@ class Scanner(Generic[F]):
         if found is None:
             found = self._first(start, self._scans.onward(), self._limits)
         if found is None and self._scans.bounded and self._headroom.beside_neighbours:
-            found = self._first(
-                start, [Scan(LOWEST, self._scans.end)], self._limits
-            )  # the run ends with what was left
+            # The run ends with what was left to neighbours.
+            found = self._first(start, [Scan(LOWEST, self._scans.end)], self._limits)
         if found is not None:
             found.mark(self._scans.head)
         return found

@@ -21,10 +21,8 @@ from sqlqueue_spark.row_set import HIGHEST, RowSet
 
 #: Columns that not every generation of queue tables has; where one is missing, we read NULL.
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
-#: A row of RowVersions is sorted here where a statement gives its rows in any order.
+#: The RowVersion of a row, by which rows are sorted where a statement gives them in any order.
 _ROW_VERSION = itemgetter(0)
-
-
 #: A look for free rows goes over at least so many more rows than are wanted, because others hold some.
 _HELD = 100
 
@@ -278,13 +276,13 @@ class Queue:
 
     def headers_of(self, row_versions: Sequence[int]) -> dict[int, str | None]:
         """The headers of those of these rows that are there."""
-        runs = RowSet((row_version, row_version) for row_version in row_versions)
+        runs = RowSet.of(row_versions)
         return dict(self._execute("headers_of", "looking at", **self.connection.dialect.bind(runs)))
 
     def lock_in_transit(self, row_versions: Sequence[int]) -> list[InTransit]:
         """Lock those of these rows that nobody holds, and read them whole, in RowVersion order."""
         dialect = self.connection.dialect
-        runs = RowSet((row_version, row_version) for row_version in row_versions)
+        runs = RowSet.of(row_versions)
         statement = read_statement(dialect, self.table, "lock_in_transit")
         found = self.connection.execute(
             statement, dialect.bind(runs), doing=f"moving on messages of {self.table.name}"
@@ -325,7 +323,7 @@ class Queue:
 
         :raises QueueError: a row has no id.
         """
-        runs = RowSet((row_version, row_version) for row_version in row_versions)
+        runs = RowSet.of(row_versions)
         found = dict(self._execute("ids", "checking rows of", **self.connection.dialect.bind(runs)))
         for row_version, row_id in found.items():
             if row_id is None:
