@@ -19,10 +19,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from servers import QUEUE, Server
 
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive import Receiver
+
 _OTHER = "other_queue"
 _RECEIVERS = 8
 #: Seconds that are measured, after so many in which the receivers begin.
 _MEASURED, _BEGINNING = 8, 4
+_BATCH, _CLAIMS = 100_000, 5
 
 
 class Pace(NamedTuple):
@@ -68,6 +72,11 @@ def main() -> None:
                 if number:  # the first round warms up
                     paces[name].append(pace)
         spark.stop()
+        looks: dict[str, list[float]] = {"0": [], "auto": []}
+        for _ in range(_CLAIMS):
+            for headroom, seconds in looks.items():
+                server.fill(10 * _BATCH)
+                seconds.append(claim_seconds(server, headroom))
     print("\n| | receivers, messages/s | seconds to full pace | stream, messages/s |\n|---|---|---|---|")
     for name, found in paces.items():
         receivers, seconds, ours = (
@@ -77,6 +86,25 @@ def main() -> None:
             )
         )
         print(f"| {name} | {receivers:,.0f} | {seconds:.0f} | {ours:,.0f} |")
+    for headroom, seconds_each in looks.items():
+        print(f"\nTo settle and claim {_BATCH:,} rows without neighbours, headroom {headroom}: {1000 * statistics.median(seconds_each):.1f} ms")  # fmt: skip
+
+
+def claim_seconds(server: Server, headroom: str) -> float:
+    """Seconds that the stream's source takes for a batch of 100,000 rows, without reading them: to settle it and claim the next."""
+    options = SourceOptions.parse({"url": server.url, "queue": QUEUE, "neighbourHeadroom": headroom})
+    receiver, at, taken = Receiver(options), None, []
+    while True:
+        began = time.perf_counter()
+        end = receiver.latest(at, _BATCH)
+        if end == at:
+            break
+        taken.append(time.perf_counter() - began)
+        receiver.plan(at, end)
+        at = end
+        time.sleep(0.5)  # the batch: meanwhile the next one is claimed ahead
+    receiver.close()
+    return statistics.median(taken[1:])
 
 
 def alone(server: Server) -> Pace:

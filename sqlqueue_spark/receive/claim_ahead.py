@@ -6,6 +6,7 @@ present claim's last row. So two claims of one stream never want the same row, e
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -66,6 +67,20 @@ class ClaimAhead(Generic[F]):
     def give_up(self, because: str = "") -> None:
         """Release the claim, now or as soon as it is made."""
         self._made.add_done_callback(lambda _: self._release(because))
+
+    def is_made(self) -> bool:
+        """Wait until the claim is made; whether it holds rows that were not given up meanwhile."""
+        return self._made.result() is not None and not self._taken.locked()
+
+    def give_back(self, because: str) -> None:
+        """Release the claim; when this returns, others can have its rows."""
+        if (held := self.take()) is None:
+            return
+        if held.queue is not None:
+            with contextlib.suppress(SqlQueueError):  # the connection is closed in any case
+                held.queue.connection.rollback()
+        held.release()
+        log.info("claim_ahead_given_back queue=%s: %s", self._queue, because)
 
     def give_up_within(self, seconds: float) -> None:
         """Release the claim unless somebody asks for it within ``seconds``. A later call replaces the one before."""

@@ -24,8 +24,10 @@ _SAMPLE = 16
 _SEARCHED = 1_000
 #: The headroom before it is known how fast the neighbours are, and its least and its greatest size.
 _FIRST, _LEAST, _MOST = 4_000, 32, 1_000_000
-#: The headroom lasts so many times as long as a batch.
+#: The headroom lasts at least so many times as long as a batch.
 _MARGIN = 2.0
+#: While a backlog waits, it is filled up for so many seconds at once. Between two fillings the neighbours meet no row of ours.
+_STOCK_SECONDS = 8.0
 #: Where the neighbours have taken all of it, nobody knows how fast they are: it grows by so much.
 _GROWTH = 4
 #: Neighbours that have taken nothing for so long, and for so many looks, are gone.
@@ -49,6 +51,8 @@ class _Left:
     rows: int
     #: When it was looked.
     seconds: float
+    #: Whether these are as many as there should be.
+    enough: bool = True
 
 
 class BatchSize:
@@ -94,8 +98,10 @@ class Headroom:
     def __init__(self, wanted: int | None, clock: Callable[[], float]) -> None:
         self._wanted = wanted
         self._clock = clock
-        #: How many free rows a claim leaves; 0 while no neighbour is seen.
+        #: How many free rows a claim leaves at least; 0 while no neighbour is seen.
         self.rows = wanted or 0
+        #: Whether the last look has found fewer, and filled the headroom up with rows behind those that the stream had drained.
+        self.filled_up = False
         self._left: _Left | None = None
         #: When the neighbours last took a row, and how many looks ago.
         self._taken_at, self._looks_since = clock(), 0
@@ -104,6 +110,8 @@ class Headroom:
         #: When the present batch was claimed, and the last row that was ever claimed.
         self._claimed_at: float | None = None
         self._claimed_to = LOWEST
+        #: Whether a limit has ended the last claim, so that a backlog waits behind it.
+        self._backlog = False
         #: So many rows somebody held who took no others; he may hold them for ever.
         self._known_held = 0
         self.batches = BatchSize()
@@ -144,19 +152,28 @@ class Headroom:
                      now - self._taken_at)  # fmt: skip
             self._left = None
             return LOWEST
-        if self.rows > asked and looked.enough:
-            looked = self._look(queue, left)
-        self._left = _Left(looked.floor, looked.last, looked.free, now)
+        self._left = self._filled(queue, left, looked, asked, now)
         log.debug("headroom queue=%s rows=%d taken=%d left=%d held=%d pace=%.0f batch=%d seconds=%.2f look=%.3f",
-                  queue.table.name, self.rows, left.rows - looked.free_before, looked.free_before, looked.held, self._pace,
+                  queue.table.name, self.rows, left.rows - looked.free_before, self._left.rows, looked.held, self._pace,
                   self.batches.rows, self.batches.seconds, self._clock() - now)  # fmt: skip
-        return looked.last if looked.enough else HIGHEST
+        return self._left.up_to if self._left.enough else HIGHEST
+
+    def appeared(self, queue: Queue) -> bool:
+        """Whether neighbours are seen who were not there when the last claim was made.
+
+        If so, the caller gives that claim back, so the oldest free row may stand anywhere.
+        """
+        if self.rows or self._wanted == 0 or not self._appear(queue, now := self._clock()):
+            return False
+        self._left, self._claimed_to = _Left(LOWEST, LOWEST, 0, now), LOWEST
+        return True
 
     def claimed(self, queue: Queue, after: int, found: Found | None, *, ahead: bool = False) -> None:
         """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet.
 
         :param ahead: whether it was claimed ahead. Then nobody knows when its batch begins.
         """
+        self._backlog = found is not None and found.full
         if self._wanted == 0 or found is None:
             return
         self._claimed_at = None if ahead else self._clock()
@@ -213,8 +230,35 @@ class Headroom:
         self._taken_at, self._looks_since, self._pace = self._clock(), 0, 0.0
         log.info("neighbours_seen queue=%s headroom=%d", queue.table.name, self.rows)
 
-    def _look(self, queue: Queue, left: _Left) -> Oldest:
-        return queue.oldest(left.floor, left.up_to, max(left.up_to, self._claimed_to), self.rows)
+    def _look(self, queue: Queue, left: _Left, count: int | None = None) -> Oldest:
+        onward = max(left.up_to, self._claimed_to)
+        return queue.oldest(left.floor, left.up_to, onward, self.rows if count is None else count)
+
+    def _filled(self, queue: Queue, left: _Left, looked: Oldest, asked: int, now: float) -> _Left:
+        """What is left to the neighbours from now on.
+
+        Rows that were left stay so, while they are enough and not too many. Then no row that the stream drains stands before
+        a row of the neighbours, until the headroom is filled up.
+
+        :param looked: a look for as many rows as were ``asked`` for.
+        """
+        stock = max(
+            asked, self._stock()
+        )  # so it shrinks one look later: who pauses for a moment keeps his rows
+        self.filled_up = looked.free_before < self.rows
+        if self.rows <= looked.free_before <= stock:
+            return _Left(looked.floor, left.up_to, looked.free_before, now)
+        if stock > asked and (more := self._look(queue, left, stock)).enough:
+            looked = more
+        elif self.rows > asked:
+            looked = self._look(queue, left, self.rows)
+        return _Left(looked.floor, looked.last, looked.free, now, looked.enough)
+
+    def _stock(self) -> int:
+        """How many rows are left when the headroom is filled up."""
+        if self._wanted is not None or not self._backlog:
+            return self.rows
+        return max(self.rows, min(_MOST, int(_STOCK_SECONDS * self._pace)))
 
     def _note(self, looked: Oldest, left: _Left, now: float) -> None:
         """Learn from what is left of the rows that were left at the last look."""

@@ -133,6 +133,7 @@ class Scanner(Generic[F]):
         """Late rows from below when it is time to look for them, else the claim made ahead, else a new one."""
         self._limits = Limits(rows=max_rows, bytes=self._options.max_bytes_per_trigger)
         found = None
+        self._give_back_to_neighbours()
         if self._ahead is not None:
             late = () if self._ahead_waited else self._scans.late(self._headroom.end)
             if (found := self._first(start, late, self._limits)) is not None:
@@ -153,6 +154,17 @@ class Scanner(Generic[F]):
         self.give_up_ahead()
         end = self._scans.end if self._scans.bounded else self._highest()
         return self._first(start, [Scan(LOWEST, end)], Limits(rows=HIGHEST, bytes=HIGHEST))
+
+    def _give_back_to_neighbours(self) -> None:
+        """Give a claim ahead back where neighbours are seen: it holds the rows that they come to next."""
+        if self._ahead is None or not self._ahead.is_made():
+            return
+        with self._pool.transaction() as queue:
+            appeared = self._headroom.appeared(queue)
+        if appeared:
+            self._ahead.give_back("neighbours are seen")
+            self._ahead = None
+            self._scans.head.look_from_start_next()
 
     def _take_ahead(self, start: Offset | None) -> F | None:
         assert self._ahead is not None, "asked only where there is one"
@@ -208,8 +220,8 @@ class Scanner(Generic[F]):
     ) -> F | None:
         """Look behind the rows that are left to neighbours."""
         before = self._headroom.beside_neighbours
-        above = max(after, self._headroom.begin(queue))
-        if self._headroom.beside_neighbours:
+        above = after if ahead else max(after, self._headroom.begin(queue))
+        if self._headroom.beside_neighbours and self._headroom.filled_up:
             self._cleanup.begin_when_worth_it(queue)
         if before and not self._headroom.beside_neighbours:
             self._scans.head.look_from_start_next()

@@ -23,6 +23,7 @@ from tests.support.forwarding import forwarding
 from tests.support.messages import message_ids, number_of, row_id, row_ids
 from tests.support.neighbour import Habits, Neighbour
 from tests.support.sending import ids_in
+from tests.support.streams import free
 from tests.support.waiting import eventually
 
 #: Neighbours that look again soon.
@@ -118,9 +119,12 @@ def test_neighbours_that_appear_in_the_middle_of_a_backlog_get_the_oldest_rows(p
         assert (left(stream), batch_after(clock, 1, stream)) == (0, (101, 200))
         neighbours.take(10)  # 201 to 210
         assert (batch_after(clock, 1, stream), left(stream)) == ((311, 410), 100)
-        neighbours.take(40)  # 211 to 250; so twice as many are left from the next look on
-        assert (batch_after(clock, 1, stream), left(stream)) == ((451, 550), 100)
-        assert (batch_after(clock, 1, stream)[0], left(stream)) == (431, 80)
+        neighbours.take(
+            40
+        )  # 211 to 250; so fewer are left than they take in two seconds, and it is filled up for eight
+        assert (batch_after(clock, 1, stream), left(stream)) == ((671, 770), 320)
+        # They take none: half their pace, for eight seconds.
+        assert (batch_after(clock, 1, stream), left(stream)) == ((511, 610), 160)
         drain(stream)
     assert neighbours.handled == row_ids(range(200, 250))
     assert handled_once(queue, 1000, stream.ids(), neighbours.handled)
@@ -139,6 +143,22 @@ def test_an_endpoint_that_appears_beside_a_claim_ahead_gets_the_oldest_rows(post
             stream.drain()
         stream.drain()
         assert handled_once(queue, 6000, stream.ids(), neighbour.handled)
+
+
+def test_a_claim_ahead_is_given_back_when_neighbours_appear(postgresql, queue, clock):
+    """It holds the rows that they come to next: they need not wait until its batch is done."""
+    queue.insert(1000)
+    neighbours = OneByOne(queue)
+    with timed(postgresql, queue, clock, claimAhead="true") as stream:
+        assert batch_after(clock, 1, stream) == (1, 100)
+        eventually(lambda: free(queue) == 800)  # 101 to 200 are claimed ahead
+        neighbours.take(10)  # 201 to 210
+        assert (batch_after(clock, 1, stream), left(stream)) == ((211, 310), 100)
+        neighbours.take(10)  # 101 to 110
+        drain(stream)
+    taken = [*range(200, 210), *range(100, 110)]
+    assert [number_of(each) for each in neighbours.handled] == taken
+    assert handled_once(queue, 1000, stream.ids(), neighbours.handled)
 
 
 def test_when_neighbours_stop_the_stream_takes_what_was_left(postgresql, queue, clock):

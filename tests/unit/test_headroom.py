@@ -116,6 +116,30 @@ def test_the_headroom_follows_the_neighbours_pace():
     assert sizes == [1_000, 1_800, 1_800, 900, 450, 225, 112]
 
 
+def test_while_a_backlog_waits_the_headroom_is_filled_up_for_eight_seconds():
+    """In between it stays where it is, so the neighbours meet no row that the stream has drained."""
+    beside = Beside(range(1, 1_000_000))
+    beside.claim()
+    beside.queue.take(16)
+    beside.claim()
+    seen = []
+    for _ in range(8):
+        beside.queue.take(500)
+        beside.claim()
+        seen.append((beside.headroom.filled_up, beside.headroom.left, beside.headroom.end))
+    stays = [(False, rows, 6_516) for rows in range(3_500, 500, -500)]
+    assert seen == [(True, 4_000, 6_516), *stays, (True, 4_000, 17_016)]
+
+
+def test_at_the_end_of_a_backlog_the_headroom_is_what_they_take_in_two_seconds():
+    beside = Beside(range(1, 6_000))
+    beside.claim()
+    beside.queue.take(16)
+    beside.claim()
+    beside.queue.take(900)
+    assert (beside.claim(), beside.headroom.left) == (4_717, 1_800)
+
+
 def test_neighbours_that_take_nothing_for_two_seconds_are_gone():
     beside = Beside(range(1, 100_000))
     beside.claim()
