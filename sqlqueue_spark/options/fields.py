@@ -15,6 +15,7 @@ from datetime import timedelta
 from typing import Any, Self
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.names_elsewhere import hint
 from sqlqueue_spark.plain_text import is_unicode
 from sqlqueue_spark.url_shapes import holds_password, is_url
 
@@ -121,8 +122,8 @@ class Options:
             found = known.get(name.lower())
             if found is None:
                 names = [camel(f.name) for f in known.values()]
-                hint = suggestion(name, names, f"the options are {', '.join(names)}.")
-                raise ConfigurationError(f"There is no option {name!r}; {hint}")
+                told = hint(name, names) or suggestion(name, names, f"the options are {', '.join(names)}.")
+                raise ConfigurationError(f"There is no option {name!r}; {told}")
             _check_no_password(camel(found.name), value, secret=found.metadata["secret"])
             try:
                 values[found.name] = found.metadata["parse"](value)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.spark.allowed_code import check
 from sqlqueue_spark.spark.readers import (
@@ -17,11 +18,14 @@ from sqlqueue_spark.spark.readers import (
     StreamReaderBeforeSpark42,
     check_schema,
 )
-from sqlqueue_spark.spark.sink import SqlQueueWriter
+from sqlqueue_spark.spark.writers import SqlQueueStreamWriter, SqlQueueWriter
+
+#: What Spark puts among the options of a source or a sink.
+_SPARKS = ("path", "checkpointlocation")
 
 
 class SqlQueueDataSource(DataSource):
-    """SQL queue tables: ``spark.readStream`` receives, ``spark.read`` peeks, ``df.write`` sends."""
+    """SQL queue tables: ``spark.readStream`` receives, ``spark.read`` peeks, ``df.write`` and ``df.writeStream`` send."""
 
     #: The code that options may name, see :mod:`sqlqueue_spark.spark.allowed_code`.
     allowed: ClassVar[tuple[str, ...]] = ()
@@ -47,13 +51,34 @@ class SqlQueueDataSource(DataSource):
         return SqlQueuePeekReader(self._source_options())
 
     def writer(self, schema: StructType, overwrite: bool) -> SqlQueueWriter:
-        check(SinkOptions.parse(self.options), self.allowed)
-        return SqlQueueWriter(self.options, schema, overwrite)
+        return SqlQueueWriter(self._sink_options(), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SqlQueueStreamWriter:
+        return SqlQueueStreamWriter(self._sink_options(), schema, overwrite)
 
     def _source_options(self) -> SourceOptions:
-        options = SourceOptions.parse(self.options)
+        options = SourceOptions.parse(_with_queue(self.options))
         check(options, self.allowed)
         return options
+
+    def _sink_options(self) -> dict[str, str]:
+        given = _with_queue(self.options)
+        check(SinkOptions.parse(given), self.allowed)
+        return given
+
+
+def _with_queue(options: Mapping[str, str]) -> dict[str, str]:
+    """The options without what Spark adds: ``load("orders")`` and ``save("orders")`` name a queue, as the option does."""
+    given = {name: value for name, value in options.items() if name.lower() not in _SPARKS}
+    path = next((value for name, value in options.items() if name.lower() == "path"), None)
+    if path is None:
+        return given
+    named = next((value for name, value in given.items() if name.lower() == "queue"), path)
+    if named != path:
+        raise ConfigurationError(
+            f"Both {path!r}, the path that is loaded or written, and the option queue ({named!r}) name the queue; drop one."
+        )
+    return {**{name: value for name, value in given.items() if name.lower() != "queue"}, "queue": path}
 
 
 def allowing(names: Collection[str]) -> type[SqlQueueDataSource]:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import signal
-import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +35,7 @@ from sqlqueue_spark.receive import (
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.peek import plan_peek
+from sqlqueue_spark.spark.processes import leave_ctrl_c_to_the_program, log_to_stderr
 from sqlqueue_spark.tables.queues import Queue
 
 log = logger(__name__)
@@ -51,7 +47,6 @@ _TYPES: dict[str, DataType] = {
     "binary": BinaryType(),
     "bigint": LongType(),
 }
-_READER_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
 SCHEMA = StructType([StructField(name, _TYPES[type_]) for name, type_ in COLUMNS.items()])
 
 
@@ -66,8 +61,8 @@ class QueueStreamReader(DataSourceStreamReader):
     """What the readers of all streams do. ``read`` runs in the workers, the other methods in one process on the driver."""
 
     def __init__(self, options: SourceOptions) -> None:
-        _log_to_stderr()
-        _leave_ctrl_c_to_the_program()
+        log_to_stderr()
+        leave_ctrl_c_to_the_program()
         self._options = options
         kind = DestructiveReceiver if options.transaction_mode == NO_TRANSACTION else Receiver
         self._source: StreamSource = kind(options, on_first_open=_log_findings)
@@ -135,28 +130,6 @@ def check_schema(schema: StructType) -> None:
             f"The schema {schema.simpleString()} is not the queue's; leave out .schema(…) and select or cast "
             f"columns of {SCHEMA.simpleString()}."
         )
-
-
-def _log_to_stderr() -> None:
-    """Log as ``SQLQUEUE_LOG`` says. Spark starts processes whose logging nobody configures: else they show warnings only."""
-    ours = logging.getLogger("sqlqueue_spark")
-    level = os.environ.get("SQLQUEUE_LOG", "").upper()
-    if level in logging.getLevelNamesMapping() and not ours.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-        ours.addHandler(handler)
-        ours.setLevel(level)
-
-
-def _leave_ctrl_c_to_the_program() -> None:
-    """Ignore Ctrl-C in Spark's reader process. A terminal sends it there too, but the program may want to end its batch."""
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    if (
-        main is not None
-        and main.name == _READER_PROCESS
-        and threading.current_thread() is threading.main_thread()
-    ):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _log_findings(queue: Queue) -> None:

@@ -1,33 +1,32 @@
-"""``SqlQueueSink`` and the writers of ``format("sqlqueue")``: translate between Spark and the sender; decide nothing."""
+"""``SqlQueueSink``: translates between ``foreachBatch`` and the sender; decides nothing."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Self
+from collections.abc import Mapping
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
 
 from sqlqueue_spark.engines.retry import Retry
-from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import (
     Destinations,
     FrameColumns,
-    MessageBuilder,
-    Sender,
     Sent,
     Staged,
     prepare,
     seal,
-    stage,
+)
+from sqlqueue_spark.spark.processes import log_to_stderr
+from sqlqueue_spark.spark.send_task import (
+    SENT_COLUMNS,
+    STAGED_COLUMNS,
+    SendTask,
+    log_sent,
+    log_untyped,
+    together,
 )
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stage import Run
@@ -44,19 +43,6 @@ _REMEMBERED = 100
 _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 #: Stands for the run's id where Spark does not tell it (Spark Connect).
 _PROCESS = str(uuid.uuid4())
-
-_SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64()), ("untyped", pa.int64())])
-_STAGED = pa.schema(
-    [
-        ("task", pa.string()),
-        ("destinations", pa.list_(pa.string())),
-        ("rows", pa.int64()),
-        ("repeated", pa.int64()),
-        ("untyped", pa.int64()),
-    ]
-)
-_SENT_COLUMNS = "sent long, repeated long, untyped long"
-_STAGED_COLUMNS = "task string, destinations array<string>, rows long, repeated long, untyped long"
 
 
 class SqlQueueSink:
@@ -83,6 +69,7 @@ class SqlQueueSink:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Send a batch; Spark calls this. The sink sends nothing before it has checked columns, destinations and outbox."""
+        log_to_stderr()
         columns = FrameColumns.of(df.dtypes, self._options)
         rows = df.persist() if "Destination" in columns.names else df
         try:
@@ -97,7 +84,7 @@ class SqlQueueSink:
                 lambda _: sent_before,
             )
             self._last_run = run
-            task = _Task.of(columns, self._options, self._destinations)
+            task = SendTask.of(columns, self._options, self._destinations)
             if self._options.transaction_mode == ATOMIC:
                 own_ids = "Id" in columns.names and not columns.received
                 self._stage(rows, task, run, own_ids=own_ids)
@@ -111,18 +98,18 @@ class SqlQueueSink:
             if rows is not df:
                 rows.unpersist()
 
-    def _send(self, rows: DataFrame, task: _Task, batch_id: int) -> None:
-        done = rows.mapInArrow(task.send, _SENT_COLUMNS).collect()
-        sent = _together(Sent(sent=each.sent, repeated=each.repeated) for each in done)
+    def _send(self, rows: DataFrame, task: SendTask, batch_id: int) -> None:
+        done = rows.mapInArrow(task.send, SENT_COLUMNS).collect()
+        sent = together(Sent(sent=each.sent, repeated=each.repeated) for each in done)
         self._remember(batch_id, sent)
-        _log_sent(f"batch={batch_id} ", sent)
+        log_sent(f"batch={batch_id} ", sent)
         self._say_untyped(sum(each.untyped for each in done))
 
-    def _stage(self, rows: DataFrame, task: _Task, run: Run, *, own_ids: bool) -> None:
-        done = rows.mapInArrow(task.stage, _STAGED_COLUMNS).collect()
+    def _stage(self, rows: DataFrame, task: SendTask, run: Run, *, own_ids: bool) -> None:
+        done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
         staged = [Staged(task=t, destinations=tuple(d), rows=n, repeated=old) for t, d, n, old, _ in done]
         seal(self._options, staged, run, own_ids=own_ids)
-        sent = _together(Sent(sent=each.rows, repeated=each.repeated) for each in staged)
+        sent = together(Sent(sent=each.rows, repeated=each.repeated) for each in staged)
         self._remember(run.batch.number, sent)
         level = logging.WARNING if sent.repeated else logging.INFO
         log.log(level, "staged batch=%s staged=%d repeated=%d", run.batch.number, sent.sent, sent.repeated)
@@ -132,7 +119,7 @@ class SqlQueueSink:
         """Say once that messages have no type."""
         if count and not self._said_untyped:
             self._said_untyped = True
-            _log_untyped(count)
+            log_untyped(count)
 
     def sent_in(self, batch_id: int) -> Sent | None:
         """How many messages of a batch went out, or onto the stage, and how many had been sent before.
@@ -174,99 +161,6 @@ class SqlQueueSink:
 
     def __repr__(self) -> str:
         return f"SqlQueueSink({self._options!r})"
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What a worker does with its part of a batch."""
-
-    composer: MessageBuilder
-    destinations: Destinations
-
-    @classmethod
-    def of(cls, columns: FrameColumns, options: SinkOptions, destinations: Destinations) -> Self:
-        builder = MessageBuilder(columns=columns, options=options, destinations=destinations)
-        return cls(builder, destinations)
-
-    def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sent = self.sent(batches)
-        yield pa.RecordBatch.from_pylist([{**asdict(sent), "untyped": self.composer.untyped.number}], _SENT)
-
-    def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
-        with Sender(self.composer.options, self.destinations) as sender:
-            return sender.send(self.composer.compose(batches))
-
-    def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        staged = stage(self.composer.options, self.destinations, self.composer.compose(batches))
-        yield pa.RecordBatch.from_pylist(
-            [{**asdict(staged), "untyped": self.composer.untyped.number}], _STAGED
-        )
-
-
-@dataclass
-class _Committed(WriterCommitMessage):
-    sent: Sent
-    untyped: int
-
-
-class SqlQueueWriter(DataSourceArrowWriter):
-    """``df.write.format("sqlqueue").mode("append")``: sends as the sink does, in a batch job."""
-
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        if overwrite:
-            raise ConfigurationError(
-                "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it with: "
-                "sqlqueue purge QUEUE."
-            )
-        parsed = SinkOptions.parse(options)
-        if parsed.transaction_mode == ATOMIC:
-            raise ConfigurationError(
-                "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave it out of a batch "
-                "job, where an outbox keeps a repeated write from sending twice."
-            )
-        columns = FrameColumns.of([(each.name, each.dataType.simpleString()) for each in schema], parsed)
-        destinations = Destinations(parsed)
-        prepare(parsed, destinations, () if parsed.queue is None else (parsed.queue,))
-        self._options = parsed
-        self._task = _Task.of(columns, parsed, destinations)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return _Committed(self._task.sent(iterator), self._task.composer.untyped.number)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        cleaner = OutboxCleaner(self._options)
-        cleaner.clean_when_due(self._task.destinations.having_outboxes())
-        sent = [each.sent for each in messages if isinstance(each, _Committed)]
-        _log_sent("", _together(sent))
-        if untyped := sum(each.untyped for each in messages if isinstance(each, _Committed)):
-            _log_untyped(untyped)
-        cleaner.wait(_CLEANUP_SECONDS)  # the cleanup's process ends with the job
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: an outbox knows what was sent, and when the job writes again, it sends the rest."""
-
-
-def _together(sent: Iterable[Sent]) -> Sent:
-    found = list(sent)
-    return Sent(sent=sum(each.sent for each in found), repeated=sum(each.repeated for each in found))
-
-
-def _log_sent(which: str, sent: Sent) -> None:
-    """Log one line a batch, as a warning where messages were repeated.
-
-    After a failure repeats are right. Else they are a sign that ids are not as unique as they should be.
-    """
-    level = logging.WARNING if sent.repeated else logging.INFO
-    log.log(level, "sent %ssent=%d repeated=%d", which, sent.sent, sent.repeated)
-
-
-def _log_untyped(count: int) -> None:
-    log.warning(
-        "without_type messages=%d: a .NET endpoint cannot handle a message without a type, and moves it to its error queue; set the "
-        "option messageType, or give the header %s",
-        count,
-        ENCLOSED_MESSAGE_TYPES,
-    )
 
 
 def _addresses(rows: DataFrame, columns: FrameColumns, options: SinkOptions) -> list[str]:

@@ -1,0 +1,38 @@
+"""What we set in the processes that receive and send: their log, and what Spark's reader process does at Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+
+_READER_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
+
+
+def log_to_stderr() -> None:
+    """Log as the environment variable ``SQLQUEUE_LOG`` says, such as ``INFO``. Without it Python shows warnings only.
+
+    In a process whose logging somebody has configured, only the level is ours.
+    """
+    ours = logging.getLogger("sqlqueue_spark")
+    level = os.environ.get("SQLQUEUE_LOG", "").upper()
+    if level not in logging.getLevelNamesMapping():
+        return
+    if not ours.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        ours.addHandler(handler)
+    ours.setLevel(level)
+
+
+def leave_ctrl_c_to_the_program() -> None:
+    """Ignore Ctrl-C in Spark's reader process. A terminal sends it there too, but the program may want to end its batch."""
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    if (
+        main is not None
+        and main.name == _READER_PROCESS
+        and threading.current_thread() is threading.main_thread()
+    ):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

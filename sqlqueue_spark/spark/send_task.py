@@ -1,0 +1,84 @@
+"""What a task of a sink or a writer does with its rows, and what is logged of what all tasks did."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Self
+
+import pyarrow as pa
+
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send import Destinations, FrameColumns, MessageBuilder, Sender, Sent, stage
+from sqlqueue_spark.spark.processes import log_to_stderr
+
+log = logger(__name__)
+
+_SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64()), ("untyped", pa.int64())])
+_STAGED = pa.schema(
+    [
+        ("task", pa.string()),
+        ("destinations", pa.list_(pa.string())),
+        ("rows", pa.int64()),
+        ("repeated", pa.int64()),
+        ("untyped", pa.int64()),
+    ]
+)
+#: What :meth:`SendTask.send` and :meth:`SendTask.stage` yield, as Spark's ``mapInArrow`` wants it said.
+SENT_COLUMNS = "sent long, repeated long, untyped long"
+STAGED_COLUMNS = "task string, destinations array<string>, rows long, repeated long, untyped long"
+
+
+@dataclass(frozen=True)
+class SendTask:
+    """What a worker does with its part of a batch."""
+
+    builder: MessageBuilder
+    destinations: Destinations
+
+    @classmethod
+    def of(cls, columns: FrameColumns, options: SinkOptions, destinations: Destinations) -> Self:
+        builder = MessageBuilder(columns=columns, options=options, destinations=destinations)
+        return cls(builder, destinations)
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        sent = self.sent(batches)
+        yield pa.RecordBatch.from_pylist([{**asdict(sent), "untyped": self.builder.untyped.number}], _SENT)
+
+    def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
+        log_to_stderr()
+        with Sender(self.builder.options, self.destinations) as sender:
+            return sender.send(self.builder.compose(batches))
+
+    def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        log_to_stderr()
+        staged = stage(self.builder.options, self.destinations, self.builder.compose(batches))
+        yield pa.RecordBatch.from_pylist(
+            [{**asdict(staged), "untyped": self.builder.untyped.number}], _STAGED
+        )
+
+
+def together(sent: Iterable[Sent]) -> Sent:
+    found = list(sent)
+    return Sent(sent=sum(each.sent for each in found), repeated=sum(each.repeated for each in found))
+
+
+def log_sent(which: str, sent: Sent) -> None:
+    """Log one line a batch, as a warning where messages were repeated.
+
+    After a failure repeats are right. Else they are a sign that ids are not as unique as they should be.
+    """
+    level = logging.WARNING if sent.repeated else logging.INFO
+    log.log(level, "sent %ssent=%d repeated=%d", which, sent.sent, sent.repeated)
+
+
+def log_untyped(count: int) -> None:
+    log.warning(
+        "without_type messages=%d: a .NET endpoint cannot handle a message without a type, and moves it to its error queue; set the "
+        "option messageType, or give the header %s",
+        count,
+        ENCLOSED_MESSAGE_TYPES,
+    )

@@ -1,0 +1,135 @@
+"""The writers of ``format("sqlqueue")``, for batch jobs and for streams: translate between Spark and the sender; decide nothing."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
+from sqlqueue_spark.spark.processes import log_to_stderr
+from sqlqueue_spark.spark.send_task import SendTask, log_sent, log_untyped, together
+from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
+
+#: How long a writer waits at its end for a cleanup of the outbox. What remains is left to the next cleanup.
+_CLEANUP_SECONDS = 10.0
+
+
+@dataclass
+class _Committed(WriterCommitMessage):
+    sent: Sent
+    untyped: int
+
+
+@dataclass(frozen=True)
+class _Sending:
+    """What the batches of one query share within a process: so not each of them looks for its destinations anew."""
+
+    options: SinkOptions
+    destinations: Destinations
+    cleaner: OutboxCleaner
+
+    @classmethod
+    def by(cls, options: SinkOptions) -> Self:
+        return cls(options, Destinations(options), OutboxCleaner(options))
+
+    def task(self, schema: StructType) -> SendTask:
+        """Check columns, destination and outbox, before anything is sent."""
+        log_to_stderr()
+        options = self.options
+        columns = FrameColumns.of([(each.name, each.dataType.simpleString()) for each in schema], options)
+        prepare(options, self.destinations, () if options.queue is None else (options.queue,))
+        return SendTask.of(columns, options, self.destinations)
+
+    def done(self, messages: Sequence[WriterCommitMessage | None], which: str) -> None:
+        """Log what the tasks did, and clean the outbox if it is time.
+
+        :param which: the batch, in front of the figures in the line.
+        """
+        done = [each for each in messages if isinstance(each, _Committed)]
+        log_sent(which, together(each.sent for each in done))
+        if untyped := sum(each.untyped for each in done):
+            log_untyped(untyped)
+        self.cleaner.clean_when_due(self.destinations.having_outboxes())
+
+
+@functools.lru_cache(maxsize=100)
+def _of_query(given: tuple[tuple[str, str], ...]) -> _Sending:
+    """What the query with these options shares. Spark keeps the processes in which it makes writers and lets them commit."""
+    return _Sending.by(SinkOptions.parse(dict(given)))
+
+
+class SqlQueueWriter(DataSourceArrowWriter):
+    """``df.write.format("sqlqueue").mode("append")``: sends as the sink does, in a batch job."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigurationError(
+                "A queue cannot be overwritten: receivers own its rows; write with mode append, and empty it with: "
+                "sqlqueue purge QUEUE."
+            )
+        self._options = SinkOptions.parse(options)
+        if self._options.transaction_mode == ATOMIC:
+            raise ConfigurationError(
+                "The option transactionMode is sendsAtomicWithReceive, which only a stream can have; leave it out of a batch "
+                "job, where an outbox keeps a repeated write from sending twice."
+            )
+        self._task = _Sending.by(self._options).task(schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _committed(self._task, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        cleaner = OutboxCleaner(self._options)
+        _Sending(self._options, self._task.destinations, cleaner).done(messages, "")
+        cleaner.wait(_CLEANUP_SECONDS)  # the cleanup's process ends with the job
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: an outbox knows what was sent, and when the job writes again, it sends the rest."""
+
+
+class SqlQueueStreamWriter(DataSourceStreamArrowWriter):
+    """``df.writeStream.format("sqlqueue")``: sends each micro-batch as the sink does, by the same outbox.
+
+    Spark makes one for each batch. It does not tell it which batch that is before the batch is done, so a stage cannot be kept.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigurationError(
+                "A queue cannot be overwritten with each batch: receivers own its rows; write with outputMode append."
+            )
+        self._given = tuple(sorted(options.items()))
+        sending = _of_query(self._given)
+        if sending.options.transaction_mode == ATOMIC:
+            raise ConfigurationError(
+                "The option transactionMode is sendsAtomicWithReceive, for which the sink must know the batch before its tasks "
+                "begin; write with foreachBatch(SqlQueueSink(…)), or take receiveOnly with an outbox."
+            )
+        if sending.options.stream is not None:
+            raise ConfigurationError(
+                f"The option stream is {sending.options.stream!r}, by which SqlQueueSink finds what an atomic pipeline has staged, "
+                "and this writer does not; name the outbox by the option endpoint, or write with foreachBatch(SqlQueueSink(…))."
+            )
+        self._task = sending.task(schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _committed(self._task, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        _of_query(self._given).done(messages, f"batch={batchId} ")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Look for the destinations anew when the batch is tried again; the outbox knows what was sent."""
+        _of_query(self._given).destinations.forget()
+
+
+def _committed(task: SendTask, batches: Iterator[pa.RecordBatch]) -> _Committed:
+    return _Committed(task.sent(batches), task.builder.untyped.number)
