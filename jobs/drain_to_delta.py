@@ -27,7 +27,7 @@ from sqlqueue_spark.pipeline import (
     with_message_columns,
     write_delta,
 )
-from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting
+from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready
 from sqlqueue_spark.plain_text import plain
 
 SECTIONS = ("source", "delta")
@@ -52,7 +52,12 @@ UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
     "--show", type=int, default=0, metavar="N", help="Show the newest N rows of the Delta table at the end."
 )
 def main(
-    config: Path | None, settings: tuple[str, ...], show: int, debug: bool, **given: str | bool | None
+    config: Path | None,
+    settings: tuple[str, ...],
+    create: bool,
+    show: int,
+    debug: bool,
+    **given: str | bool | None,
 ) -> None:
     with exiting(2, debug):  # until everything that was given is understood
         flags = {PLACES[name]: value for name, value in given.items()}
@@ -60,6 +65,7 @@ def main(
         source, options = sections["source"], SourceOptions.parse(sections["source"])
         delta = DeltaOptions.parse(sections["delta"])
     with exiting(1, debug):
+        make_ready(options, create=create)
         run(source, options, delta, show)
 
 

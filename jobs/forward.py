@@ -33,7 +33,7 @@ from sqlqueue_spark.pipeline import (
     stoppable,
     transformed,
 )
-from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, secret_flag
+from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import FrameColumns
 
@@ -72,13 +72,16 @@ PLACES = {
 @click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none.")
 @click.option("--sql", help="SELECT … FROM messages: what goes on, and where to.")
 @click.option("--function", metavar="MODULE:FUNCTION", help="From DataFrame to DataFrame, in place of --sql.")
-def main(config: Path | None, settings: tuple[str, ...], debug: bool, **given: str | bool | None) -> None:
+def main(
+    config: Path | None, settings: tuple[str, ...], create: bool, debug: bool, **given: str | bool | None
+) -> None:
     with exiting(2, debug):  # until everything that was given is understood
         flags = {place: value for name, value in given.items() for place in PLACES[name]}
         sections = configuration(SECTIONS, config, settings, flags)
         source, sink = agreed(sections["source"], sections["sink"])
         options = ForwardOptions.parse(sections["forward"])
     with exiting(1, debug):
+        make_ready(SourceOptions.parse(source), SinkOptions.parse(sink), create=create)
         spark = SparkSession.builder.appName("forward").getOrCreate()
         run(spark, source, sink, options)
         spark.stop()

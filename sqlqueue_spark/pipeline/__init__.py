@@ -22,10 +22,11 @@ from sqlqueue_spark.pipeline.flow import (
     write_delta,
 )
 from sqlqueue_spark.pipeline.pipeline_options import agreed
+from sqlqueue_spark.pipeline.readiness import check_ready, create_missing
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
 from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
 
 __all__ = [
-    "DeltaOptions", "ForwardOptions", "Totals", "agreed", "as_outgoing", "progress_line", "read_queue", "run_until_stopped",
+    "DeltaOptions", "ForwardOptions", "Totals", "agreed", "as_outgoing", "check_ready", "create_missing", "progress_line", "read_queue", "run_until_stopped",
     "send", "sentence_of", "stoppable", "transformed", "with_message_columns", "write_delta",
 ]  # fmt: skip

@@ -17,6 +17,9 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
+from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline.readiness import check_ready, create_missing
+from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.url_shapes import holds_password
 
 Command = Callable[..., Any]
@@ -33,7 +36,9 @@ _ON_THE_COMMAND_LINE = (
 
 
 def common_flags(command: Command) -> Command:
-    """Add the flags that every program takes; the command gets ``config``, ``settings``, ``debug`` and one value a flag."""
+    """Add the flags that every program takes; the command gets ``config``, ``settings``, ``create``,
+    ``debug`` and one value a flag.
+    """
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     for flag in reversed(
         (
@@ -43,6 +48,7 @@ def common_flags(command: Command) -> Command:
             click.option("--queue", help="Address of the queue table."),
             click.option("--checkpoint", help="Folder of the checkpoint."),
             click.option("--available-now", is_flag=True, help="Take what is there now and end."),
+            click.option("--create", is_flag=True, help="Create the queues and the outbox that are missing."),
             click.option("--set", "settings", multiple=True, callback=_check_settings, metavar="SECTION.KEY=VALUE", help="Any key of the configuration."),
             click.option("--debug", is_flag=True, help="Show the stack trace of an error."),
         )
@@ -108,6 +114,17 @@ def configuration(
             section, _, key = place.partition(".")
             _put(sections[section], key, told)
     return sections
+
+
+def make_ready(source: SourceOptions, sink: SinkOptions | None = None, *, create: bool) -> None:
+    """Check, before Spark starts, that what the program needs is in its databases. Errors as :func:`check_ready`.
+
+    :param create: create what is missing first, and say so.
+    """
+    if create:
+        for line in create_missing(source, sink):
+            click.echo(plain(line))
+    check_ready(source, sink)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import FrameColumns
 from sqlqueue_spark.send.message_builder import Composed, MessageBuilder
-from sqlqueue_spark.send.preflight import prepare
+from sqlqueue_spark.send.preflight import check_one_database, check_outbox, prepare
 from sqlqueue_spark.send.sender import Sender, Sent
 from sqlqueue_spark.send.stage_writer import Staged, seal, stage
 
@@ -15,6 +15,8 @@ __all__ = [
     "Sender",
     "Sent",
     "Staged",
+    "check_one_database",
+    "check_outbox",
     "prepare",
     "seal",
     "stage",

@@ -48,7 +48,7 @@ def prepare(
     addresses = list(addresses)
     destinations.forget_if_old()
     if options.transaction_mode == ATOMIC:
-        _check_one_database(options, destinations, addresses)
+        check_one_database(options, destinations, addresses)
     run = Run(batch=batch)
     with ExitStack() as stack:
         opened: dict[Target, Connection] = {}
@@ -57,7 +57,7 @@ def prepare(
             if target not in opened:
                 opened[target] = stack.enter_context(connect(target, again=again))
                 if options.uses_outbox:
-                    _check_outbox(options, destinations, opened[target])
+                    check_outbox(options, destinations, opened[target])
             return opened[target]
 
         if options.transaction_mode == ATOMIC:
@@ -117,7 +117,11 @@ def _say_sent(options: SinkOptions, sent: int | None) -> None:
         log.info("sent stream=%s sent=%d: what an earlier batch had staged", options.stream, sent)
 
 
-def _check_outbox(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:
+def check_outbox(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:
+    """Look whether the sink's outbox is in the connection's database.
+
+    :raises QueueError: it is not; the text says how to create it.
+    """
     endpoint = options.sender or ""
     with connection.transaction():
         outbox = OutboxTable(connection, endpoint, options.default_schema)
@@ -129,7 +133,7 @@ def _check_outbox(options: SinkOptions, destinations: Destinations, connection: 
         destinations.holds_earlier_keys(connection.target, lambda: outbox.may_hold(EARLIER_VERSION))
 
 
-def _check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
+def check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:
     """Refuse a destination in another database, because one transaction cannot reach it.
 
     :raises ConfigurationError: a destination lies in another database; the text names it.

@@ -1,0 +1,98 @@
+"""What a job needs in its databases: looked for before Spark starts, and created where the user asks for that.
+
+Spark takes half a minute to start and to come to a first batch. What is missing is known within a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.inspection.findings import of_rights
+from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
+from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
+from sqlqueue_spark.tables import queues, rights
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
+from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.rights import RECEIVER, SENDER
+
+_Connected = Callable[[Target], Connection]
+
+
+def check_ready(source: SourceOptions, sink: SinkOptions | None = None) -> None:
+    """Look whether the queues and the outbox that the options name are there, and whether the login may use them.
+
+    This changes nothing, and waits for nobody. A destination that only the messages name is not known yet.
+
+    :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
+    """
+    with _connections() as connected:
+        own = connected(Target.of(source))
+        with own.transaction():
+            queue = queues.get(own, source.queue, source.naming(own.dialect))
+            _check_rights(own, queue.table, RECEIVER)
+            if source.error_queue is not None:
+                _check_rights(
+                    own, queues.get(own, source.error_queue, source.naming(own.dialect)).table, SENDER
+                )
+        if sink is not None:
+            _check_sink(sink, connected)
+
+
+def create_missing(source: SourceOptions, sink: SinkOptions | None = None) -> list[str]:
+    """Create the queues and the outbox that the options name and that are not there; returns a line for each."""
+    wanted = [source.queue, *([] if source.error_queue is None else [source.error_queue])]
+    lines = _created(queue_tables.create(source, wanted))
+    if sink is not None and sink.queue is not None:
+        target, _ = Destinations(sink).where(sink.queue)
+        there = replace(
+            sink, url=target.url, user=target.user, password=target.password, access_token=target.access_token,
+            access_token_provider=target.access_token_provider,
+        )  # fmt: skip
+        lines += _created(queue_tables.create(there, [sink.queue]))
+        if sink.uses_outbox:
+            made = outbox_tables.create(there, sink.sender or "")
+            lines += [f"created outbox={made.outbox}"] if made.new else []
+    return lines
+
+
+def _created(made: list[queue_tables.Created]) -> list[str]:
+    return [f"created queue={each.queue}" for each in made if each.new]
+
+
+def _check_sink(sink: SinkOptions, connected: _Connected) -> None:
+    if sink.queue is None:
+        return
+    destinations = Destinations(sink)
+    if sink.transaction_mode == ATOMIC:
+        check_one_database(sink, destinations, [sink.queue])
+    found = destinations.find(sink.queue, connected)
+    connection = connected(found.target)
+    with connection.transaction():
+        _check_rights(connection, found.table, SENDER)
+    if sink.uses_outbox:
+        check_outbox(sink, destinations, connection)
+
+
+def _check_rights(connection: Connection, table: QueueTable, role: str) -> None:
+    """Refuse a login that lacks a right of its role, in the open transaction."""
+    for finding in of_rights(QueueAdmin(connection, table), rights.held(connection, table), role):
+        raise QueueError(f"{finding.message} {' '.join(finding.remedy_sql.split())}")
+
+
+@contextmanager
+def _connections() -> Iterator[_Connected]:
+    """Gives one connection for each database, for as long as the block lasts."""
+    opened: dict[Target, Connection] = {}
+    with ExitStack() as stack:
+
+        def connected(target: Target) -> Connection:
+            if target not in opened:
+                opened[target] = stack.enter_context(connect(target))
+            return opened[target]
+
+        yield connected
