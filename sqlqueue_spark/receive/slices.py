@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
 
@@ -16,7 +17,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, TryAgain
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet, balanced, bounded
 
@@ -42,6 +43,9 @@ _GAP = 200
 _RUN = 1_000
 #: If more than one row in so many is large, the slice counts as having no small rows: hardly a run would be worth it.
 _FEW = 500
+#: So long a worker waits for a lock. Who alters the table waits for the claim, the worker behind him, and the claim for the worker:
+#: no server sees that circle, and meanwhile every sender waits, too. Spark may run the task again.
+MOST_WAITING = timedelta(seconds=5)
 #: So long a worker keeps its connection for the next slice.
 _IDLE_SECONDS = 30.0
 
@@ -144,12 +148,22 @@ class SliceReader:
         :raises ClaimLost: fewer rows are there than were claimed, or other rows have their numbers; Spark must not log the
             batch.
         """
+        hasty = replace(self._target, lock_timeout=min(self._target.lock_timeout, MOST_WAITING))
         seen = 0
-        for batch in self._batches(part):
-            _check_same(batch, part)
-            seen += batch.num_rows
-            yield batch
-            fail_points.step(fail_points.HALF_READ)
+        try:
+            for batch in self._batches(
+                part, hasty, worth_it=lambda error: not isinstance(error, LockTimeout)
+            ):
+                _check_same(batch, part)
+                seen += batch.num_rows
+                yield batch
+                fail_points.step(fail_points.HALF_READ)
+        except LockTimeout as error:
+            raise LockTimeout(
+                f"A slice of {part.queue} could not be read within {hasty.lock_timeout.total_seconds():.0f} s, so its task fails: "
+                "somebody has locked the whole table, or waits to alter it, which he cannot before this batch is done, while senders "
+                "wait behind him; give such a statement a lock timeout, or stop the stream for it."
+            ) from error
         if seen != len(part.rows):
             raise ClaimLost(
                 f"A slice of {part.queue} has {seen} of the {len(part.rows)} rows that were claimed: the claim's transaction "
@@ -189,16 +203,17 @@ class SliceReader:
 
     def peek(self, part: Slice) -> Iterator[pa.RecordBatch]:
         """The rows of a range that are there, in RowVersion order; others may take rows meanwhile."""
-        return self._batches(part)
+        return self._batches(part, self._target)
 
-    def _batches(self, part: Slice) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, part: Slice, target: Target, *, worth_it: Callable[[TryAgain], bool] = lambda _: True
+    ) -> Iterator[pa.RecordBatch]:
         """Read a slice. After an error that may pass, go on behind the last row that was read, on a new connection.
 
-        A connection that was kept may have died meanwhile. On SQL Server a read also waits for whoever wants to change the
-        table, and who waits in turn for the claim: it must be the worker that tries again, until one of them gives up.
+        A connection that was kept may have died meanwhile.
         """
         patience = Retry(f"reading {part.queue}")
-        batches, seen = self._attempt(part), LOWEST
+        batches, seen = self._attempt(part, target), LOWEST
 
         def following() -> pa.RecordBatch | None:
             with _let_in():
@@ -206,17 +221,17 @@ class SliceReader:
 
         def begin_again(_: TryAgain) -> None:
             nonlocal batches
-            batches = self._attempt(part.above(seen))
+            batches = self._attempt(part.above(seen), target)
 
         try:
-            while (batch := patience.retried(following, on_failure=begin_again)) is not None:
+            while (batch := patience.retried(following, worth_it, on_failure=begin_again)) is not None:
                 yield batch
                 seen = batch["RowVersion"][-1].as_py()
         finally:
             batches.close()
 
-    def _attempt(self, part: Slice) -> Generator[pa.RecordBatch, None, None]:
-        reader = _KEPT.take(self._target) or open_reader(self._target)
+    def _attempt(self, part: Slice, target: Target) -> Generator[pa.RecordBatch, None, None]:
+        reader = _KEPT.take(target) or open_reader(target)
         try:
             for rows, small in part.ranges():
                 whole = len(rows) == rows.last - rows.first + 1
@@ -230,7 +245,7 @@ class SliceReader:
         except BaseException:
             reader.close()
             raise
-        _KEPT.put(self._target, reader)
+        _KEPT.put(target, reader)
 
 
 def _check_same(batch: pa.RecordBatch, part: Slice) -> None:

@@ -2,12 +2,15 @@
 
 import contextlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 
 from sqlqueue_spark.engines.connections import Target
-from sqlqueue_spark.errors import ClaimLost
-from sqlqueue_spark.receive import SliceReader
+from sqlqueue_spark.errors import ClaimLost, LockTimeout
+from sqlqueue_spark.receive import SliceReader, slices
+from tests.support import tampering
 from tests.support.driver import streaming
 from tests.support.streams import free
 from tests.support.waiting import eventually
@@ -24,6 +27,28 @@ def test_a_slow_reader_does_not_run_into_the_command_timeout(engine, queue):
                 pause.wait(2)  # a sink that takes its time
             rows += batch.num_rows
         assert rows == 16
+
+
+def test_a_worker_behind_somebody_who_alters_the_table_fails_its_task_soon(engine, queue, monkeypatch):
+    """He waits for the claim, and the claim for the worker. When the batch has failed, he has the table."""
+    monkeypatch.setattr(slices, "MOST_WAITING", timedelta(milliseconds=200))
+    queue.insert(3)
+    with streaming(engine, queue) as stream, ThreadPoolExecutor(1) as operator:
+        assert stream.construct()
+        (part,) = stream.plan()
+        altered = operator.submit(queue.execute, "ALTER TABLE {table} ADD note int NULL")
+        eventually(lambda: tampering.somebody_waits(engine))
+        with pytest.raises(LockTimeout) as caught:
+            list(SliceReader(Target.of(stream.options)).read(part))
+        assert str(caught.value).endswith(
+            "somebody has locked the whole table, or waits to alter it, which he cannot before this batch is done, while senders "
+            "wait behind him; give such a statement a lock timeout, or stop the stream for it."
+        )
+        assert not altered.done()
+        stream.crash()
+        altered.result(timeout=30)
+        stream.drain()
+        assert len(stream.ids()) == 3
 
 
 @pytest.mark.parametrize("taken", [False, True])

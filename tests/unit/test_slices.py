@@ -13,7 +13,7 @@ import pytest
 from sqlqueue_spark.engines import retry
 from sqlqueue_spark.engines.connections import BATCH_ROWS, Reader, Target
 from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ClaimLost, LockTimeout
+from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
 from sqlqueue_spark.receive import slices
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.slices import DestructiveSlice, Slice, SliceReader, plan, plan_taking
@@ -233,7 +233,7 @@ class Interrupted(Table):
         for number, batch in enumerate(super().batches(statement, between, schema, small=small)):
             if number and self.failures:
                 self.failures -= 1
-                raise LockTimeout("somebody wants to change the table")
+                raise ConnectionLost("the server fails over")
             yield batch
 
 
@@ -249,19 +249,31 @@ def test_a_slice_goes_on_where_it_was_interrupted(failures, read):
 
 
 def test_a_slice_that_is_interrupted_too_long_fails(read, monkeypatch):
-    """Whoever waits for the claim then gets it."""
     monkeypatch.setattr(retry, "RETRY_SECONDS", 0.1)
     part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 20_000_000)]))
-    with pytest.raises(LockTimeout):
-        read(Failing(), part)
+    with pytest.raises(ConnectionLost):
+        read(Failing(ConnectionLost("the server fails over")), part)
+
+
+def test_a_slice_that_waits_for_a_lock_is_not_tried_again(read):
+    """Whoever waits for the claim then gets it."""
+    table = Failing(LockTimeout("somebody wants to change the table"))
+    part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 20_000)]))
+    with pytest.raises(
+        LockTimeout, match=r"^A slice of orders could not be read within 5 s, so its task fails: "
+    ):
+        read(table, part)
+    assert table.tries == 1
 
 
 class Failing(Table):
     """A table of which no statement is answered."""
 
-    def __init__(self):
+    def __init__(self, error):
         super().__init__(())
+        self.error, self.tries = error, 0
 
     def batches(self, statement, between, schema, *, small=False):  # noqa: ARG002 -- none is run
+        self.tries += 1
         yield from ()
-        raise LockTimeout("somebody wants to change the table")
+        raise self.error
