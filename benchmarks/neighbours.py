@@ -27,6 +27,9 @@ _RECEIVERS = 8
 #: Seconds that are measured, after so many in which the receivers begin.
 _MEASURED, _BEGINNING = 8, 4
 _BATCH, _CLAIMS = 100_000, 5
+ALONE, ELSEWHERE = "receivers alone", "beside a stream of another table"
+NO_HEADROOM, AUTO = (f"beside a stream of their table, headroom {each}" for each in ("0", "auto"))
+STREAM_NO_HEADROOM, STREAM_AUTO = (f"a stream without receivers, headroom {each}" for each in ("0", "auto"))
 
 
 class Pace(NamedTuple):
@@ -45,6 +48,18 @@ class Pace(NamedTuple):
         return next((at for at, pace in enumerate(self.receivers, 1) if pace >= 0.9 * self.steady), 0)
 
 
+_RATIOS: tuple[tuple[str, Callable[[Pace], float], str, str], ...] = (
+    ("With headroom auto the receivers have", lambda pace: pace.steady, AUTO, ELSEWHERE),
+    ("With headroom auto the stream has", lambda pace: pace.stream, AUTO, NO_HEADROOM),
+    (
+        "Without receivers the stream has with headroom auto",
+        lambda pace: pace.stream,
+        STREAM_AUTO,
+        STREAM_NO_HEADROOM,
+    ),
+)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=1_000_000, help="backlog")
@@ -55,12 +70,12 @@ def main() -> None:
     with database(chosen.url) as server:
         spark = session(server)
         measures: dict[str, Callable[[], Pace]] = {
-            "receivers alone": lambda: alone(server),
-            "beside a stream of another table": lambda: beside(spark, server, _OTHER),
-            "beside a stream of their table, headroom 0": lambda: beside(spark, server, QUEUE, headroom="0"),
-            "beside a stream of their table, headroom auto": lambda: beside(spark, server, QUEUE),
-            "a stream without receivers, headroom 0": lambda: beside(spark, server, None, headroom="0"),
-            "a stream without receivers, headroom auto": lambda: beside(spark, server, None),
+            ALONE: lambda: alone(server),
+            ELSEWHERE: lambda: beside(spark, server, _OTHER),
+            NO_HEADROOM: lambda: beside(spark, server, QUEUE, headroom="0"),
+            AUTO: lambda: beside(spark, server, QUEUE),
+            STREAM_NO_HEADROOM: lambda: beside(spark, server, None, headroom="0"),
+            STREAM_AUTO: lambda: beside(spark, server, None),
         }
         paces: dict[str, list[Pace]] = {name: [] for name in measures}
         for number in range(chosen.rounds + 1):
@@ -86,6 +101,9 @@ def main() -> None:
             )
         )
         print(f"| {name} | {receivers:,.0f} | {seconds:.0f} | {ours:,.0f} |")
+    for what, of, name, than in _RATIOS:
+        pairs = [of(one) / of(other) for one, other in zip(paces[name], paces[than], strict=True)]
+        print(f"\n{what}: {statistics.median(pairs):.2f} of that {than} (median of {', '.join(f'{each:.2f}' for each in sorted(pairs))})")  # fmt: skip
     for headroom, seconds_each in looks.items():
         print(f"\nTo settle and claim {_BATCH:,} rows without neighbours, headroom {headroom}: {1000 * statistics.median(seconds_each):.1f} ms")  # fmt: skip
 

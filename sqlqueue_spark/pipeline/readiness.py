@@ -5,6 +5,7 @@ Spark takes half a minute to start and to come to a first batch. What is missing
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -16,9 +17,13 @@ from sqlqueue_spark.inspection.findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
 from sqlqueue_spark.tables import queues, rights
+from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
+
+#: How long the trial of the outbox waits for the locks of others.
+_REHEARSAL_MS = 1_000
 
 _Connected = Callable[[Target], Connection]
 
@@ -76,6 +81,8 @@ def _check_sink(sink: SinkOptions, connected: _Connected) -> None:
         _check_rights(connection, found.table, SENDER)
     if sink.uses_outbox:
         check_outbox(sink, destinations, connection)
+        with connection.rehearsal(_REHEARSAL_MS):
+            OutboxTable(connection, sink.sender or "", sink.default_schema).add_new([str(uuid.uuid4())])
 
 
 def _check_rights(connection: Connection, table: QueueTable, role: str) -> None:

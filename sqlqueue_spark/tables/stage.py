@@ -10,8 +10,9 @@ Every method runs inside the connection's open transaction and never commits.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -23,13 +24,14 @@ from sqlqueue_spark.errors import (
     ClaimLost,
     ConfigurationError,
     Duplicate,
+    NoRight,
     QueueError,
     SqlQueueError,
     TryAgain,
 )
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import columns_of, present_columns
@@ -182,7 +184,9 @@ class Stage:
 
     def _write(self, mark: Mark) -> None:
         text = mark.to_json()
-        if not self._connection.modify(self._render("stage_seal"), {"mark": text}, doing=self._doing):
+        with self._explained():
+            known = self._connection.modify(self._render("stage_seal"), {"mark": text}, doing=self._doing)
+        if not known:
             self._execute("stage_open", mark=text)
 
     # -- staging --------------------------------------------------------------------------------
@@ -190,7 +194,8 @@ class Stage:
     def add(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> None:
         """Stage at most :attr:`Database.written` messages (:data:`OUTGOING`), given by destination, a table as text."""
         bound = self._connection.dialect.bind_staged(task, messages)
-        self._connection.load(self._render("stage_insert"), bound, doing=self._doing)
+        with self._explained():
+            self._connection.load(self._render("stage_insert"), bound, doing=self._doing)
 
     def enter(self, batch: Batch, last: Run | None) -> Run:
         """Find out what a batch is staged for, and refuse to stage what nobody would send.
@@ -390,7 +395,20 @@ class Stage:
         return {"destination": destination, "tasks": self._connection.dialect.bind_texts(tasks)}
 
     def _execute(self, statement: str, /, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
-        return self._connection.execute(self._render(statement), parameters, doing=self._doing)
+        with self._explained():
+            return self._connection.execute(self._render(statement), parameters, doing=self._doing)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Name the rights that a stage needs, which are not those of a queue."""
+        try:
+            yield
+        except NoRight as error:
+            stream = shell_word(self._table.table.removesuffix(_SUFFIX))
+            raise error.needing(
+                "a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on SQL Server ALTER) to be emptied; sqlqueue "
+                f"script QUEUE --grants USER --role receiver --stream {stream} writes the statements."
+            ) from error.__cause__
 
     def _render(self, name: str, **identifiers: str) -> Statement:
         return self._connection.dialect.render(

@@ -6,10 +6,12 @@ from uuid import UUID
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.errors import QueueError
-from sqlqueue_spark.options import ATOMIC
+from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.errors import NoRight, QueueError
+from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.send import Destinations, seal, stage
-from sqlqueue_spark.tables.stage import Run
+from sqlqueue_spark.tables.stage import Run, Stage, table_named
 from tests.support import tampering
 from tests.support.driver import at_step
 from tests.support.forwarding import NAME, forwarding, staged
@@ -40,6 +42,19 @@ def billing(engine):
 def demand_a_column(engine, queue):
     """Rows must have a value that no sender writes."""
     queue.execute(COLUMN[engine.name].replace("{null}", "NOT NULL"))
+
+
+def test_a_missing_right_to_the_stage_is_said_with_the_rights_that_a_stage_needs(postgresql, guarded_url):
+    given = ConnectionOptions.parse({"url": postgresql.url})
+    queue_tables.create(given, ["orders"], stream="Forward")
+    target = Target.of(ConnectionOptions.parse({"url": guarded_url}))
+    with connect(target) as connection, pytest.raises(NoRight) as caught, connection.transaction():
+        Stage(connection, table_named("Forward", "public")).mark()
+    assert str(caught.value).endswith(
+        "(permission denied for table Forward.Outgoing); a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on "
+        "SQL Server ALTER) to be emptied; sqlqueue script QUEUE --grants USER --role receiver --stream 'Forward' writes the "
+        "statements."
+    )
 
 
 def test_a_refusal_is_found_before_the_batch_is_logged(engine, queue, billing):

@@ -131,6 +131,37 @@ def test_an_unknown_option_suggests_the_nearest(name, nearest):
     assert str(caught.value) == f"There is no option {name!r}; did you mean {nearest}?"
 
 
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("subscribe", "here that is the option queue."),
+        ("dbtable", "here that is the option queue."),
+        ("kafka.bootstrap.servers", "here that is the option url."),
+        ("maxOffsetsPerTrigger", "here that is the option maxMessagesPerTrigger."),
+        ("maxFilesPerTrigger", "here that is the option maxMessagesPerTrigger."),
+        ("minPartitions", "here that is the option maxConcurrency."),
+        (
+            "startingOffsets",
+            "a stream takes the oldest row first, and rows that were received are deleted, so leave it out.",
+        ),
+        ("endingOffsets", "to end with what is there now, use trigger(availableNow=True)."),
+        ("failOnDataLoss", "rows that others took are gone for good, so leave it out."),
+        ("subscribePattern", "a stream reads one queue, which the option queue names."),
+    ],
+)
+def test_what_another_connector_calls_an_option_gets_a_hint(name, told):
+    with pytest.raises(ConfigurationError) as caught:
+        parse(**{name: "x"})
+    assert str(caught.value) == f"There is no option {name!r}; {told}"
+
+
+def test_a_hint_names_no_option_that_is_not_there():
+    with pytest.raises(
+        ConfigurationError, match=r"^There is no option 'maxOffsetsPerTrigger'; the options are url, "
+    ):
+        SinkOptions.parse({"url": "postgresql://h/d", "maxOffsetsPerTrigger": "1"})
+
+
 def test_an_unknown_option_near_to_none_lists_all():
     with pytest.raises(
         ConfigurationError, match=r"^There is no option 'zzz'; the options are url, user, password, "

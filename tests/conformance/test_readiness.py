@@ -1,0 +1,161 @@
+"""What a job needs is looked for before Spark starts, and created where the user asks for that."""
+
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.embedded import GUARDED_ROLE
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline import check_ready, create_missing
+from tests.support.jobs import module_of
+
+
+def source(engine, **more):
+    return SourceOptions.parse({"url": engine.url, "queue": "orders", **more})
+
+
+def sink(engine, **more):
+    return SinkOptions.parse({"url": engine.url, "queue": "Billing", "endpoint": "Forward", **more})
+
+
+@pytest.fixture
+def ready(engine):
+    """Both queues, and the outbox."""
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Forward")
+    return [engine.create_queue(name) for name in ("orders", "Billing")]
+
+
+def refusal(action):
+    with pytest.raises((QueueError, ConfigurationError)) as caught:
+        action()
+    return str(caught.value)
+
+
+def full(engine, table):
+    return f"{table}@[{engine.default_schema}]"
+
+
+def test_where_all_is_there_nothing_is_said_and_nothing_changed(engine, ready):
+    orders, billing = ready
+    orders.insert(3)
+    check_ready(source(engine), sink(engine))
+    assert create_missing(source(engine), sink(engine)) == []
+    assert (orders.count(), billing.count()) == (3, 0)
+
+
+def test_a_missing_queue_of_the_source_is_named(engine):
+    assert refusal(lambda: check_ready(source(engine))) == (
+        f"There is no queue table {full(engine, 'orders')} in this database; create it with: sqlqueue create 'orders', or correct "
+        "the queue name or its schema."
+    )
+
+
+def test_a_missing_error_queue_is_named(engine, ready):
+    assert refusal(lambda: check_ready(source(engine, errorQueue="error"))) == (
+        f"There is no queue table {full(engine, 'error')} in this database; create it with: sqlqueue create 'error', or correct "
+        "the queue name or its schema."
+    )
+
+
+def test_a_missing_destination_is_named(engine, ready):
+    assert refusal(lambda: check_ready(source(engine), sink(engine, queue="Shipping"))) == (
+        f"There is no queue table {full(engine, 'Shipping')} to send to; create it with: sqlqueue create 'Shipping', or correct "
+        "the destination or its schema."
+    )
+
+
+def test_a_missing_outbox_is_named(engine, ready):
+    said = refusal(lambda: check_ready(source(engine), sink(engine, endpoint="Other")))
+    assert said.endswith("create it with: sqlqueue outbox create 'Other', or set outbox to none.")
+
+
+def test_a_sink_without_an_outbox_or_with_a_stage_needs_none(engine, ready):
+    check_ready(source(engine), sink(engine, endpoint="Other", outbox="none"))
+    atomic = {"transactionMode": "sendsAtomicWithReceive", "stream": "Other"}
+    check_ready(source(engine, **atomic), sink(engine, **atomic))
+
+
+def test_a_destination_in_another_database_is_refused_in_an_atomic_pipeline(engine, ready):
+    atomic = {"transactionMode": "sendsAtomicWithReceive", "stream": "Other"}
+    there = {"endpoint.Billing.url": engine.url.replace("postgresql://", "postgresql://somebody@", 1)}
+    if engine.name != "postgresql":
+        there = {"endpoint.Billing.url": engine.url + ";App=other"}
+    assert refusal(lambda: check_ready(source(engine, **atomic), sink(engine, **atomic, **there))) == (
+        "The destination 'Billing' lies in another database, which transactionMode sendsAtomicWithReceive cannot reach in one "
+        "transaction; send to it with receiveOnly and an outbox."
+    )
+
+
+def test_what_is_missing_is_created_and_named(engine):
+    given = source(engine, errorQueue="error"), sink(engine)
+    made = create_missing(*given)
+    assert [line.partition("@")[0] for line in made[:3]] == [
+        "created queue=orders",
+        "created queue=error",
+        "created queue=Billing",
+    ]
+    assert len(made) == 4
+    assert made[3].startswith("created outbox=")
+    check_ready(*given)
+    assert create_missing(*given) == []
+
+
+def test_a_login_that_may_not_receive_or_send_is_told_which_rights_it_lacks(postgresql, guarded_url):
+    for name in ("orders", "Billing"):
+        postgresql.create_queue(name)
+    outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Forward")
+    mine = SourceOptions.parse({"url": guarded_url, "queue": "orders"})
+    assert refusal(lambda: check_ready(mine)) == (
+        f"The user {GUARDED_ROLE!r} may not receive from orders@[public]@[{postgresql.url.rpartition('/')[2]}], for it lacks SELECT, "
+        f"UPDATE, DELETE; have a receiver's rights granted. {granted('orders', 'SELECT', 'UPDATE (id)', 'DELETE')}"
+    )
+    postgresql.execute(f"GRANT SELECT, UPDATE, DELETE ON orders TO {GUARDED_ROLE}")
+    check_ready(mine)
+    theirs = SinkOptions.parse({"url": guarded_url, "queue": "Billing", "endpoint": "Forward"})
+    assert refusal(lambda: check_ready(mine, theirs)).startswith(
+        f"The user {GUARDED_ROLE!r} may not send to Billing@[public]@["
+    )
+    postgresql.execute(f'GRANT INSERT ON "Billing" TO {GUARDED_ROLE}')
+    postgresql.execute(f'GRANT USAGE ON SEQUENCE "Billing_seq_seq" TO {GUARDED_ROLE}')
+    postgresql.execute(f'GRANT SELECT ON "Forward_OutboxData" TO {GUARDED_ROLE}')
+    assert refusal(lambda: check_ready(mine, theirs)).endswith(
+        "(permission denied for table Forward_OutboxData); an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to "
+        "lock rows) on its table; sqlqueue script QUEUE --grants USER --role sender --endpoint 'Forward' writes the statements."
+    )
+    postgresql.execute(f'GRANT INSERT ON "Forward_OutboxData" TO {GUARDED_ROLE}')
+    check_ready(mine, theirs)
+    assert postgresql.fetch('SELECT count(*) FROM "Forward_OutboxData"') == [(0,)]
+
+
+def granted(table, *rights):
+    """The statements that grant these rights."""
+    on_table = (f'GRANT {right} ON "public"."{table}" TO "{GUARDED_ROLE}";' for right in rights)
+    return " ".join([f'GRANT USAGE ON SCHEMA "public" TO "{GUARDED_ROLE}";', *on_table])
+
+
+@pytest.mark.parametrize("program, arguments", [("drain_to_delta", ("--path", "x")), ("forward", ("--to", "Billing", "--endpoint", "F"))])  # fmt: skip
+def test_a_job_ends_before_spark_starts(postgresql, program, arguments, monkeypatch):
+    job = module_of(program)
+    monkeypatch.setattr(job, "run", lambda *_: pytest.fail("Spark would start"))
+    monkeypatch.setattr(job.SparkSession, "builder", None)
+    command = ["--queue", "orders", "--checkpoint", "c", *arguments]
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(job.main, command)
+    assert (result.exit_code, result.stdout, result.stderr) == (
+        1,
+        "",
+        (
+            "error: There is no queue table orders@[public] in this database; create it with: sqlqueue create 'orders', or "
+            "correct the queue name or its schema.\n"
+        ),
+    )
+
+
+def test_a_job_creates_what_is_missing(postgresql, monkeypatch):
+    job = module_of("drain_to_delta")
+    monkeypatch.setattr(job, "run", lambda *_: None)
+    command = ["--queue", "orders", "--checkpoint", "c", "--path", "x", "--create"]
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(job.main, command)
+    database = postgresql.url.rpartition("/")[2]
+    assert (result.exit_code, result.stdout) == (0, f"created queue=orders@[public]@[{database}]\n")
+    assert postgresql.queue("orders").count() == 0
