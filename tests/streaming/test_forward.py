@@ -363,7 +363,8 @@ def test_a_missing_destination_costs_no_message(queues, failed):
     """It is one sentence."""
     orders, _, _ = queues
     orders.insert(2)
-    assert failed("--to", "nowhere") == (
+    sql = "SELECT *, 'nowhere' AS Destination FROM messages"
+    assert failed("--to", "Billing", "--sql", sql) == (
         "error: There is no queue table nowhere@[public] to send to; create it with: sqlqueue create 'nowhere', or "
         "correct the destination or its schema. Nothing of this batch was sent.\n"
     )
