@@ -63,7 +63,7 @@ def token_provider(value: str) -> str:
 RECEIVE_ONLY, ATOMIC, NO_TRANSACTION = "receiveOnly", "sendsAtomicWithReceive", "none"
 OPTIMISTIC, PESSIMISTIC, NO_OUTBOX = "optimistic", "pessimistic", "none"
 
-_MOST_ROWS = 100_000
+_MOST_ROWS = 1_000_000
 _MOST_LOCKED_ROWS = 20_000
 
 transaction_mode = one_of(
@@ -139,7 +139,9 @@ class SourceOptions(ConnectionOptions):
     """The options of ``spark.readStream.format("sqlqueue")`` and ``spark.read``."""
 
     queue: str = option("Address of the queue table.", parse=address)
-    max_messages_per_trigger: int | None = option("Most rows one micro-batch claims.", parse=positive, default=None, shown="`100000`; on SQL Server without READ_COMMITTED_SNAPSHOT `20000`")  # fmt: skip
+    max_messages_per_trigger: int | None = option("Most rows one micro-batch claims.", parse=positive, default=None, shown="`1000000`; on SQL Server without READ_COMMITTED_SNAPSHOT `20000`")  # fmt: skip
+    adaptive_batch: bool = option("Batches begin with 100000 rows at most, grow while a backlog waits, and follow `targetBatchDuration`; else each takes what it may.", parse=boolean, default=True, shown="`true`")  # fmt: skip
+    target_batch_duration: timedelta = option("How long a batch should last from its claim until it is settled.", parse=duration, default=timedelta(seconds=2), shown="`2s`")  # fmt: skip
     max_bytes_per_trigger: int = option("And most bytes of headers and bodies.", parse=size, default=1 << 30, shown="`1g`")  # fmt: skip
     max_concurrency: int = option("Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", parse=positive, default=8, shown="`8`")  # fmt: skip
     min_messages_per_partition: int = option("Rows below which a batch is not split further.", parse=positive, default=20_000, shown="`20000`")  # fmt: skip

@@ -24,6 +24,8 @@ log = logger(__name__)
 #: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
 _ORIGIN = ("Id", "RowVersion")
+#: The default of the option ``maxConcurrency``.
+_MOST_SLICES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +40,23 @@ class DeltaOptions(Options):
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``.
 
-    A token provider among them is allowed for the session: it comes from a program, and not from SQL.
+    A token provider among them is allowed for the session: it comes from a program, and not from SQL. On one machine
+    (``local[…]``) a batch is cut into no more slices than there are cores, unless the options say ``maxConcurrency``: a slice
+    has a fixed cost.
     """
+    cores = _local_cores(spark)
+    if cores is not None and said(options, "maxConcurrency") is None:
+        options = {**options, "maxConcurrency": str(min(cores, _MOST_SLICES))}
     provider = said(options, "accessTokenProvider")
     if provider is not None:
         register(spark, allowed=[provider])
     return spark.readStream.format("sqlqueue").options(**options).load()
+
+
+def _local_cores(spark: SparkSession) -> int | None:
+    """How many cores Spark has where it runs on one machine; None where nobody tells, or executors come and go."""
+    context = getattr(spark, "sparkContext", None)
+    return context.defaultParallelism if context is not None and context.master.startswith("local") else None
 
 
 def with_message_columns(messages: DataFrame) -> DataFrame:

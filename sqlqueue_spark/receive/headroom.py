@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlqueue_spark import plain_text
+from sqlqueue_spark.receive import batch_size
+from sqlqueue_spark.receive.batch_size import BatchSize
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.found import Found
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
@@ -32,11 +34,8 @@ _STOCK_SECONDS = 8.0
 _GROWTH = 4
 #: Neighbours that have taken nothing for so long, and for so many looks, are gone.
 _GONE_SECONDS, _GONE_LOOKS = 2.0, 2
-#: So long a batch lasts beside neighbours, and the least rows that it has however long it lasts.
-_BATCH_SECONDS, _LEAST_BATCH, _FIRST_BATCH = 1.0, 1_000, 50_000
-#: Where a batch with so few of a larger one's rows lasts so much of its time, the time does not depend on the rows. Then the
-#: larger size is kept for so many batches.
-_SMALLER, _SHORTER, _KEPT_FOR = 0.6, 0.9, 20
+#: So long a batch lasts beside neighbours, and the most rows of the first one.
+_BATCH_SECONDS, _FIRST_BATCH = 1.0, 50_000
 
 
 @dataclass
@@ -53,39 +52,6 @@ class _Left:
     seconds: float
     #: Whether these are as many as there should be.
     enough: bool = True
-
-
-class BatchSize:
-    """How many rows a batch may have so that it lasts about a second."""
-
-    def __init__(self) -> None:
-        self.rows = _FIRST_BATCH
-        #: How long the last batch lasted.
-        self.seconds = _BATCH_SECONDS
-        #: How many rows the last batch had.
-        self.had = 0
-        #: The rows of the batch before, and how long it lasted.
-        self._before: tuple[int, float] | None = None
-        self._kept_for = 0
-
-    def begins(self, rows: int) -> None:
-        """Note that a batch of so many rows begins."""
-        self.had = rows
-
-    def done(self, seconds: float) -> None:
-        """Note how long that batch lasted."""
-        self.seconds = seconds
-        if self._kept_for:
-            self._kept_for -= 1
-            return
-        before, self._before = self._before, (self.had, seconds)
-        factor = min(2.0, max(0.5, _BATCH_SECONDS / max(seconds, 0.001)))
-        if factor >= 1:
-            self.rows = max(self.rows, int(self.had * factor))
-        elif before is not None and self.had <= _SMALLER * before[0] and seconds > _SHORTER * before[1]:
-            self.rows, self._kept_for, self._before = before[0], _KEPT_FOR, None
-        else:
-            self.rows = max(_LEAST_BATCH, int(self.had * factor))
 
 
 class Headroom:
@@ -114,7 +80,7 @@ class Headroom:
         self._backlog = False
         #: So many rows somebody held who took no others; he may hold them for ever.
         self._known_held = 0
-        self.batches = BatchSize()
+        self.batches = BatchSize(_FIRST_BATCH, _BATCH_SECONDS, HIGHEST)
 
     @property
     def beside_neighbours(self) -> bool:
@@ -155,7 +121,7 @@ class Headroom:
         self._left = self._filled(queue, left, looked, asked, now)
         log.debug("headroom queue=%s rows=%d taken=%d left=%d held=%d pace=%.0f batch=%d seconds=%.2f look=%.3f",
                   queue.table.name, self.rows, left.rows - looked.free_before, self._left.rows, looked.held, self._pace,
-                  self.batches.rows, self.batches.seconds, self._clock() - now)  # fmt: skip
+                  self.batches.rows, self.batches.lasted, self._clock() - now)  # fmt: skip
         return self._left.up_to if self._left.enough else HIGHEST
 
     def appeared(self, queue: Queue) -> bool:
@@ -181,6 +147,7 @@ class Headroom:
         self.batches.begins(found.rows.rows)
         if self.rows:
             return
+        self._left = None  # of these rows some may be among the claimed ones
         if found.full:
             seen = queue.oldest(found.last, found.last, found.last, _SAMPLE)
             self._left = _Left(seen.floor, seen.last, seen.free, self._clock())
@@ -226,7 +193,7 @@ class Headroom:
 
     def _begins(self, queue: Queue) -> None:
         self.rows = self._wanted or min(_FIRST, max(_LEAST, self.batches.had))
-        self.batches.rows = max(_LEAST_BATCH, min(self.batches.rows, self.batches.had // 2))
+        self.batches.rows = max(batch_size.LEAST, min(self.batches.rows, self.batches.had // 2))
         self._taken_at, self._looks_since, self._pace = self._clock(), 0, 0.0
         log.info("neighbours_seen queue=%s headroom=%d", queue.table.name, self.rows)
 
@@ -279,5 +246,5 @@ class Headroom:
         if taken >= left.rows:
             return min(_MOST, _GROWTH * self.rows)
         self._pace = max(taken / seconds, self._pace / 2)
-        wanted = int(_MARGIN * self._pace * max(_BATCH_SECONDS, self.batches.seconds))
+        wanted = int(_MARGIN * self._pace * max(_BATCH_SECONDS, self.batches.lasted))
         return min(_MOST, max(_LEAST, self.rows // 2, wanted))

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.backlog import Backlog
+from sqlqueue_spark.receive.batch_size import BatchSize
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.claim_ahead import IDLE_SECONDS, ClaimAhead, worthwhile
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
@@ -22,6 +23,9 @@ from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.scan_positions import Scan, Scans
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Queue
+
+#: The rows of a stream's first batch, if it may have so many.
+_FIRST_ROWS = 100_000
 
 F = TypeVar("F", bound=Found)
 
@@ -55,6 +59,14 @@ class Scanner(Generic[F]):
         #: Late rows went before the claim ahead. Now it comes next: it is locked, and there may always be another late row.
         self._ahead_waited = False
         self._limits = Limits(rows=options.most_rows, bytes=options.max_bytes_per_trigger)
+        self._size: BatchSize | None = None
+        if options.adaptive_batch:
+            self._size = BatchSize(
+                _FIRST_ROWS, options.target_batch_duration.total_seconds(), options.most_rows
+            )
+        #: When the present batch began; None where none runs, or it is the first one, which Spark's start makes longer.
+        self._began: float | None = None
+        self._first_batch = True
 
     def rest(self) -> None:
         """Sleep while it is not yet time to look again, but never for long."""
@@ -71,6 +83,7 @@ class Scanner(Generic[F]):
         :param start: the offset that the claim follows.
         :param max_rows: most rows to claim; None is everything that is there now.
         """
+        self._batch_ended()
         if self._options.stop_file is not None and Path(self._options.stop_file).exists():
             self.give_up_ahead()
             return None
@@ -82,6 +95,7 @@ class Scanner(Generic[F]):
             self._backlog.is_empty()
         else:
             self._pace.found()
+            self._batch_begins(found)
         return found
 
     def claim_ahead(self, present: F) -> None:
@@ -107,6 +121,7 @@ class Scanner(Generic[F]):
     def batch_done(self) -> None:
         """Note that the present batch is done: a claim ahead is given back soon unless somebody asks for it."""
         self._headroom.batch_done()
+        self._batch_ended()
         if self._ahead is not None:
             self._ahead.give_up_within(IDLE_SECONDS)
 
@@ -127,11 +142,24 @@ class Scanner(Generic[F]):
         seen = self._backlog.seen
         return None if seen is None else {**seen, "leftToNeighbours": self._headroom.left}
 
+    def _batch_begins(self, found: F) -> None:
+        if self._size is not None:
+            self._size.begins(found.rows.rows)
+            self._began = None if self._first_batch else self._clock()
+            self._first_batch = False
+
+    def _batch_ended(self) -> None:
+        """Learn from the time of the present batch how many rows the next may have; calling again is harmless."""
+        if self._size is not None and self._began is not None:
+            self._size.done(self._clock() - self._began)
+        self._began = None
+
     # -- what comes first ------------------------------------------------------------------------
 
     def _next(self, start: Offset | None, max_rows: int) -> F | None:
         """Late rows from below when it is time to look for them, else the claim made ahead, else a new one."""
-        self._limits = Limits(rows=max_rows, bytes=self._options.max_bytes_per_trigger)
+        rows = max_rows if self._size is None else min(max_rows, self._size.rows)
+        self._limits = Limits(rows=rows, bytes=self._options.max_bytes_per_trigger)
         found = None
         self._give_back_to_neighbours()
         if self._ahead is not None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sqlqueue_spark.receive.claim import Claimed, Limits
-from sqlqueue_spark.receive.headroom import BatchSize, Headroom
+from sqlqueue_spark.receive.headroom import Headroom
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Oldest
 
@@ -207,33 +207,6 @@ def test_a_claim_that_was_given_back_is_not_skipped():
     beside.headroom.forget_claims()
     beside.queue.rows = list(range(50, 100_000))  # 49 were taken, and the claim came back
     assert beside.claim() == 150
-
-
-def test_a_batch_that_lasts_too_long_gets_smaller():
-    size = BatchSize()
-    rows = []
-    for seconds in (2.0, 2.0, 1.0, 0.5, 0.1):
-        size.begins(size.rows)
-        size.done(size.rows / 25_000 if seconds == 2.0 else seconds)
-        rows.append(size.rows)
-    assert rows == [25_000, 25_000, 25_000, 50_000, 100_000]
-
-
-def test_a_batch_whose_time_does_not_depend_on_its_rows_keeps_its_size():
-    size = BatchSize()
-    rows = []
-    for _ in range(4):
-        size.begins(size.rows)
-        size.done(60.0)
-        rows.append(size.rows)
-    assert rows == [25_000, 50_000, 50_000, 50_000]
-
-
-def test_a_small_batch_says_nothing_of_a_large_one():
-    size = BatchSize()
-    size.begins(3)
-    size.done(0.01)
-    assert size.rows == 50_000
 
 
 def test_the_lowest_row_of_all_may_be_left():

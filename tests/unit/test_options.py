@@ -21,6 +21,8 @@ def test_the_defaults_are_those_of_the_contract():
     options = parse()
     assert (
         options.most_rows,
+        options.adaptive_batch,
+        options.target_batch_duration,
         options.most_locked_rows,
         options.max_bytes_per_trigger,
         options.max_concurrency,
@@ -32,7 +34,9 @@ def test_the_defaults_are_those_of_the_contract():
         options.command_timeout,
         options.legacy_addresses,
     ) == (
-        100_000,
+        1_000_000,
+        True,
+        timedelta(seconds=2),
         20_000,
         1 << 30,
         8,

@@ -1,0 +1,55 @@
+"""How many rows a batch may have so that it lasts about as long as it should.
+
+A batch has a fixed cost, so small ones waste a backlog's time. A long one keeps a transaction open, which costs every queue of
+a PostgreSQL database. Nobody but the batches themselves tells how fast a sink is, so each batch's time decides about the next.
+"""
+
+from __future__ import annotations
+
+#: A batch has so many rows at least, however long it lasts.
+LEAST = 1_000
+#: The size changes by so much from one batch to the next.
+_MOST_GROWTH, _MOST_SHRINKING = 2.0, 0.5
+#: Where a batch with so few of a larger one's rows lasts so much of its time, the time does not depend on the rows. Then the
+#: larger size is kept for so many batches.
+_SMALLER, _SHORTER, _KEPT_FOR = 0.6, 0.9, 20
+
+
+class BatchSize:
+    """The rows of the next batch, learned from the time that the last ones took.
+
+    :param rows: those of the first batch.
+    :param seconds: how long a batch should last.
+    :param most: the most rows of a batch.
+    """
+
+    def __init__(self, rows: int, seconds: float, most: int) -> None:
+        self._seconds = seconds
+        self._most = most
+        self.rows = min(rows, most)
+        #: How long the last batch lasted.
+        self.lasted = seconds
+        #: How many rows the last batch had.
+        self.had = 0
+        #: The rows of the batch before, and how long it lasted.
+        self._before: tuple[int, float] | None = None
+        self._kept_for = 0
+
+    def begins(self, rows: int) -> None:
+        """Note that a batch of so many rows begins."""
+        self.had = rows
+
+    def done(self, seconds: float) -> None:
+        """Note how long that batch lasted."""
+        self.lasted = seconds
+        if self._kept_for:
+            self._kept_for -= 1
+            return
+        before, self._before = self._before, (self.had, seconds)
+        factor = min(_MOST_GROWTH, max(_MOST_SHRINKING, self._seconds / max(seconds, 0.001)))
+        if factor >= 1:
+            self.rows = min(self._most, max(self.rows, int(self.had * factor)))
+        elif before is not None and self.had <= _SMALLER * before[0] and seconds > _SHORTER * before[1]:
+            self.rows, self._kept_for, self._before = before[0], _KEPT_FOR, None
+        else:
+            self.rows = min(self._most, max(LEAST, int(self.had * factor)))

@@ -1,0 +1,73 @@
+"""Batches follow the time that they take, up to the limits, on every engine."""
+
+import pytest
+
+from sqlqueue_spark.receive import scanner
+from tests.support.driver import streaming
+
+
+class Clock:
+    """A clock that only the test moves."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def sizes(engine, queue, seconds, **options):
+    """How many rows each batch has, when the batches last so many seconds."""
+    clock = Clock()
+    given = {"claimAhead": "false", "maxMessagesPerTrigger": "1000", "neighbourHeadroom": "0", **options}
+    with streaming(engine, queue, **given) as stream:
+        stream.time = {"clock": clock, "sleep": clock.sleep}
+        for each in seconds:
+            assert stream.trigger()
+            clock.now += each
+        return [len(batch) for batch in stream.batches()]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    """A stream begins with ten rows."""
+    monkeypatch.setattr(scanner, "_FIRST_ROWS", 10)
+    monkeypatch.setattr("sqlqueue_spark.receive.batch_size.LEAST", 4)
+
+
+def test_batches_grow_while_they_are_short(engine, queue):
+    """The first one is not counted: Spark's own start makes it longer."""
+    queue.insert(200)
+    assert sizes(engine, queue, [9, 0.5, 1, 2, 2]) == [10, 10, 20, 40, 40]
+
+
+def test_batches_shrink_when_they_take_long(engine, queue):
+    queue.insert(100)
+    assert sizes(engine, queue, [0.1, 1, 4, 3, 2.5, 1]) == [10, 10, 20, 10, 6, 4]
+
+
+def test_a_claim_ahead_follows_one_batch_later(engine, queue):
+    queue.insert(200)
+    assert sizes(engine, queue, [0.1, 1, 1, 1, 1, 1], claimAhead="true") == [10, 10, 10, 20, 20, 40]
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        ({"maxMessagesPerTrigger": "15"}, [10, 10, 15, 15]),
+        ({"maxMessagesPerTrigger": "15", "adaptiveBatch": "false"}, [15, 15, 15, 15]),
+        ({"targetBatchDuration": "250ms"}, [10, 10, 10, 10]),
+    ],
+)
+def test_the_options_bound_it(engine, queue, options, expected):
+    queue.insert(100)
+    assert sizes(engine, queue, [0.25] * 4, **options) == expected
+
+
+def test_what_a_stopped_stream_has_learned_is_learned_anew(engine, queue):
+    queue.insert(100)
+    assert sizes(engine, queue, [0.1, 0.1, 0.1]) == [10, 10, 20]
+    assert sizes(engine, queue, [0.1]) == [10]
