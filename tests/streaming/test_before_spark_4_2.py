@@ -36,19 +36,19 @@ def test_a_restarted_stream_delivers_each_message_once(spark, postgresql, follow
     queue = postgresql.create_queue()
     options = {"url": postgresql.url, "queue": queue.address, "maxMessagesPerTrigger": "100"}
     writer = to_delta(spark.readStream.format(following).options(**options).load(), tmp_path)
-    for messages in (250, 500):
-        queue.insert(250, start=messages - 250)
+    for messages in (150, 300):
+        queue.insert(150, start=messages - 150)
         with running(writer):
             eventually(lambda: queue.count() == 0, within=LONG)
         assert ids_in_delta(spark, tmp_path) == sent(messages)
 
     # Trigger.AvailableNow is one micro-batch there. The next run finds what the last one has delivered, and what is new.
-    queue.insert(150, start=500)
+    queue.insert(150, start=300)
     drain(writer)
-    assert ids_in_delta(spark, tmp_path) == sent(600)
-    for _ in range(3):
+    assert ids_in_delta(spark, tmp_path) == sent(400)
+    for _ in range(2):
         drain(writer)
-    assert (ids_in_delta(spark, tmp_path), queue.count()) == (sent(650), 0)
+    assert (ids_in_delta(spark, tmp_path), queue.count()) == (sent(450), 0)
 
 
 def test_a_restarted_atomic_stream_sends_messages_once(spark, postgresql, following, tmp_path):
@@ -58,8 +58,8 @@ def test_a_restarted_atomic_stream_sends_messages_once(spark, postgresql, follow
     sink = SqlQueueSink(url=postgresql.url, queue="billing", options=atomic)
     frame = spark.readStream.format(following).options(**options).load().select("Headers", "Body")
     writer = to_each(frame, tmp_path, sink)
-    for messages in (250, 500):
-        queue.insert(250, start=messages - 250)
+    for messages in (150, 300):
+        queue.insert(150, start=messages - 150)
         with running(writer):
             eventually(lambda: queue.count() == 0, within=LONG)
         assert sorted(ids_in(billing)) == message_ids(range(messages))
