@@ -3,20 +3,8 @@
 import pytest
 
 from sqlqueue_spark.receive import scanner
+from tests.support.clock import Clock
 from tests.support.driver import streaming
-
-
-class Clock:
-    """A clock that only the test moves."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
 
 
 def sizes(engine, queue, seconds, **options):

@@ -18,6 +18,7 @@ import pytest
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import NO_TRANSACTION
 from sqlqueue_spark.tables.queues import Queue
+from tests.support.clock import Clock
 from tests.support.driver import OFFSET_NOT_LOGGED, at_step, crash, streaming
 from tests.support.forwarding import forwarding
 from tests.support.messages import message_ids, number_of, row_id, row_ids
@@ -29,19 +30,6 @@ from tests.support.waiting import eventually
 #: Neighbours that look again soon.
 SOON = timedelta(milliseconds=10)
 PAST = datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None)
-
-
-class Clock:
-    """A clock that only sleeping moves, and the test."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.now += seconds
 
 
 @pytest.fixture
