@@ -279,6 +279,14 @@ class Query:
                 f"{len(left)} connection(s) of a process that has ended in good order are still open"
             )
 
+    def would_change_mode_and_stream(self, options: Options) -> bool:
+        """Whether a batch that has not ended would go on under another mode and another stream: people are told not to do so."""
+        point = self.checkpoint
+        if point.done == len(point.offsets):
+            return False
+        begun = point.begun[point.done]
+        return options.mode != begun.mode and options.stream != begun.stream
+
     def restart(self, options: Options) -> None:
         """Stop the query in good order; it goes on with these options."""
         if self.runs:

@@ -117,7 +117,7 @@ class Restart(Step):
 
     def happen(self, world: World, query: Query) -> str | None:
         changed: Options = replace(query.options, **dict(self.changes))  # type: ignore[arg-type]
-        if not query.runs and changed == query.options:
+        if (not query.runs and changed == query.options) or query.would_change_mode_and_stream(changed):
             return None
         said = ", ".join(f"{name} {value}" for name, value in self.changes) or "the same options"
         query.restart(changed)
