@@ -21,6 +21,7 @@ import click
 from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.embedded.login import PasswordFile
+from sqlqueue_spark.embedded.programs import opened_lock
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.options import ConnectionOptions
@@ -84,7 +85,7 @@ def _alone(folder: Path) -> Iterator[None]:
     """Let one demo run in a folder: two jobs on one checkpoint would stop each other."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / "lock").open("w")
+        lock = opened_lock(folder / "lock")
     except OSError as error:
         raise ConfigurationError(
             f"The demo cannot write into {folder} ({error.strerror}); name another folder with --folder."

@@ -11,13 +11,16 @@ import pwd
 import re
 import stat
 import subprocess
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from sqlqueue_spark.errors import ConfigurationError
 
 FOLDER_VARIABLE = "SQLQUEUE_POSTGRESQL_BIN"
+#: What the server's programs may know of our environment.
+_VARIABLES = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
 _USER = "pgserver"  # the operating system's user when we are root, as in the wheel's own launcher
 
 
@@ -66,6 +69,11 @@ def as_server_user() -> dict[str, Any]:
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
+def environment() -> dict[str, str]:
+    """The variables that a program of the server may know. Ours may hold secrets, and whoever may query can read the server's."""
+    return {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+
+
 def run(program: Path, *arguments: str | Path, said: str = "") -> None:
     """Run a program to its end.
 
@@ -80,11 +88,35 @@ def run(program: Path, *arguments: str | Path, said: str = "") -> None:
         stderr=subprocess.STDOUT,
         text=True,
         cwd="/",  # the server's user may not be allowed where we are
+        env=environment(),
         **as_server_user(),
     )
     if result.returncode:
         told = " ".join(result.stdout.split()) or "nothing was said"
         raise ConfigurationError(f"{program.name} failed with code {result.returncode}: {told}")
+
+
+def check_owner(data_directory: Path) -> None:
+    """Refuse a directory that somebody else has filled: its settings would name libraries that the server loads.
+
+    :raises ConfigurationError: it is not empty, and belongs to somebody else.
+    """
+    owners = {os.geteuid()}
+    if os.geteuid() == 0:
+        with suppress(KeyError):
+            owners.add(pwd.getpwnam(_USER).pw_uid)
+    owner = data_directory.stat().st_uid
+    if owner not in owners and any(data_directory.iterdir()):
+        raise ConfigurationError(
+            f"The folder {data_directory} belongs to the user with the number {owner}, and a server in it would run what he has put "
+            "there; name a folder of your own."
+        )
+
+
+def opened_lock(path: Path) -> IO[str]:
+    """A file to lock. It is neither emptied nor followed to another place: somebody else may have put a link there."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.fdopen(os.open(path, flags, 0o600), "r+")
 
 
 def hand_over(data_directory: Path) -> None:
@@ -106,4 +138,4 @@ def hand_over(data_directory: Path) -> None:
             mode = folder.stat().st_mode
             if not mode & stat.S_IXOTH:
                 folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
-    os.chown(data_directory, user.pw_uid, user.pw_gid)
+    os.chown(data_directory, user.pw_uid, user.pw_gid, follow_symlinks=False)

@@ -27,7 +27,16 @@ from typing import Self
 from urllib.parse import quote
 
 from sqlqueue_spark.embedded.login import RULES, SUPERUSER, PasswordFile, new_password, verifier
-from sqlqueue_spark.embedded.programs import as_server_user, binary, hand_over, locale, run
+from sqlqueue_spark.embedded.programs import (
+    as_server_user,
+    binary,
+    check_owner,
+    environment,
+    hand_over,
+    locale,
+    opened_lock,
+    run,
+)
 from sqlqueue_spark.errors import ConfigurationError
 
 GUARDED_ROLE = "guarded"
@@ -121,12 +130,13 @@ class EmbeddedServer:
         initdb wants the directory empty, so the lock lies beside it.
         """
         self.data_directory.parent.mkdir(parents=True, exist_ok=True)
-        with self.data_directory.with_name(f"{self.data_directory.name}.lock").open("w") as lock:
+        with opened_lock(self.data_directory.with_name(f"{self.data_directory.name}.lock")) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
     def _prepare(self) -> None:
         self.data_directory.mkdir(exist_ok=True)
+        check_owner(self.data_directory)
         if os.geteuid() == 0:
             hand_over(self.data_directory)
         if (self.data_directory / "PG_VERSION").exists():
@@ -137,11 +147,13 @@ class EmbeddedServer:
     def _guard(self, *, running: bool) -> None:
         """Let nobody in without a password, also where an earlier version of this package let in everybody.
 
-        The file is written last: while it is not there, all of this is done again.
+        A server that begins anew gets a new password: while it did not run, another program may have listened on its port, and may
+        have been told the old one. The file is written last: while it is not there, all of this is done again.
         """
         rules = self.data_directory / "pg_hba.conf"
         self._password = self._password_file.read()
-        if self._password is not None and rules.read_text() == RULES:
+        begins_anew = not running and self.port is None
+        if self._password is not None and rules.read_text() == RULES and not begins_anew:
             return
         if running:
             raise ConfigurationError(
@@ -204,6 +216,7 @@ class EmbeddedServer:
             stderr=subprocess.DEVNULL,
             cwd="/",
             start_new_session=True,
+            env=environment(),
             **as_server_user(),
         )
 

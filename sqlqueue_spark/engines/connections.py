@@ -25,6 +25,7 @@ __all__ = [
     "Target",
     "connect",
     "open_reader",
+    "powers",
     "rows_awaited",
 ]
 
@@ -65,10 +66,24 @@ def open_reader(target: Target) -> Reader:
     return _driver(target).open_reader(target)  # type: ignore[no-any-return] # a module chosen by name
 
 
+def powers(target: Target) -> list[tuple[str, str]]:
+    """What the target's url does beyond saying where the server is and which login is used: files, code, logins of this machine.
+
+    :returns: what each of these is, and its value.
+    :raises ConfigurationError: the url cannot be read, or the driver is missing.
+    """
+    secret = bool(target.password or target.by_token)
+    return list(_module(target, "url_powers").powers(target.url, password=secret))
+
+
 def _driver(target: Target) -> ModuleType:
-    """The module of the engine's driver. It is imported late, because nobody needs both drivers."""
+    return _module(target, "connection")
+
+
+def _module(target: Target, name: str) -> ModuleType:
+    """A module of the engine that needs its driver. It is imported late, because nobody needs both drivers."""
     try:
-        return import_module(f"sqlqueue_spark.engines.{target.dialect.name}.connection")
+        return import_module(f"sqlqueue_spark.engines.{target.dialect.name}.{name}")
     except ImportError as error:
         raise ConfigurationError(
             f"The driver for {target.dialect.title} {remedy(target.dialect, error)}"

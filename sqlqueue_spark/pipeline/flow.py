@@ -12,11 +12,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark import functions, register
 from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import Options, boolean, option, text
 from sqlqueue_spark.pipeline.delta_table import is_reachable
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter
 from sqlqueue_spark.pipeline.pipeline_options import said
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.spark.allowed_code import named
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
 log = logger(__name__)
@@ -40,16 +42,15 @@ class DeltaOptions(Options):
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``.
 
-    A token provider among them is allowed for the session: it comes from a program, and not from SQL. On one machine
+    What they name of this machine, such as a token provider, is allowed for the session: it comes from a program, and not from SQL. On one machine
     (``local[…]``) a batch is cut into no more slices than there are cores, unless the options say ``maxConcurrency``: a slice
     has a fixed cost.
     """
     cores = _local_cores(spark)
     if cores is not None and said(options, "maxConcurrency") is None:
         options = {**options, "maxConcurrency": str(min(cores, _MOST_SLICES))}
-    provider = said(options, "accessTokenProvider")
-    if provider is not None:
-        register(spark, allowed=[provider])
+    if names := [name for _, name in named(SourceOptions.parse(options))]:
+        register(spark, allowed=names)
     return spark.readStream.format("sqlqueue").options(**options).load()
 
 

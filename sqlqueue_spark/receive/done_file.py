@@ -52,7 +52,11 @@ class DoneFile:
             return
         try:
             said = json.loads(self._path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # not there yet, or not readable: the next trigger settles
+        except (
+            OSError,
+            ValueError,
+            RecursionError,
+        ):  # not there yet, or not readable: the next trigger settles
             return
         self._seen = version
         for end in map(Offset.if_ours, said if isinstance(said, list) else []):

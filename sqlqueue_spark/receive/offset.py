@@ -88,7 +88,7 @@ class Offset:
         """Read an offset; None also for anything else, as what another source of the query has written."""
         try:
             return cls.from_json(given) if isinstance(given, Mapping) else None
-        except (ConfigurationError, KeyError):
+        except (ConfigurationError, KeyError, TypeError, AttributeError, ValueError):
             return None
 
     @classmethod

@@ -47,6 +47,8 @@ _OBJECT_OF_TEXTS = re.compile(
 )
 #: So many shapes of a column are learned; a row of any further shape is parsed by itself.
 _SHAPES = 8
+#: Headers of so many names, or of so many characters in their names, have no shape: RE2 refuses an expression that is too large.
+_MOST_NAMES, _LONGEST_NAMES = 200, 16_384
 _SHOWN = 80
 
 
@@ -154,7 +156,9 @@ class _Shape:
         parts = text.replace('\\"', "'").split('"')
         names = parts[1::4]
         if (
-            len(set(names)) < len(names)
+            len(names) > _MOST_NAMES
+            or sum(map(len, names)) > _LONGEST_NAMES
+            or len(set(names)) < len(names)
             or len(parts) != 4 * len(names) + 1
             or not all(map(_NAME.fullmatch, names))
         ):

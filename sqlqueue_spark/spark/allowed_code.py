@@ -1,52 +1,59 @@
-"""Which code the options of ``format("sqlqueue")`` may name: what was allowed for the session, and nothing by default.
+"""What the options of ``format("sqlqueue")`` may name on this machine: what was allowed for the session, and nothing by default.
 
 ``CREATE TEMPORARY VIEW … USING sqlqueue OPTIONS (…)`` lets whoever may only write SQL give any option. A token provider is a
-function that we import and call, and a driver is a library that we load, with the rights of Spark's driver and workers. SQL sets no
-list of what is allowed: not even by ``SET``, because the list is no configuration of Spark SQL.
+function that we import and call; a url can name libraries to load, files to read and write, and logins of this machine, all with the
+rights of Spark's driver and workers. SQL sets no list of what is allowed: not even by ``SET``, because the list is no configuration
+of Spark SQL.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from dataclasses import replace
 
-from sqlqueue_spark.engines.dialects import SQLSERVER, dialect_of
-from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
+from sqlqueue_spark.engines.connections import Target, powers
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.plain_text import shell_word
+from sqlqueue_spark.url_shapes import holds_password
 
 #: In the environment of Spark's driver: the names that are allowed in all its sessions, between commas.
 VARIABLE = "SQLQUEUE_ALLOWED"
-#: Keywords of a connection string that name a file: a library, or a file that names one or that is written.
-_FILES = ("filedsn", "savefile")
 
 
 def check(options: ConnectionOptions, allowed: Collection[str]) -> None:
-    """Refuse options that name code which nobody has allowed.
+    """Refuse options that name what nobody has allowed.
 
     :param allowed: what was allowed for the session, beside what the environment allows.
-    :raises ConfigurationError: the text says what is named, and who may allow it.
+    :raises ConfigurationError: the text says what is named, and who may allow it; or a url cannot be read.
     """
     known = {*allowed, *(each.strip() for each in os.environ.get(VARIABLE, "").split(","))}
-    for what, name in _named(options):
+    for what, name in named(options):
         if name not in known:
             raise ConfigurationError(
-                f"The {what} {name!r} is code, which whoever may write SQL could name, so it must be allowed first: by "
-                f"sqlqueue_spark.register(spark, allowed=[{name!r}]), or for all sessions in the environment of Spark's driver "
-                f"({VARIABLE}={shell_word(name)})."
+                f"The {what} {_shown(name)!r} is code, a file or a login of this machine, which whoever may write SQL could name, so it "
+                f"must be allowed first: by sqlqueue_spark.register(spark, allowed=[{_shown(name)!r}]), or for all sessions in the "
+                f"environment of Spark's driver ({VARIABLE}={shell_word(_shown(name))})."
             )
 
 
-def _named(options: ConnectionOptions) -> Iterator[tuple[str, str]]:
-    """What kind of code the options name, and which."""
-    if options.access_token_provider is not None:
-        yield "accessTokenProvider", options.access_token_provider
-    urls = [options.url, *(options.endpoint_urls.values() if isinstance(options, SinkOptions) else ())]
-    for url in urls:
-        if dialect_of(url) is SQLSERVER:
-            for keyword, value in OdbcString.of(url).parts:
-                if keyword.lower() in _FILES or (
-                    keyword.lower() == "driver" and ("/" in value or "\\" in value)
-                ):
-                    yield f"{keyword} of the url", value
+def named(options: ConnectionOptions) -> list[tuple[str, str]]:
+    """What the options name of this machine: what each of these is, and its name."""
+    target = Target.of(options)
+    found = (
+        []
+        if options.access_token_provider is None
+        else [("accessTokenProvider", options.access_token_provider)]
+    )
+    found += powers(target)
+    if isinstance(options, SinkOptions):
+        for url in options.endpoint_urls.values():  # each holds a login of its own
+            found += powers(
+                replace(target, url=url, password=None, access_token=None, access_token_provider=None)
+            )
+    return found
+
+
+def _shown(name: str) -> str:
+    return "…" if holds_password(name) else name

@@ -102,7 +102,7 @@ def test_a_stop_gives_back_nothing_that_is_being_settled(engine, queue, tmp_path
         assert queue.count() == 0
 
 
-@pytest.mark.parametrize("said", ["", "{", "7", "[7]", '[{"version": 1}]'])
+@pytest.mark.parametrize("said", ["", "{", "7", "[7]", '[{"version": 1}]', "[" * 100_000])
 def test_an_unreadable_done_file_settles_nothing(engine, queue, tmp_path, said):
     """It stops nothing either."""
     queue.insert(10)

@@ -174,7 +174,7 @@ def test_nobody_gets_in_without_a_password(directory):
                 "SELECT rolpassword FROM pg_authid WHERE rolname = 'postgres'"
             ).fetchall()
         assert rules == [("host", "scram-sha-256")]
-        assert kept[0][0].startswith("SCRAM-SHA-256$4096:")
+        assert kept[0][0].startswith("SCRAM-SHA-256$1:")
         where = f"127.0.0.1:{server.port}"
         for database in ("postgres", "shop", "template1"):
             refused(f"postgresql://postgres@{where}/{database}", "no password supplied")
@@ -196,6 +196,56 @@ def test_only_the_owner_reads_the_password(directory):
         commands = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
         assert not any(password in each for each in commands)
         assert password not in repr(server)
+
+
+def test_a_server_that_begins_anew_has_another_password(directory):
+    """While it did not run, somebody else may have listened on its port and have been told the old one."""
+    with EmbeddedServer(directory) as server:
+        old = server.url()
+    with EmbeddedServer(directory) as server:
+        new = server.url()
+        assert ask(new, "SELECT 7") == 7
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            ask(old.rpartition("@")[0] + "@" + new.rpartition("@")[2], "SELECT 7")
+
+
+def test_a_restart_keeps_the_password(directory):
+    with EmbeddedServer(directory) as server:
+        url = server.url()
+        server.stop()
+        server.start()
+        assert (server.url(), ask(url, "SELECT 7")) == (url, 7)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else's")
+def test_what_somebody_else_has_put_into_the_folder_is_not_run(directory):
+    directory.mkdir()
+    (directory / "PG_VERSION").write_text("18")
+    os.chown(directory, 65534, 65534)
+    with pytest.raises(
+        ConfigurationError, match=r"belongs to the user with the number 65534, and a server in it"
+    ):
+        EmbeddedServer(directory).start()
+    assert directory.stat().st_uid == 65534
+
+
+def test_a_link_in_the_place_of_the_lock_empties_no_file(directory, tmp_path):
+    important = tmp_path / "important"
+    important.write_text("kept")
+    directory.with_name("data.lock").symlink_to(important)
+    with pytest.raises(OSError, match="symbolic links"):
+        EmbeddedServer(directory).start()
+    assert important.read_text() == "kept"
+
+
+def test_the_server_does_not_know_our_environment(directory, monkeypatch):
+    monkeypatch.setenv("MY_SECRET", "hunter2")
+    with EmbeddedServer(directory) as server, psycopg.connect(server.url()) as connection:
+        connection.execute("CREATE TEMPORARY TABLE said (line text)")
+        connection.execute("COPY said FROM PROGRAM 'env'")
+        known = [line for (line,) in connection.execute("SELECT line FROM said").fetchall()]
+    assert any(line.startswith("PATH=") for line in known)
+    assert not any("hunter2" in line for line in known)
 
 
 def as_before(directory):

@@ -126,7 +126,14 @@ def test_the_rows_of_an_offset_are_not_read_unasked():
 
 
 @pytest.mark.parametrize(
-    "given", [None, 7, [7], {}, {"of": "another source"}, {"version": 2}, INITIAL], ids=str
+    "given",
+    [
+        *(None, 7, [7], {}, {"of": "another source"}, {"version": 2}, INITIAL),
+        {**OFFSET.to_json(), "witnesses": None},
+        {**OFFSET.to_json(), "witnesses": []},
+        {**OFFSET.to_json(), "witnesses": {"x": "y"}},
+    ],
+    ids=str,
 )
 def test_what_is_no_offset_of_ours_may_be_stepped_over(given):
     assert Offset.if_ours(given) is None

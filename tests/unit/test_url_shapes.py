@@ -17,6 +17,11 @@ WITH = [
     f"Driver={{ODBC Driver 18 for SQL Server}};Password = {SECRET};Server=host",
     f"jdbc:sqlserver://host;user=me;password={SECRET}",
     f"mysql+pymysql://me:{SECRET}@host/shop",
+    f"postgresql://me@host/shop?passwor%64={SECRET}",
+    f"postgresql://me@host/shop?scram_client_key={SECRET}",
+    f"postgresql://me@host/shop?oauth_client_secret={SECRET}",
+    f"Server=host;ClientKeyPassword={SECRET}",
+    f"Server=host;KeystoreSecret={SECRET}",
 ]
 WITHOUT = [
     "postgresql://me@host:5432/shop",
@@ -24,6 +29,7 @@ WITHOUT = [
     "mssql://host/shop?encrypt=yes",
     "Server=host;Database=shop;Trusted_Connection=yes",
     "jdbc:sqlserver://host",
+    "postgresql://me@host/shop?sslkey=/home/me/key.pem&passfile=/home/me/.pgpass",
 ]
 NEITHER = [
     "orders",

@@ -35,6 +35,8 @@ from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statemen
 from sqlqueue_spark.errors import ConfigurationError
 
 _CONNECT_SECONDS = 10
+#: The parameters that hold a secret.
+_SECRETS = ("password", "sslpassword", "oauth_client_secret", "scram_client_key", "scram_server_key")
 
 
 class PostgresConnection(Connection):
@@ -42,8 +44,9 @@ class PostgresConnection(Connection):
 
     def __init__(self, target: Target) -> None:
         super().__init__(target)
-        conninfo = _conninfo(target, target.token())
-        with _translated(target, "connecting", connecting=True):
+        token = target.token()
+        conninfo = _conninfo(target, token)
+        with _translated(target, "connecting", connecting=True, token=token):
             self._raw = psycopg.connect(conninfo, prepare_threshold=0)
         #: The mark that we left in the session, where a connection pooler stands between; else None.
         self._mark: int | None = None
@@ -152,8 +155,9 @@ class PostgresReader(Reader):
 
     def __init__(self, target: Target) -> None:
         self._target = target
-        conninfo = _conninfo(target, target.token())
-        with _translated(target, "connecting", connecting=True):
+        token = target.token()
+        conninfo = _conninfo(target, token)
+        with _translated(target, "connecting", connecting=True, token=token):
             self._raw = adbc.connect(conninfo, autocommit=True)
         try:
             with _translated(target, "connecting"), self._raw.cursor() as cursor:
@@ -256,8 +260,13 @@ def _check_login_is_encoded(url: str) -> None:
 
 
 @contextlib.contextmanager
-def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iterator[None]:
-    """Turn a driver's error into ours; Arrow makes an error in the middle of a stream an ``OSError``."""
+def _translated(
+    target: Target, doing: str, *, connecting: bool = False, token: str | None = None
+) -> Iterator[None]:
+    """Turn a driver's error into ours; Arrow makes an error in the middle of a stream an ``OSError``.
+
+    :param token: the token of the login, which must not be shown.
+    """
     try:
         yield
     except (psycopg.Error, AdbcError, OSError) as error:
@@ -269,10 +278,12 @@ def _translated(target: Target, doing: str, *, connecting: bool = False) -> Iter
             kind = Kind.NOT_REACHED
         elif kind is Kind.LOGIN_REFUSED and target.by_token:
             kind = Kind.TOKEN_REFUSED
-        _failure(target, kind, _said(error), doing).raise_from(error)
+        _failure(target, kind, _said(error), doing, token=token).raise_from(error)
 
 
-def _failure(target: Target, kind: Kind, text: str = "", doing: str = "") -> Failure:
+def _failure(
+    target: Target, kind: Kind, text: str = "", doing: str = "", *, token: str | None = None
+) -> Failure:
     """What we tell of an error, and the words that must not be shown."""
     parts = conninfo_to_dict(_conninfo(target, target.access_token))
     return Failure(
@@ -280,7 +291,7 @@ def _failure(target: Target, kind: Kind, text: str = "", doing: str = "") -> Fai
         text=text,
         where=f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",
         user=str(parts.get("user") or ""),
-        secrets=tuple(str(parts[k]) for k in ("password", "sslpassword") if parts.get(k)),
+        secrets=(*(str(parts[k]) for k in _SECRETS if parts.get(k)), *([token] if token else [])),
         doing=doing,
     )
 
