@@ -280,12 +280,17 @@ class Query:
             )
 
     def would_change_mode_and_stream(self, options: Options) -> bool:
-        """Whether a batch that has not ended would go on under another mode and another stream: people are told not to do so."""
+        """Whether a batch that has not ended, and has no rows of the atomic source, would go on under another mode and another stream.
+
+        People are told not to do so. A batch with rows bears it.
+        """
         point = self.checkpoint
         if point.done == len(point.offsets):
             return False
-        begun = point.begun[point.done]
-        return options.mode != begun.mode and options.stream != begun.stream
+        begun, end = point.begun[point.done], json.loads(point.offsets[point.done][0])
+        rows = Offset.if_ours(end)
+        without = rows is None or rows.empty or end == self._offsets(point.done)[0]
+        return without and options.mode != begun.mode and options.stream != begun.stream
 
     def restart(self, options: Options) -> None:
         """Stop the query in good order; it goes on with these options."""
