@@ -35,6 +35,11 @@ folder = parameter("folder", "/tmp/sqlqueue")
 given = {"url": parameter("url"), "user": parameter("user"), "password": password(), "queue": queue}
 source = {name: value for name, value in given.items() if value}
 
+if "spark" not in globals():  # outside of Databricks nobody has made a session
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+
 # COMMAND ----------
 
 # MAGIC %md

@@ -110,7 +110,9 @@ def configuration(
             raise ConfigurationError(f"{said} cannot be read; write {', '.join(some)} or {last}.")
         _put(sections[section], key, value)
     for place, told in given.items():
-        if told:
+        if (
+            told is not None and told is not False
+        ):  # an empty text is one that cannot be meant, and is refused
             section, _, key = place.partition(".")
             _put(sections[section], key, told)
     return sections

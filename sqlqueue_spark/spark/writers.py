@@ -53,6 +53,7 @@ class _Sending:
 
         :param which: the batch, in front of the figures in the line.
         """
+        log_to_stderr()  # Spark calls this in another process
         done = [each for each in messages if isinstance(each, _Committed)]
         log_sent(which, together(each.sent for each in done))
         if untyped := sum(each.untyped for each in done):

@@ -197,7 +197,7 @@ class OutboxTable:
         except NoRight as error:
             raise error.needing(
                 "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its table; sqlqueue "
-                f"script QUEUE --grants USER --role sender --endpoint {shell_word(self._endpoint)} writes the statements."
+                f"script QUEUE --engine {self._connection.dialect.name} --grants USER --role sender --endpoint {shell_word(self._endpoint)} writes the statements."
             ) from error.__cause__
         except QueueError as error:
             said = (str(error.__cause__ or error).strip().splitlines() or ["no reason given"])[0].rstrip(".")

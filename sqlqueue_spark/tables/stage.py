@@ -407,7 +407,7 @@ class Stage:
             stream = shell_word(self._table.table.removesuffix(_SUFFIX))
             raise error.needing(
                 "a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on SQL Server ALTER) to be emptied; sqlqueue "
-                f"script QUEUE --grants USER --role receiver --stream {stream} writes the statements."
+                f"script QUEUE --engine {self._connection.dialect.name} --grants USER --role receiver --stream {stream} writes the statements."
             ) from error.__cause__
 
     def _render(self, name: str, **identifiers: str) -> Statement:

@@ -69,5 +69,5 @@ def test_whoever_uses_an_outbox_is_told_its_rights(postgresql, guarded_url, act)
     }
     assert refusal(acts[act]) == (
         "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its table; sqlqueue script "
-        "QUEUE --grants USER --role sender --endpoint 'Sales' writes the statements."
+        "QUEUE --engine postgresql --grants USER --role sender --endpoint 'Sales' writes the statements."
     )

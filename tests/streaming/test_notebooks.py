@@ -49,7 +49,8 @@ def test_the_first_notebook_drains_a_queue(spark, postgresql, guarded_url, tmp_p
     secrets = SimpleNamespace(get=lambda *asked: {("shop", "spark"): GUARDED_PASSWORD}[asked])
     url = re.sub(r"(//guarded):[^@]+@", r"\1@", guarded_url)
     widgets = Widgets(url=url, password_secret="shop/spark", folder=str(tmp_path))
-    found = run("01_drain_to_delta", spark=spark, dbutils=SimpleNamespace(widgets=widgets, secrets=secrets))
+    # Outside of Databricks it takes the session that is there, or makes one.
+    found = run("01_drain_to_delta", dbutils=SimpleNamespace(widgets=widgets, secrets=secrets))
     end(found["query"])
     assert queue.count() == 0
     kinds = ("Shop.Billing.PaymentAccepted", "Shop.Orders.OrderPlaced", "Shop.Shipping.ShipOrder")
