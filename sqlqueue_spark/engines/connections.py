@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import ModuleType
 
@@ -24,6 +26,7 @@ __all__ = [
     "Reader",
     "Target",
     "connect",
+    "one_each",
     "open_reader",
     "powers",
     "rows_awaited",
@@ -56,6 +59,27 @@ def connect(target: Target, *, again: bool = False) -> Connection:
         if not again:
             raise
         raise ConnectionLost(str(error)) from error
+
+
+@contextmanager
+def one_each(
+    *, again: bool = False, opened: Callable[[Connection], object] = lambda _: None
+) -> Iterator[Callable[[Target], Connection]]:
+    """Gives the connection of each database that the block asks for, and ends them all with the block.
+
+    :param again: as for :func:`connect`.
+    :param opened: is called with each connection that was just opened.
+    """
+    connections: dict[Target, Connection] = {}
+    with ExitStack() as stack:
+
+        def connected(target: Target) -> Connection:
+            if target not in connections:
+                connections[target] = stack.enter_context(connect(target, again=again))
+                opened(connections[target])
+            return connections[target]
+
+        yield connected
 
 
 def open_reader(target: Target) -> Reader:

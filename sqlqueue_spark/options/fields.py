@@ -156,6 +156,11 @@ class Options:
                 yield Described(camel(f.name), shown, f.metadata["meaning"], f.metadata["secret"])
 
 
+def said(options: Mapping[str, str], name: str) -> str | None:
+    """An option's value; names are case-insensitive."""
+    return next((value for key, value in options.items() if key.lower() == name.lower()), None)
+
+
 def camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)

@@ -13,10 +13,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark import functions, register
 from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.options.fields import Options, boolean, option, text
+from sqlqueue_spark.options.fields import Options, boolean, option, said, text
 from sqlqueue_spark.pipeline.delta_table import is_reachable
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter
-from sqlqueue_spark.pipeline.pipeline_options import said
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.allowed_code import named
 from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -26,8 +25,6 @@ log = logger(__name__)
 #: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
 _ORIGIN = ("Id", "RowVersion")
-#: The default of the option ``maxConcurrency``.
-_MOST_SLICES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,13 +39,13 @@ class DeltaOptions(Options):
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """A stream of a queue table's messages; the options are those of ``format("sqlqueue")``.
 
-    What they name of this machine, such as a token provider, is allowed for the session: it comes from a program, and not from SQL. On one machine
-    (``local[…]``) a batch is cut into no more slices than there are cores, unless the options say ``maxConcurrency``: a slice
-    has a fixed cost.
+    What they name of this machine, such as a token provider, is allowed for the session: it comes from a program, and not from
+    SQL. On one machine (``local[…]``) a batch is cut into no more slices than there are cores, unless the options say
+    ``maxConcurrency``: a slice has a fixed cost.
     """
     cores = _local_cores(spark)
     if cores is not None and said(options, "maxConcurrency") is None:
-        options = {**options, "maxConcurrency": str(min(cores, _MOST_SLICES))}
+        options = {**options, "maxConcurrency": str(min(cores, SourceOptions.max_concurrency))}
     if names := [name for _, name in named(SourceOptions.parse(options))]:
         register(spark, allowed=names)
     return spark.readStream.format("sqlqueue").options(**options).load()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
+from sqlqueue_spark.options.fields import said
 
 #: One of source and sink may say these for both.
 _SHARED = ("transactionMode", "stream")
@@ -73,8 +74,3 @@ def _take(options: dict[str, str], others: Mapping[str, str], name: str) -> None
     value = said(others, name)
     if value is not None and said(options, name) is None:
         options[name] = value
-
-
-def said(options: Mapping[str, str], name: str) -> str | None:
-    """An option's value; names are case-insensitive."""
-    return next((value for key, value in options.items() if key.lower() == name.lower()), None)

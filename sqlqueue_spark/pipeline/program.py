@@ -36,8 +36,9 @@ _ON_THE_COMMAND_LINE = (
 
 
 def common_flags(command: Command) -> Command:
-    """Add the flags that every program takes; the command gets ``config``, ``settings``, ``create``,
-    ``debug`` and one value a flag.
+    """Add the flags that every program takes.
+
+    The command gets ``config``, ``settings``, ``create``, ``debug``, and one value for each other flag.
     """
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     for flag in reversed(
@@ -110,9 +111,8 @@ def configuration(
             raise ConfigurationError(f"{said} cannot be read; write {', '.join(some)} or {last}.")
         _put(sections[section], key, value)
     for place, told in given.items():
-        if (
-            told is not None and told is not False
-        ):  # an empty text is one that cannot be meant, and is refused
+        if told is not None and told is not False:
+            # An empty text is put, too, and the option refuses it: nobody meant to leave the flag out.
             section, _, key = place.partition(".")
             _put(sections[section], key, told)
     return sections

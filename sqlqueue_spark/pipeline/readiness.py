@@ -6,12 +6,11 @@ Spark takes half a minute to start and to come to a first batch. What is missing
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 from sqlqueue_spark.administration import outbox_tables, queue_tables
-from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.connections import Connection, Target, one_each
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
@@ -25,8 +24,6 @@ from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 #: How long the trial of the outbox waits for the locks of others.
 _REHEARSAL_MS = 1_000
 
-_Connected = Callable[[Target], Connection]
-
 
 def check_ready(source: SourceOptions, sink: SinkOptions | None = None) -> None:
     """Look whether the queues and the outbox that the options name are there, and whether the login may use them.
@@ -35,15 +32,13 @@ def check_ready(source: SourceOptions, sink: SinkOptions | None = None) -> None:
 
     :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
     """
-    with _connections() as connected:
+    with one_each() as connected:
         own = connected(Target.of(source))
+        naming = source.naming(own.dialect)
         with own.transaction():
-            queue = queues.get(own, source.queue, source.naming(own.dialect))
-            _check_rights(own, queue.table, RECEIVER)
+            _check_rights(own, queues.get(own, source.queue, naming).table, RECEIVER)
             if source.error_queue is not None:
-                _check_rights(
-                    own, queues.get(own, source.error_queue, source.naming(own.dialect)).table, SENDER
-                )
+                _check_rights(own, queues.get(own, source.error_queue, naming).table, SENDER)
         if sink is not None:
             _check_sink(sink, connected)
 
@@ -69,7 +64,7 @@ def _created(made: list[queue_tables.Created]) -> list[str]:
     return [f"created queue={each.queue}" for each in made if each.new]
 
 
-def _check_sink(sink: SinkOptions, connected: _Connected) -> None:
+def _check_sink(sink: SinkOptions, connected: Callable[[Target], Connection]) -> None:
     if sink.queue is None:
         return
     destinations = Destinations(sink)
@@ -89,17 +84,3 @@ def _check_rights(connection: Connection, table: QueueTable, role: str) -> None:
     """Refuse a login that lacks a right of its role, in the open transaction."""
     for finding in of_rights(QueueAdmin(connection, table), rights.held(connection, table), role):
         raise QueueError(f"{finding.message} {' '.join(finding.remedy_sql.split())}")
-
-
-@contextmanager
-def _connections() -> Iterator[_Connected]:
-    """Gives one connection for each database, for as long as the block lasts."""
-    opened: dict[Target, Connection] = {}
-    with ExitStack() as stack:
-
-        def connected(target: Target) -> Connection:
-            if target not in opened:
-                opened[target] = stack.enter_context(connect(target))
-            return opened[target]
-
-        yield connected

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.batch_report import BatchReport, Details, Totals
-from sqlqueue_spark.pipeline.pipeline_options import said
 
 
 @contextmanager

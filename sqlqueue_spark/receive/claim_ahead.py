@@ -74,13 +74,7 @@ class ClaimAhead(Generic[F]):
 
     def give_back(self, because: str) -> None:
         """Release the claim; when this returns, others can have its rows."""
-        if (held := self.take()) is None:
-            return
-        if held.queue is not None:
-            with contextlib.suppress(SqlQueueError):  # the connection is closed in any case
-                held.queue.connection.rollback()
-        held.release()
-        log.info("claim_ahead_given_back queue=%s: %s", self._queue, because)
+        self._release(because, at_once=True)
 
     def give_up_within(self, seconds: float) -> None:
         """Release the claim unless somebody asks for it within ``seconds``. A later call replaces the one before."""
@@ -90,8 +84,12 @@ class ClaimAhead(Generic[F]):
         self._timer.name, self._timer.daemon = "sqlqueue-claim-unasked", True
         self._timer.start()
 
-    def _release(self, because: str) -> None:
+    def _release(self, because: str, *, at_once: bool = False) -> None:
+        """:param at_once: wait until the rows are free. Else the server frees them when it finds the connection closed."""
         if (held := self.take()) is not None:
+            if at_once and held.queue is not None:
+                with contextlib.suppress(SqlQueueError):  # the connection is closed in any case
+                    held.queue.connection.rollback()
             held.release()
             if because:
                 log.info("claim_ahead_given_back queue=%s: %s", self._queue, because)

@@ -52,12 +52,8 @@ class DoneFile:
             return
         try:
             said = json.loads(self._path.read_text(encoding="utf-8"))
-        except (
-            OSError,
-            ValueError,
-            RecursionError,
-        ):  # not there yet, or not readable: the next trigger settles
-            return
+        except (OSError, ValueError, RecursionError):
+            return  # not there yet, or not readable: the next trigger settles
         self._seen = version
         for end in map(Offset.if_ours, said if isinstance(said, list) else []):
             if end is not None:

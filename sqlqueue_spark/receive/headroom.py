@@ -111,7 +111,7 @@ class Headroom:
             return LOWEST
         left = self._left or _Left(LOWEST, LOWEST, 0, now)
         asked = self.rows
-        looked = self._look(queue, left)
+        looked = self._look(queue, left, asked)
         self._note(looked, left, now)
         if not self.rows:
             log.info("neighbours_gone queue=%s: they have taken nothing for %.0f s", queue.table.name,
@@ -197,9 +197,8 @@ class Headroom:
         self._taken_at, self._looks_since, self._pace = self._clock(), 0, 0.0
         log.info("neighbours_seen queue=%s headroom=%d", queue.table.name, self.rows)
 
-    def _look(self, queue: Queue, left: _Left, count: int | None = None) -> Oldest:
-        onward = max(left.up_to, self._claimed_to)
-        return queue.oldest(left.floor, left.up_to, onward, self.rows if count is None else count)
+    def _look(self, queue: Queue, left: _Left, count: int) -> Oldest:
+        return queue.oldest(left.floor, left.up_to, max(left.up_to, self._claimed_to), count)
 
     def _filled(self, queue: Queue, left: _Left, looked: Oldest, asked: int, now: float) -> _Left:
         """What is left to the neighbours from now on.
@@ -209,9 +208,8 @@ class Headroom:
 
         :param looked: a look for as many rows as were ``asked`` for.
         """
-        stock = max(
-            asked, self._stock()
-        )  # so it shrinks one look later: who pauses for a moment keeps his rows
+        # Never less than was asked for, so it shrinks one look later: who pauses for a moment keeps his rows.
+        stock = max(asked, self._stock())
         self.filled_up = looked.free_before < self.rows
         if self.rows <= looked.free_before <= stock:
             return _Left(looked.floor, left.up_to, looked.free_before, now)

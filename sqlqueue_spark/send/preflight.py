@@ -6,9 +6,9 @@ What an atomic pipeline has staged is tried out before the stage is sealed, whil
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 
-from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.connections import Connection, Target, one_each
 from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import for_shell, logger
@@ -50,16 +50,12 @@ def prepare(
     if options.transaction_mode == ATOMIC:
         check_one_database(options, destinations, addresses)
     run = Run(batch=batch)
-    with ExitStack() as stack:
-        opened: dict[Target, Connection] = {}
 
-        def connected(target: Target) -> Connection:
-            if target not in opened:
-                opened[target] = stack.enter_context(connect(target, again=again))
-                if options.uses_outbox:
-                    check_outbox(options, destinations, opened[target])
-            return opened[target]
+    def check(opened: Connection) -> None:
+        if options.uses_outbox:
+            check_outbox(options, destinations, opened)
 
+    with one_each(again=again, opened=check) as connected:
         if options.transaction_mode == ATOMIC:
             run = _enter(options, connected(Target.of(options)), batch, last)
             has_sent(options, destinations, connected(Target.of(options)))

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.spark.allowed_code import check
 from sqlqueue_spark.spark.readers import (
     SCHEMA,
@@ -70,15 +71,14 @@ class SqlQueueDataSource(DataSource):
 def _with_queue(options: Mapping[str, str]) -> dict[str, str]:
     """The options without what Spark adds: ``load("orders")`` and ``save("orders")`` name a queue, as the option does."""
     given = {name: value for name, value in options.items() if name.lower() not in _SPARKS}
-    path = next((value for name, value in options.items() if name.lower() == "path"), None)
-    if path is None:
+    path, named = said(options, "path"), said(given, "queue")
+    if path is None or named == path:
         return given
-    named = next((value for name, value in given.items() if name.lower() == "queue"), path)
-    if named != path:
+    if named is not None:
         raise ConfigurationError(
             f"Both {path!r}, the path that is loaded or written, and the option queue ({named!r}) name the queue; drop one."
         )
-    return {**{name: value for name, value in given.items() if name.lower() != "queue"}, "queue": path}
+    return {**given, "queue": path}
 
 
 def allowing(names: Collection[str]) -> type[SqlQueueDataSource]:

@@ -17,8 +17,9 @@ from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
-from sqlqueue_spark.plain_text import for_shell, shell_word
+from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables.outbox_ids import LONGEST_ID, check_id, may_stand_as_it_is, process_key
+from sqlqueue_spark.tables.rights import SENDER, remedy_command
 from sqlqueue_spark.version import __version__
 
 #: In the rows that we write, the column PersistenceVersion begins so.
@@ -196,8 +197,8 @@ class OutboxTable:
             yield
         except NoRight as error:
             raise error.needing(
-                "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its table; sqlqueue "
-                f"script QUEUE --engine {self._connection.dialect.name} --grants USER --role sender --endpoint {shell_word(self._endpoint)} writes the statements."
+                "an outbox needs SELECT, INSERT and DELETE (and UPDATE on PostgreSQL, to lock rows) on its table; "
+                f"{remedy_command(self._connection.dialect, SENDER, '--endpoint', self._endpoint)} writes the statements."
             ) from error.__cause__
         except QueueError as error:
             said = (str(error.__cause__ or error).strip().splitlines() or ["no reason given"])[0].rstrip(".")

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.engines.dialects import Database, Dialect
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.plain_text import shell_word
 from sqlqueue_spark.tables.queues import QueueTable
 
 #: A receiver receives from queues, a sender sends to queues, an installer creates queues and all that belongs to them.
@@ -79,6 +80,13 @@ def remedy(dialect: Dialect, user: str, role: str, table: Table, sequence: Table
     """
     lines = (*_entered(dialect, table.catalog), *_grants(dialect, user, role, table, sequence))
     return "\n".join(lines)
+
+
+def remedy_command(dialect: Database, role: str, flag: str, name: str) -> str:
+    """What to type for the script that grants a role's rights, those on its outbox or its stage too; people fill in the rest."""
+    return (
+        f"sqlqueue script QUEUE --engine {dialect.name} --grants USER --role {role} {flag} {shell_word(name)}"
+    )
 
 
 def _grants(

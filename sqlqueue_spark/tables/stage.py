@@ -31,10 +31,11 @@ from sqlqueue_spark.errors import (
 )
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.plain_text import for_shell, shell_word
+from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import columns_of, present_columns
+from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
 
 #: A stage's name is its stream's and this. PostgreSQL's names have at most 63 bytes, and the index's name has a few more.
@@ -404,10 +405,10 @@ class Stage:
         try:
             yield
         except NoRight as error:
-            stream = shell_word(self._table.table.removesuffix(_SUFFIX))
+            stream = self._table.table.removesuffix(_SUFFIX)
             raise error.needing(
-                "a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on SQL Server ALTER) to be emptied; sqlqueue "
-                f"script QUEUE --engine {self._connection.dialect.name} --grants USER --role receiver --stream {stream} writes the statements."
+                "a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on SQL Server ALTER) to be emptied; "
+                f"{remedy_command(self._connection.dialect, RECEIVER, '--stream', stream)} writes the statements."
             ) from error.__cause__
 
     def _render(self, name: str, **identifiers: str) -> Statement:

@@ -354,26 +354,31 @@ def seen_neighbours(stream, queue, clock):
     return neighbours
 
 
-def test_a_headroom_whose_rows_are_all_locked_is_left_to_who_holds_them(postgresql, queue, clock):
-    queue.insert(2000)
-    with timed(postgresql, queue, clock) as stream:
+@contextlib.contextmanager
+def each_handled_once(engine, queue, clock, rows):
+    """A stream, and neighbours that it has seen. At the end of the block the rest is drained; each message was handled once."""
+    queue.insert(rows)
+    with timed(engine, queue, clock) as stream:
         neighbours = seen_neighbours(stream, queue, clock)
-        with queue.locked(*range(111, 211)):
-            while stream.trigger():
-                clock.now += 1
-            assert queue.row_versions() == list(range(111, 211))
+        yield stream, neighbours
         drain(stream)
-    assert handled_once(queue, 2000, stream.ids(), neighbours.handled)
+    assert handled_once(queue, rows, stream.ids(), neighbours.handled)
+
+
+def test_a_headroom_whose_rows_are_all_locked_is_left_to_who_holds_them(postgresql, queue, clock):
+    with (
+        each_handled_once(postgresql, queue, clock, 2000) as (stream, _),
+        queue.locked(*range(111, 211)),
+    ):
+        while stream.trigger():
+            clock.now += 1
+        assert queue.row_versions() == list(range(111, 211))
 
 
 def test_a_headroom_whose_rows_are_all_gone_grows(postgresql, queue, clock):
-    queue.insert(2000)
-    with timed(postgresql, queue, clock) as stream:
-        neighbours = seen_neighbours(stream, queue, clock)
+    with each_handled_once(postgresql, queue, clock, 2000) as (stream, neighbours):
         neighbours.take(100)
         assert (batch_after(clock, 1, stream), left(stream)) == ((711, 810), 400)
-        drain(stream)
-    assert handled_once(queue, 2000, stream.ids(), neighbours.handled)
 
 
 def test_a_headroom_whose_rows_have_all_expired_is_cleared_when_nobody_takes_them(postgresql, queue, clock):
@@ -424,16 +429,12 @@ def test_a_claim_that_is_given_back_is_claimed_again_above_the_headroom(postgres
 
 
 def test_a_claim_whose_connection_is_lost_beside_neighbours_loses_nothing(postgresql, queue, clock):
-    queue.insert(1000)
-    with timed(postgresql, queue, clock) as stream:
-        neighbours = seen_neighbours(stream, queue, clock)
+    with each_handled_once(postgresql, queue, clock, 1000) as (stream, neighbours):
         clock.now += 0.1
         assert stream.construct()
         stream.offsets.pop()
         postgresql.cut_connections()
         neighbours.take(5)
-        drain(stream)
-    assert handled_once(queue, 1000, stream.ids(), neighbours.handled)
 
 
 # Runs.
