@@ -2,7 +2,7 @@
 
 Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7 KB
 messages: our stream into `noop`, Spark's JDBC source merely reading the rows, one client's DELETE … RETURNING, and
-one-row receivers in C (pgbench). Rounds are interleaved and medians compared, because machines are noisy. The output
+one-row receivers in C (pgbench); and our job into Delta against the JDBC source into Delta. Rounds are interleaved and medians compared, because machines are noisy. The output
 is the tables of benchmarks/README.md.
 """
 
@@ -13,7 +13,7 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,14 @@ from servers import QUEUE, Server
 
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.pipeline import (
+    DeltaOptions,
+    read_queue,
+    run_until_stopped,
+    stoppable,
+    with_message_columns,
+    write_delta,
+)
 from sqlqueue_spark.receive import Receiver, SliceReader
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.slices import SCHEMA
@@ -40,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=2_000_000, help="backlog of the comparison")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["compare", "flat", "small", "read"], help="one part")
+    parser.add_argument("--only", choices=["compare", "delta", "flat", "small", "read"], help="one part")
     add_url(parser)
     chosen = parser.parse_args()
     print(run_by())
@@ -49,7 +57,9 @@ def main() -> None:
             reading(server, min(chosen.messages, 100_000), chosen.rounds)
         if chosen.only == "read":
             return  # which needs no Spark
-        spark = session(server)
+        spark = session(server, delta=chosen.only in (None, "delta"))
+        if chosen.only in (None, "delta"):
+            into_delta(spark, server, min(chosen.messages, 1_000_000), chosen.rounds)
         if chosen.only in (None, "compare"):
             compare(spark, server, chosen.messages, chosen.rounds)
         if chosen.only in (None, "flat"):
@@ -71,6 +81,27 @@ def compare(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
         "(c) one-row receivers, 1 connection": lambda: server.one_row_receivers(1, seconds=5),
         "(c) one-row receivers, 8 connections": lambda: server.one_row_receivers(8, seconds=5),
     }
+    print(_table(_in_rounds(server, measures, count, rounds), count, rounds))
+
+
+def into_delta(spark: SparkSession, server: Server, count: int, rounds: int) -> None:
+    """The job's own path into Delta, from its start to its end, against what copies the same rows there."""
+    measures: dict[str, Callable[[], float]] = {
+        "our job into Delta, as it comes": lambda: job(spark, server, count),
+        "our job into Delta, set for bulk": lambda: job(spark, server, count, **BULK),
+        "(a) Spark's JDBC source into Delta, 2 connections": lambda: jdbc(
+            spark, server, count, 2, delta=True
+        ),
+        "(a) Spark's JDBC source into Delta, as it comes": lambda: jdbc(spark, server, count, 1, delta=True),
+        "(c) one-row receivers, 8 connections": lambda: server.one_row_receivers(8, seconds=5),
+    }
+    print(_table(_in_rounds(server, measures, count, rounds), count, rounds))
+
+
+def _in_rounds(
+    server: Server, measures: Mapping[str, Callable[[], float]], count: int, rounds: int
+) -> dict[str, list[float]]:
+    """The rates of each measure, one a round, over a queue that is filled before each."""
     measured: dict[str, list[float]] = {name: [] for name in measures}
     for number in range(rounds + 1):
         for name, measure in measures.items():
@@ -80,11 +111,20 @@ def compare(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
             if number:  # the first round warms up the JVM, the workers and the disk
                 measured[name].append(rate)
                 print(f"  round {number}: {name:54} {rate:>10,.0f}/s", file=sys.stderr, flush=True)
+    return measured
+
+
+def _table(measured: Mapping[str, Sequence[float]], count: int, rounds: int) -> str:
+    """The medians, against those of our stream: the first measure is it as it comes, the second one set for bulk."""
     middle = {name: statistics.median(rates) for name, rates in measured.items()}
-    best = middle["our stream, set for bulk"]
-    print(f"\n{count:,} messages, median of {rounds} rounds\n\n| | messages/s | bulk ÷ it |\n|---|---|---|")
-    for name, rate in middle.items():
-        print(f"| {name} | {rate:,.0f} | {best / rate:.2f} |")
+    as_it_comes, bulk, *_ = middle.values()
+    lines = [f"\n{count:,} messages, median of {rounds} rounds\n"]
+    lines += ["| | messages/s | as it comes ÷ it | bulk ÷ it |", "|---|---|---|---|"]
+    lines += [
+        f"| {name} | {rate:,.0f} | {as_it_comes / rate:.2f} | {bulk / rate:.2f} |"
+        for name, rate in middle.items()
+    ]
+    return "\n".join(lines)
 
 
 def ours(spark: SparkSession, server: Server, **options: str) -> float:
@@ -92,8 +132,24 @@ def ours(spark: SparkSession, server: Server, **options: str) -> float:
     return rate_of(drained(stream(spark, server, **options).writeStream.format("noop")))
 
 
-def jdbc(spark: SparkSession, server: Server, count: int, partitions: int) -> float:
-    """Messages a second of Spark's JDBC source merely reading the same rows; by itself it takes one partition."""
+def job(spark: SparkSession, server: Server, count: int, **options: str) -> float:
+    """Messages a second of jobs/drain_to_delta.py, its first batch included, but not the start of Spark."""
+    with checkpoint() as folder, stoppable({"url": server.url, "queue": QUEUE, **options}) as given:
+        source, stop_file, done_file = given
+        delta = DeltaOptions(path=f"{folder}/delta", checkpoint=f"{folder}/checkpoint", available_now=True)
+        began = time.perf_counter()
+        query = write_delta(with_message_columns(read_queue(spark, source)), delta)
+        totals = run_until_stopped(spark, query, stop_file, lambda _: None, done_file=done_file)
+        took = time.perf_counter() - began
+    assert totals.messages == count, f"{totals.messages} messages of {count}"
+    return count / took
+
+
+def jdbc(spark: SparkSession, server: Server, count: int, partitions: int, *, delta: bool = False) -> float:
+    """Messages a second of Spark's JDBC source merely reading the same rows; by itself it takes one partition.
+
+    :param delta: it writes them into a Delta table, too.
+    """
     to = server.jdbc()
     rows = spark.read.jdbc(
         to.url,
@@ -105,8 +161,12 @@ def jdbc(spark: SparkSession, server: Server, count: int, partitions: int) -> fl
         properties={**to.properties, "fetchsize": "10000"},
     )
     began = time.perf_counter()
-    rows.write.format("noop").mode("overwrite").save()
-    return count / (time.perf_counter() - began)
+    if not delta:
+        rows.write.format("noop").mode("overwrite").save()
+        return count / (time.perf_counter() - began)
+    with checkpoint() as folder:
+        rows.write.format("delta").save(f"{folder}/delta")
+        return count / (time.perf_counter() - began)
 
 
 def flatness(server: Server) -> None:

@@ -84,15 +84,26 @@ def database(url: str | None = None) -> Iterator[Server]:
             yield server_at(running.url())
 
 
-def session(server: Server) -> SparkSession:
+def session(server: Server, *, delta: bool = False) -> SparkSession:
+    """:param delta: with Delta Lake, and the settings of conf/spark-defaults.conf, with which the jobs run."""
+    builder = SparkSession.builder.master("local[2]")
+    settings = _settings() if delta else {}
+    packages = ",".join(filter(None, (server.jdbc_driver, settings.pop("spark.jars.packages", None))))
+    for name, value in settings.items():
+        builder = builder.config(name, value)
     spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
+        builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.jars.packages", server.jdbc_driver)
+        .config("spark.jars.packages", packages)
         .config("spark.driver.memory", "2g")
         .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _settings() -> dict[str, str]:
+    """What conf/spark-defaults.conf says, by name."""
+    lines = (Path(__file__).parents[1] / "conf" / "spark-defaults.conf").read_text().splitlines()
+    return dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))

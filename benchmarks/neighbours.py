@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -62,7 +63,7 @@ _RATIOS: tuple[tuple[str, Callable[[Pace], float], str, str], ...] = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=1_000_000, help="backlog")
+    parser.add_argument("--messages", type=int, default=2_000_000, help="backlog")
     parser.add_argument("--rounds", type=int, default=3)
     add_url(parser)
     chosen = parser.parse_args()
@@ -141,6 +142,10 @@ def beside(spark: SparkSession, server: Server, table: str | None, headroom: str
             return Pace([], rate_of(query))
         with server.receivers_beside(table, _RECEIVERS) as paces:
             time.sleep(_BEGINNING + _MEASURED)
+            if not query.recentProgress[-1].numInputRows:
+                sys.exit(
+                    "The stream had drained its queue before the receivers were measured; give more --messages."
+                )
             return Pace(list(paces), rate_of(query))
 
 

@@ -372,7 +372,7 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
         NoRight,
         (
             "User {user} lacks a right at {where}{while_} ({said}); a receiver needs SELECT, DELETE (and UPDATE on "
-            "PostgreSQL, to lock rows) on its queue, a sender INSERT."
+            "PostgreSQL, to lock rows) on its queue, a sender INSERT (and USAGE on the sequence of a PostgreSQL queue)."
         ),
     ),
     Kind.NO_TABLE: (

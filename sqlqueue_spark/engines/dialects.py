@@ -7,6 +7,7 @@ from sqlqueue_spark.engines.outbox_only.oracle import Oracle
 from sqlqueue_spark.engines.postgresql.dialect import PostgreSQL
 from sqlqueue_spark.engines.sqlserver.dialect import SqlServer
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.url_shapes import told_of_others
 
 POSTGRESQL = PostgreSQL()
 SQLSERVER = SqlServer()
@@ -37,6 +38,8 @@ def dialect_of(url: str) -> Dialect:
     for dialect in DIALECTS.values():
         if dialect.speaks(url):
             return dialect
+    if told := told_of_others(url):
+        raise ConfigurationError(f"The option url has the form of {told}.")
     raise ConfigurationError(
         "The option url is none of postgresql://user@host:port/database, mssql://user@host:port/database and an ODBC "
         "connection string such as Server=host;Database=name;Encrypt=yes; correct it."

@@ -13,6 +13,8 @@ import re
 from typing import Any
 
 from py4j.java_gateway import JavaClass  # type: ignore[import-untyped] # it ships neither
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped] # likewise
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.pipeline.checkpoint import Checkpoint, Recorded, mark_in
@@ -22,6 +24,19 @@ def is_reachable(spark: SparkSession) -> bool:
     """Whether we can ask the JVM and its Delta Lake: not through Spark Connect, and not where Delta is another product's."""
     jvm = getattr(spark, "_jvm", None)
     return jvm is not None and isinstance(jvm.org.apache.spark.sql.delta.DeltaLog, JavaClass)
+
+
+def knows(spark: SparkSession, source: str) -> bool:
+    """Whether a session knows this format of ``spark.read``; through Spark Connect we cannot tell, and say yes."""
+    jvm: Any = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return True
+    conf = spark._jsparkSession.sessionState().conf()  # noqa: SLF001 -- no other way asks Spark for a format
+    try:
+        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(source, conf)
+    except (Py4JJavaError, PySparkException):
+        return False
+    return True
 
 
 class DeltaTable:

@@ -11,10 +11,11 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark import functions, register
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import Options, boolean, option, said, text
-from sqlqueue_spark.pipeline.delta_table import is_reachable
+from sqlqueue_spark.pipeline.delta_table import is_reachable, knows
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.allowed_code import named
@@ -24,6 +25,10 @@ log = logger(__name__)
 
 #: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
+_NO_DELTA = (
+    "This Spark session has no Delta Lake; start it with SPARK_CONF_DIR=conf in a clone of this package, or with the package and "
+    "the two settings that conf/spark-defaults.conf names."
+)
 _ORIGIN = ("Id", "RowVersion")
 
 
@@ -102,14 +107,16 @@ def write_delta(messages: DataFrame, delta: DeltaOptions) -> StreamingQuery:
     Delta would take new batches for those that it has; :mod:`sqlqueue_spark.pipeline.checkpoint` says when. Through Spark
     Connect, and where Delta Lake is not the open one, we cannot ask Delta, and a line in the log says so.
 
-    :raises ConfigurationError: the checkpoint has gone back. The same error ends the query of a copy that runs beside its
-        original.
+    :raises ConfigurationError: the checkpoint has gone back, or the session has no Delta Lake. The first error also ends the query
+        of a copy that runs beside its original.
     """
     spark = messages.sparkSession
     writer = messages.writeStream.outputMode("append").option("checkpointLocation", delta.checkpoint)
     if is_reachable(spark):
         writer = writer.foreachBatch(DeltaWriter(spark, delta.path, delta.checkpoint))
     else:
+        if not knows(spark, "delta"):
+            raise ConfigurationError(_NO_DELTA)
         log.warning("checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new messages are lost",
                     delta.checkpoint, delta.path)  # fmt: skip
         writer = writer.format("delta").option("path", delta.path)

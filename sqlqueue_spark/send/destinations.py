@@ -8,10 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection, Target
-from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Column, columns_of
 from sqlqueue_spark.tables.queue_admin import database
@@ -102,9 +100,8 @@ class Destinations:
             with connected(target).transaction() as connection:
                 queue = queues.find(connection, table)
                 if queue is None:
-                    raise QueueError(
-                        f"There is no queue table {table} to send to; create it with: sqlqueue create {for_shell(address)}, "
-                        "or correct the destination or its schema."
+                    raise queues.missing(
+                        connection, table, address, f"to send to{self._place(address)}", "the destination"
                     )
                 found = Destination(target=target, table=queue, columns=tuple(columns_of(connection, queue)))
                 if target not in self._databases:
@@ -114,6 +111,15 @@ class Destinations:
                 self._found_since = self.clock()
             self._found[address] = found
         return found
+
+    def _place(self, address: str) -> str:
+        """Where a destination lies, if another database than the sink's own is meant."""
+        target = Target.of(self.options)
+        named = Address.parse(
+            address, legacy=self.options.legacy_addresses, quoted=target.dialect.quoted_addresses
+        )
+        elsewhere = of_endpoint(self.options.endpoint_urls, named.table) is not None
+        return f" in the database of endpoint.{named.table}.url" if elsewhere else ""
 
     def full_address(self, address: str) -> str:
         """An address as the transport writes it, whatever form the user gave: complete, under these options' naming.

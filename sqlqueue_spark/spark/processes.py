@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import signal
 import sys
 import threading
+
+from sqlqueue_spark.plain_text import logger
+
+log = logger(__name__)
 
 _READER_PROCESS = "pyspark.sql.streaming.python_streaming_source_runner"
 
@@ -17,14 +22,23 @@ def log_to_stderr() -> None:
     In a process whose logging somebody has configured, only the level is ours.
     """
     ours = logging.getLogger("sqlqueue_spark")
-    level = os.environ.get("SQLQUEUE_LOG", "").upper()
+    asked = os.environ.get("SQLQUEUE_LOG", "")
+    level = asked.upper()
     if level not in logging.getLevelNamesMapping():
+        if asked:
+            _warn(asked)
         return
     if not ours.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         ours.addHandler(handler)
     ours.setLevel(level)
+
+
+@functools.cache
+def _warn(asked: str) -> None:
+    """Say once in a process that this is no level."""
+    log.warning("SQLQUEUE_LOG is %r, which is no level; set it to DEBUG, INFO, WARNING or ERROR.", asked)
 
 
 def leave_ctrl_c_to_the_program() -> None:

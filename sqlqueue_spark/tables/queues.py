@@ -23,6 +23,8 @@ from sqlqueue_spark.row_set import HIGHEST, RowSet
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
 #: The RowVersion of a row, by which rows are sorted where a statement gives them in any order.
 _ROW_VERSION = itemgetter(0)
+#: What a table is that is no queue's.
+_KINDS = {"table": "a table from which others inherit"}
 #: A look for free rows goes over at least so many more rows than are wanted, because others hold some.
 _HELD = 100
 
@@ -175,11 +177,36 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
     table = naming.table(address)
     found = find(connection, table)
     if found is None:
-        raise QueueError(
-            f"There is no queue table {table} in this database; create it with: sqlqueue create {for_shell(address)}, "
-            "or correct the queue name or its schema."
-        )
+        raise missing(connection, table, address, "in this database", "the queue name")
     return Queue(connection, _with_storage(connection, found))
+
+
+def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:
+    """The error that there is no queue table; it tells what has the name instead, or nearly the name.
+
+    :param address: as the user gave it.
+    :param where: where the table was looked for.
+    :param what: what there is to correct.
+    """
+    kinds = _namesakes(connection, table)
+    here = Table(table=table.table, schema=table.schema)
+    if kind := kinds.pop(here, None):
+        what_it_is = _KINDS.get(kind, f"a {kind}")
+        return QueueError(f"{table} is {what_it_is}, not a queue table; correct {what} or its schema.")
+    near = [str(replace(each, catalog=table.catalog)) for each, kind in kinds.items() if kind == "table"]
+    but = f", but there is {' and '.join(near)}" if near else ""
+    return QueueError(
+        f"There is no queue table {table} {where}{but}; create it with: sqlqueue create {for_shell(address)}, "
+        f"or correct {what} or its schema."
+    )
+
+
+def _namesakes(connection: Connection, table: Table) -> dict[Table, str]:
+    """What has the table's name in any schema, in upper or lower case, and what it is."""
+    catalog = table.catalog or connection.execute(connection.dialect.statement("database"))[0][0]
+    statement = connection.dialect.render("namesakes", catalog=connection.dialect.quote(catalog))
+    rows = connection.execute(statement, {"name": table.table}, doing=f"looking for {table}")
+    return {Table(table=name, schema=schema): kind for schema, name, kind in rows}
 
 
 def _with_storage(connection: Connection, table: QueueTable) -> QueueTable:

@@ -46,6 +46,35 @@ def test_a_queue_that_is_not_there_is_said_to_be_missing(engine):
     )
 
 
+def test_a_queue_of_another_case_or_schema_is_named(postgresql):
+    postgresql.create_queue("Orders")
+    postgresql.create_queue("orders", schema="sales")
+    with pytest.raises(QueueError) as caught:
+        inspect(postgresql)
+    assert str(caught.value) == (
+        "There is no queue table orders@[public] in this database, but there is Orders@[public] and orders@[sales]; create it "
+        "with: sqlqueue create 'orders', or correct the queue name or its schema."
+    )
+
+
+OTHERS = {
+    "a view": "CREATE VIEW orders AS SELECT 1",
+    "a materialized view": "CREATE MATERIALIZED VIEW orders AS SELECT 1",
+    "a partitioned table": "CREATE TABLE orders (seq bigint) PARTITION BY RANGE (seq)",
+    "a table from which others inherit": "CREATE TABLE orders (seq bigint); CREATE TABLE more () INHERITS (orders)",
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_has_the_name_of_a_queue_and_is_none_is_said_to_be_that(postgresql, other):
+    postgresql.execute(OTHERS[other])
+    with pytest.raises(QueueError) as caught:
+        inspect(postgresql)
+    assert str(caught.value) == (
+        f"orders@[public] is {other}, not a queue table; correct the queue name or its schema."
+    )
+
+
 VARIANTS = {
     "a serial that has room": "ALTER TABLE {table} ALTER COLUMN seq TYPE integer",
     "a further column": "ALTER TABLE {table} ADD COLUMN note text",

@@ -280,6 +280,17 @@ def test_a_batch_to_a_missing_destination_is_refused(engine, queue, sent):
     assert (queue.count(), sent.ids()) == (0, set())
 
 
+def test_a_missing_destination_of_another_database_is_said_to_be_missing_there(engine, queue, elsewhere):
+    given = options(engine, outbox="none", **{"endpoint.billing.url": elsewhere.url})
+    with pytest.raises(QueueError) as caught:
+        prepare(given, Destinations(given), ["billing"])
+    assert str(caught.value) == (
+        f"There is no queue table billing@[{engine.default_schema}] to send to in the database of endpoint.billing.url; create it "
+        "with: sqlqueue create 'billing', or correct the destination or its schema. Nothing of this batch was sent."
+    )
+    assert queue.count() == 0
+
+
 @pytest.mark.needs("numbers_missing_tables")
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_a_missing_outbox_table_is_named_with_its_remedy(engine, queue, outbox):

@@ -241,7 +241,7 @@ def test_a_missing_right_is_said_with_the_rights_needed(guarded_url, postgresql,
     assert str(error) == (
         f"User 'guarded' lacks a right at {place(guarded_url)} while claiming from {name} (permission denied for "
         "table orders); a receiver needs SELECT, DELETE (and UPDATE on PostgreSQL, to lock rows) on its queue, a "
-        "sender INSERT."
+        "sender INSERT (and USAGE on the sequence of a PostgreSQL queue)."
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from sqlqueue_spark.embedded import GUARDED_ROLE
+from sqlqueue_spark.pipeline.delta_table import knows
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.streams import drain, stream, to_delta, to_each
 
@@ -100,3 +101,7 @@ def test_a_password_is_in_no_plan_and_no_checkpoint(spark, postgresql, guarded_u
     files = [file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file()]
     assert len(files) > 3
     assert [text for text in (*plans, *files, str(query.lastProgress)) if "sesame" in text] == []
+
+
+def test_a_session_is_asked_whether_it_knows_a_format(spark):
+    assert [knows(spark, source) for source in ("delta", "sqlqueue", "no such format")] == [True, True, False]

@@ -272,6 +272,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [DATABASE, IDENTITY, TABLE_COLUMNS, Answer("DB_ID", "w", [["Bill]ing"]])],
         "orders@[dbo]@[Bill]]ing]",
     ),
+    "namesakes": (
+        lambda c: str(queues.missing(c, TABLE, "orders", "here", "the name")),
+        [DATABASE, Answer("LOWER(o.name)", "www", [["dbo", "orders", "view"]])],
+        "orders@[dbo] is a view, not a queue table; correct the name or its schema.",
+    ),
     "columns": (lambda c: admin(c).columns[0].name, [TABLE_COLUMNS], "Id"),
     "indexes": (
         lambda c: [each.name for each in admin(c).indexes],

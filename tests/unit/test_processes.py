@@ -35,9 +35,16 @@ def test_a_level_is_followed_and_each_line_comes_once(level):
     assert line.endswith(" INFO sqlqueue_spark.spark.send_task: sent batch=7 sent=90 repeated=10")
 
 
-@pytest.mark.parametrize("level", [None, "", "warning", "loud"])
+@pytest.mark.parametrize("level", [None, "", "warning"])
 def test_without_it_only_warnings_are_shown(level):
     assert said(level) == ""
+
+
+def test_what_is_no_level_is_said_once():
+    assert (
+        said("loud")
+        == "SQLQUEUE_LOG is 'loud', which is no level; set it to DEBUG, INFO, WARNING or ERROR.\n"
+    )
 
 
 def test_the_handlers_of_a_program_stay_its_own():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
@@ -22,6 +23,8 @@ WITH = [
     f"postgresql://me@host/shop?oauth_client_secret={SECRET}",
     f"Server=host;ClientKeyPassword={SECRET}",
     f"Server=host;KeystoreSecret={SECRET}",
+    f"Host=host;Database=shop;Username=me;Password={SECRET}",
+    f"Data Source=host;Initial Catalog=shop;User Id=me;Password={SECRET}",
 ]
 WITHOUT = [
     "postgresql://me@host:5432/shop",
@@ -31,6 +34,19 @@ WITHOUT = [
     "jdbc:sqlserver://host",
     "postgresql://me@host/shop?sslkey=/home/me/key.pem&passfile=/home/me/.pgpass",
 ]
+#: What people bring from elsewhere, and what they are told.
+ELSEWHERE = {
+    f"jdbc:postgresql://host/shop?user=me&password={SECRET}": (
+        "The option url has the form of JDBC; write postgresql://user@host:port/database or mssql://user@host:port/database."
+    ),
+    f"Host=host;Database=shop;Username=me;Password={SECRET}": (
+        "The option url has the form of Npgsql or libpq; write postgresql://user@host:port/database."
+    ),
+    f"Data Source=host;Initial Catalog=shop;User Id=me;Password={SECRET}": (
+        "The option url has the form of a .NET driver; write it for ODBC (Server=host;Database=name, and UID=name or "
+        "Trusted_Connection=yes), or as mssql://user@host:port/database."
+    ),
+}
 NEITHER = [
     "orders",
     "orders@[sales]@[shop]",
@@ -101,3 +117,10 @@ def test_another_databases_url_may_hold_its_login():
     parsed = SinkOptions.parse({"url": url, "endpoint.Billing.url": url, "outbox": "none"})
     assert (parsed.url, parsed.endpoint_urls) == (url, {"billing": url})
     assert SECRET not in repr(parsed)
+
+
+@pytest.mark.parametrize("url", ELSEWHERE)
+def test_who_brings_a_url_from_elsewhere_is_told_what_to_write(url):
+    with pytest.raises(ConfigurationError) as caught:
+        dialect_of(url)
+    assert str(caught.value) == ELSEWHERE[url]

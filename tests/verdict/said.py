@@ -28,7 +28,7 @@ QUEUE, DESTINATION = "orders", "billing"
 #: Named by nobody and changed by nobody: what the catalogue says, how a session is set up, and what makes or alters tables.
 CATALOGUE = frozenset({
     *("catalog", "columns", "compatibility", "database", "holders", "identity", "index_names", "indexes"),
-    *("numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
+    *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
     *("storage", "subscription_tables", "unquoted_subscriptions"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes",

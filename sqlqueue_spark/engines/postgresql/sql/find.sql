@@ -23,6 +23,19 @@ JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid)
 
+-- name: namesakes
+-- Returns what people may mean by a name that is no queue table: what has it in any schema, in upper or lower case.
+-- in: name     out: schema, name, what it is
+SELECT n.nspname::text, c.relname::text,
+       CASE c.relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'partitioned table' WHEN 'v' THEN 'view'
+                      WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' END
+FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+WHERE lower(c.relname) = lower(:name) AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
+ORDER BY n.nspname, c.relname
+LIMIT 20
+
 -- name: columns
 -- Returns the columns of a table.
 -- in: schema, table     out: name, type, whether it may be NULL, whether it is computed

@@ -23,6 +23,15 @@ FROM {catalog}.sys.tables AS t
 JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
 WHERE s.name = :schema AND t.name = :name
 
+-- name: namesakes
+-- Returns what people may mean by a name that is no queue table: what has it in any schema, in upper or lower case.
+-- in: name     out: schema, name, what it is
+SELECT TOP (20) s.name, o.name, CASE o.type WHEN 'U' THEN 'table' WHEN 'V' THEN 'view' WHEN 'SN' THEN 'synonym' END
+FROM {catalog}.sys.objects AS o
+JOIN {catalog}.sys.schemas AS s ON s.schema_id = o.schema_id
+WHERE LOWER(o.name) = LOWER(CAST(:name AS nvarchar(128))) AND o.type IN ('U', 'V', 'SN')
+ORDER BY s.name, o.name
+
 -- name: columns
 -- Returns the columns of a table.
 -- in: schema, table     out: name, type, whether it may be NULL, whether it is computed
