@@ -10,14 +10,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 CODE = $(wildcard sqlqueue_spark pyspark_sqlqueue.py jobs benchmarks tests)
 PYTEST_OPTIONS ?=
-# Two files of tests at a time, each with a database server and a Spark of its own; the slow ones first.
-PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three files of tests at a time, each with a database server and a Spark of its own; the slow ones first. Two leave two
+# processors idle where tests wait for a server.
+PYTEST := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # Spark looks its own host name up and fails where that name is odd; its workers must use this environment.
 export SPARK_LOCAL_IP := 127.0.0.1
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Python compiles what it imports. To compile all that is installed takes half of the installation's time.
+export PIP_NO_COMPILE := 1
 # Containers often forbid it; each of Spark's many Python processes would then compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -76,6 +79,10 @@ bench-send: java $(VENV)/.dev ## measure sending against Spark's JDBC append, a 
 .PHONY: bench-neighbours
 bench-neighbours: java $(VENV)/.dev ## measure what a stream costs one-row receivers of its queue, with and without a headroom
 	$(BIN)/python benchmarks/neighbours.py
+
+.PHONY: bench-latency
+bench-latency: java $(VENV)/.dev ## measure how long a message takes to its commit, and how soon a job has its first rows
+	$(BIN)/python benchmarks/latency.py
 
 .PHONY: soak
 soak: java $(VENV)/.dev ## search for lost and doubled messages for MINUTES=30; SCENARIOS=10000, MACHINE_ONLY=1, SPARK_ONLY=1, SEED=…

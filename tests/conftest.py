@@ -21,8 +21,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.embedded import GUARDED_ROLE, EmbeddedServer
+from sqlqueue_spark.engines import retry
 from tests.support import extended_events, mariadb, versions
 from tests.support.engines import Engine, QueueTable
+from tests.support.in_memory import keep_temporary_files_in_memory
 from tests.support.outboxes import OutboxDatabase
 from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.quick_java import quick_java
@@ -60,10 +62,18 @@ GUARDED_PASSWORD = "open sesame"
 _MISSING = "is missing"
 _numbers = itertools.count(1)
 
+keep_temporary_files_in_memory()
 os.environ["SPARK_HOME"] = str(spark_home())
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_pauses() -> Iterator[None]:
+    """Chance keeps many clients from trying again at the same time. A test has few, and chance only makes it slow."""
+    with mock.patch.object(retry, "JITTER", 0.05):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -98,5 +98,9 @@ class Server(ABC):
         """Messages a second of senders that insert one row a transaction."""
 
     @abstractmethod
+    def sending(self) -> AbstractContextManager[Callable[[], object]]:
+        """What inserts one message into the queue and commits, over a connection that lasts as long as the block."""
+
+    @abstractmethod
     def bulk_inserts(self) -> Mapping[str, Callable[[int], float]]:
         """The fastest that a client can send: by name, messages a second of so many."""

@@ -168,6 +168,15 @@ class PostgreSQL(Server):
     def one_row_senders(self, connections: int, *, seconds: int) -> float:
         return self._pgbench_rate(f"INSERT INTO {DESTINATION} (id, headers, body) SELECT gen_random_uuid(), {_HEADERS}, {_BODY} FROM (SELECT 1 AS n) AS one;\n", connections, seconds)  # fmt: skip
 
+    @contextmanager
+    def sending(self) -> Iterator[Callable[[], object]]:
+        statement = SQL(
+            "INSERT INTO {} (id, headers, body) SELECT gen_random_uuid(), {}, {} FROM (SELECT 1 AS n) AS one"
+        )
+        insert = statement.format(Identifier(QUEUE), SQL(_HEADERS), SQL(_BODY))
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            yield lambda: connection.execute(insert)
+
     def readers(self) -> Mapping[str, Reader]:
         return {"by ADBC": open_reader(Target(url=self.url))}
 

@@ -130,6 +130,13 @@ class SqlServer(Server):
                 f" SELECT TOP ({count}) CONVERT(nvarchar(36), NEWID()), 1, GETUTCDATE(), '1', N'[]' FROM {_NUMBERS}"
             )
 
+    @contextmanager
+    def sending(self) -> Iterator[Callable[[], object]]:
+        with self._connected() as connection:
+            yield lambda: connection.execute(
+                f"INSERT INTO [{QUEUE}] ({_COLUMNS}) SELECT TOP (1) NEWID(), 1, {_HEADERS}, {_BODY} FROM {_NUMBERS}"
+            )
+
     def readers(self) -> Mapping[str, Reader]:
         target = Target(url=self.url)
         ours = open_reader(target)

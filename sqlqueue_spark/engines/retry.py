@@ -20,6 +20,8 @@ E = TypeVar("E", bound=SqlQueueError)
 RETRY_SECONDS = 60.0
 #: After so long without success it is no passing trouble: the .NET transport's circuit breaker opens after as long.
 BREAKER_SECONDS = 30.0
+#: The first pause in seconds and the longest one. Pauses double; by chance each is up to ``JITTER`` seconds longer.
+FIRST_PAUSE, LONGEST_PAUSE, JITTER = 0.05, 5.0, 1.0
 
 
 class Retry:
@@ -54,9 +56,9 @@ class Retry:
             on=lambda error: isinstance(error, kind) and worth_it(error),
             attempts=None,
             timeout=self._seconds,
-            wait_initial=0.05,
-            wait_max=5.0,
-            wait_jitter=1.0,
+            wait_initial=FIRST_PAUSE,
+            wait_max=LONGEST_PAUSE,
+            wait_jitter=JITTER,
         ):
             with attempt:
                 try:

@@ -1,0 +1,181 @@
+"""How long a message takes from its insert to the commit of its batch, and how soon a job has its first rows: `make bench-latency`.
+
+A sender inserts one row a transaction, so many a second. A watcher asks the queue for its lowest row all the time: what lies below
+it is committed. The output is the tables of benchmarks/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from machine import add_url, checkpoint, database, run_by, session
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from servers import QUEUE, Server
+
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.pipeline import (
+    DeltaOptions,
+    read_queue,
+    run_until_stopped,
+    stoppable,
+    with_message_columns,
+    write_delta,
+)
+from sqlqueue_spark.tables import queues
+
+#: The settings whose latency is measured; the first one is the job as it comes.
+_SETTINGS: tuple[dict[str, str], ...] = ({}, {"pollInterval": "100ms"})
+#: A stream's first batches start its workers.
+_WARM_UP = 20
+_LOOK_EVERY = 0.005
+_ROOT = Path(__file__).parents[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=int, default=100, help="messages a second")
+    parser.add_argument("--seconds", type=int, default=60, help="how long each setting is measured")
+    parser.add_argument("--rounds", type=int, default=3, help="how often the first rows are waited for")
+    parser.add_argument("--only", choices=["latency", "first"], help="one part")
+    add_url(parser)
+    chosen = parser.parse_args()
+    print(run_by())
+    with database(chosen.url) as server:
+        if chosen.only in (None, "latency"):
+            latency(server, chosen.rate, chosen.seconds)
+        if chosen.only in (None, "first"):
+            first_rows(server, chosen.rounds)
+
+
+def latency(server: Server, rate: int, seconds: int) -> None:
+    """From insert to commit, into ``noop`` and into Delta."""
+    spark = session(server, delta=True)
+    print(f"\n| {rate} messages/s, {seconds} s | p50, ms | p99, ms |\n|---|---|---|")
+    for sink in ("noop", "Delta"):
+        for settings in _SETTINGS:
+            server.fill(0)
+            with running(spark, server, sink, settings):
+                took = Traffic(server, rate).run(_WARM_UP + seconds)[_WARM_UP * rate :]
+            cuts = statistics.quantiles(took, n=100)
+            name = ", ".join(f"`{name}={value}`" for name, value in settings.items()) or "as it comes"
+            print(f"| {sink}, {name} | {cuts[49] * 1e3:,.0f} | {cuts[98] * 1e3:,.0f} |", flush=True)
+    spark.stop()
+
+
+@contextmanager
+def running(spark: SparkSession, server: Server, sink: str, settings: dict[str, str]) -> Iterator[None]:
+    """The queue as the jobs run it: they settle a batch as soon as Spark has logged it."""
+    with checkpoint() as folder, stoppable({"url": server.url, "queue": QUEUE, **settings}) as given:
+        source, stop_file, done_file = given
+        query = started(read_queue(spark, source), sink, folder)
+        ended = threading.Thread(
+            target=run_until_stopped,
+            args=(spark, query, stop_file, lambda _: None),
+            kwargs={"done_file": done_file},
+        )
+        ended.start()
+        try:
+            yield
+        finally:
+            stop_file.touch()
+            ended.join()
+
+
+def started(messages: DataFrame, sink: str, folder: str) -> StreamingQuery:
+    if sink == "noop":
+        return (
+            messages.writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint").start()
+        )
+    return write_delta(
+        with_message_columns(messages),
+        DeltaOptions(path=f"{folder}/delta", checkpoint=f"{folder}/checkpoint"),
+    )
+
+
+class Traffic:
+    """Messages that come one by one, and when each one has left the queue for good."""
+
+    def __init__(self, server: Server, rate: int) -> None:
+        self._server = server
+        self._rate = rate
+        self._sent: list[float] = []
+        self._gone: list[float] = []
+        self._over = threading.Event()
+
+    def run(self, seconds: int) -> list[float]:
+        """Seconds from insert to commit of each message, in their order."""
+        watcher = threading.Thread(target=self._watch)
+        watcher.start()
+        self._send(seconds)
+        while len(self._gone) < len(self._sent):
+            time.sleep(0.1)
+        self._over.set()
+        watcher.join()
+        return [gone - sent for sent, gone in zip(self._sent, self._gone, strict=True)]
+
+    def _send(self, seconds: int) -> None:
+        began = time.perf_counter()
+        with self._server.sending() as send:
+            for number in range(self._rate * seconds):
+                time.sleep(max(0.0, began + number / self._rate - time.perf_counter()))
+                send()
+                self._sent.append(time.perf_counter())
+
+    def _watch(self) -> None:
+        options = SourceOptions.parse({"url": self._server.url, "queue": QUEUE})
+        target = Target.of(options)
+        with connect(target) as connection:
+            with connection.transaction():
+                queue = queues.get(connection, QUEUE, options.naming(target.dialect))
+            while not self._over.wait(_LOOK_EVERY):
+                sent = len(self._sent)
+                with connection.transaction():
+                    ends = queue.ends()
+                now = time.perf_counter()
+                left = sent if ends is None else min(sent, ends[0] - 1)  # rows are numbered from 1
+                self._gone.extend([now] * (left - len(self._gone)))
+
+
+def first_rows(server: Server, rounds: int) -> None:
+    """From the start of the job to its first rows in Delta, for a queue of 1,000 messages."""
+    measured = []
+    for _ in range(rounds + 1):
+        server.fill(1_000)
+        measured.append(_job_seconds(server))
+    print(f"\n| a queue of 1,000, median of {rounds} | seconds |\n|---|---|")
+    for name, at in (("first rows in Delta", 0), ("the job's end", 1)):
+        print(f"| {name} | {statistics.median(each[at] for each in measured[1:]):.1f} |")
+
+
+def _job_seconds(server: Server) -> tuple[float, float]:
+    """From its start to the line of its first batch, and to its end."""
+    began = time.perf_counter()
+    with checkpoint() as folder:
+        command = [
+            str(Path(sys.executable).parent / "spark-submit"), "jobs/drain_to_delta.py", "--queue", QUEUE, "--available-now",
+            "--path", f"{folder}/delta", "--checkpoint", f"{folder}/checkpoint",
+        ]  # fmt: skip
+        environment = {**os.environ, "SQLQUEUE_URL": server.url, "SPARK_CONF_DIR": "conf"}
+        with subprocess.Popen(
+            command, cwd=_ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as job:
+            first = next(
+                (time.perf_counter() - began for line in job.stdout or () if line.startswith("batch=")), None
+            )
+        assert first is not None, "the job has said nothing of a batch"
+        return first, time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    main()
