@@ -26,6 +26,7 @@ from servers import QUEUE, Server
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import (
+    INTO_DELTA,
     DeltaOptions,
     read_queue,
     run_until_stopped,
@@ -138,7 +139,7 @@ def job(spark: SparkSession, server: Server, count: int, **options: str) -> floa
         source, stop_file, done_file = given
         delta = DeltaOptions(path=f"{folder}/delta", checkpoint=f"{folder}/checkpoint", available_now=True)
         began = time.perf_counter()
-        query = write_delta(with_message_columns(read_queue(spark, source)), delta)
+        query = write_delta(with_message_columns(read_queue(spark, {**INTO_DELTA, **source})), delta)
         totals = run_until_stopped(spark, query, stop_file, lambda _: None, done_file=done_file)
         took = time.perf_counter() - began
     assert totals.messages == count, f"{totals.messages} messages of {count}"

@@ -25,6 +25,7 @@ from servers import QUEUE, Server
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import (
+    INTO_DELTA,
     DeltaOptions,
     read_queue,
     run_until_stopped,
@@ -78,7 +79,7 @@ def running(spark: SparkSession, server: Server, sink: str, settings: dict[str, 
     """The queue as the jobs run it: they settle a batch as soon as Spark has logged it."""
     with checkpoint() as folder, stoppable({"url": server.url, "queue": QUEUE, **settings}) as given:
         source, stop_file, done_file = given
-        query = started(read_queue(spark, source), sink, folder)
+        query = started(read_queue(spark, {**INTO_DELTA, **source}), sink, folder)
         ended = threading.Thread(
             target=run_until_stopped,
             args=(spark, query, stop_file, lambda _: None),

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import (
+    INTO_DELTA,
     DeltaOptions,
     read_queue,
     run_until_stopped,
@@ -73,7 +74,8 @@ def run(source: Mapping[str, str], options: SourceOptions, delta: DeltaOptions, 
     """Drain until stopped; ``options`` are those of ``source``, parsed."""
     spark = SparkSession.builder.appName(f"drain {options.queue} to Delta").getOrCreate()
     with stoppable(source) as (stopping, stop_file, done_file):
-        query = write_delta(with_message_columns(read_queue(spark, stopping)), delta)
+        messages = with_message_columns(read_queue(spark, {**INTO_DELTA, **stopping}))
+        query = write_delta(messages, delta)
         click.echo(plain(f"draining queue={options.queue} into={delta.path}"))
         totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
     click.echo(f"drained={totals.messages} {totals}")

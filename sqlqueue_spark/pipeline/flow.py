@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
@@ -22,6 +23,10 @@ from sqlqueue_spark.spark.allowed_code import named
 from sqlqueue_spark.spark.sink import SqlQueueSink
 
 log = logger(__name__)
+
+#: Options of a source whose rows go into Delta, if the user gives no others: a commit of Delta costs about a second, whatever
+#: is in it.
+INTO_DELTA: Mapping[str, str] = MappingProxyType({"targetBatchDuration": "10s"})
 
 #: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
@@ -64,14 +69,7 @@ def _local_cores(spark: SparkSession) -> int | None:
 
 def with_message_columns(messages: DataFrame) -> DataFrame:
     """Add to the table's columns those that most readers look for first."""
-    return messages.withColumns(
-        {
-            "MessageId": functions.message_id(),
-            "MessageType": functions.message_type(),
-            "SentAt": functions.sent_at(),
-            "IngestedAt": F.current_timestamp(),
-        }
-    )
+    return functions.with_message_columns(messages).withColumn("IngestedAt", F.current_timestamp())
 
 
 def as_outgoing(messages: DataFrame, queue: str | None = None) -> DataFrame:

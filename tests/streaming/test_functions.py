@@ -44,6 +44,7 @@ ODD_NAMES = {
     "": "nothing",
     "漢 é 😀": "far",
     "A.B": "capitals",
+    "_corrupt_record": "Spark's name for what is no JSON",
 }
 #: No headers, in all the ways in which senders write that.
 NONE = [None, "", "   ", "\r\n\t", "{}", " { } ", "[]", "[ ]", "null", " null\n", "\ufeff[]", "\ufeff"]
@@ -120,6 +121,19 @@ def test_a_header_is_found_by_its_exact_name(rows, expect, name):
     """Whatever is in the name."""
     frame = rows((json.dumps(ODD_NAMES), None), ("{}", None), (None, None))
     expect(frame, functions.header(name), StringType(), [ODD_NAMES[name], None, None])
+
+
+def test_of_two_headers_of_one_name_the_last_one_counts(rows, expect):
+    """As for the sink, and for .NET endpoints."""
+    frame = rows(('{"NServiceBus.MessageId":"first","a":"b","NServiceBus.MessageId":"last"}', None))
+    expect(frame, functions.message_id(), StringType(), ["last"])
+
+
+def test_the_columns_of_a_message_are_those_of_their_functions(rows):
+    """However often the headers are read for them."""
+    frame = rows(*((text, None) for text in (HEADERS, *NONE, *POISON, headers_of(id="", type=" ", sent="x"))))
+    columns = [functions.message_id(), functions.message_type(), functions.sent_at()]
+    assert_df_equality(functions.with_message_columns(frame), frame.select("*", *columns))
 
 
 def test_poison_headers_are_null(rows, expect):
