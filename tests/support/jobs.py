@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from tests.support.drivers.death import processes_of
-from tests.support.quick_java import quick_submit
+from tests.support.quick_java import quick
 from tests.support.sparks import delta_jars
 from tests.support.waiting import eventually
 
@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 LINE = re.compile(
     r"batch=(\d+) messages=(\d+) rate=\d+/s waiting=(\d+) oldest=(\d+)s(?: sent=\d+(?: repeated=\d+)?)?"
 )
+_LOGGING = "-Dlog4j2.configurationFile=conf/log4j2.properties"
 LONG = timedelta(seconds=120)
 T = TypeVar("T")
 
@@ -30,8 +31,8 @@ class Job:
     def __init__(self, program: str, url: str, folder: Path, *arguments: object) -> None:
         self.said = folder / f"job-{len(list(folder.glob('job-*.txt')))}.txt"
         self.complained = self.said.with_suffix(".err")
-        environment = os.environ | quick_submit() | {"SPARK_CONF_DIR": "conf", "SQLQUEUE_URL": url}
-        # Only the demo's test lets spark-submit find Delta's jars by itself, because that takes seconds.
+        environment = os.environ | quick(_LOGGING) | {"SQLQUEUE_URL": url}
+        # Only the demo's test is given SPARK_CONF_DIR, and lets spark-submit find Delta's jars by itself: both take seconds.
         settings = {
             "spark.jars.packages": "",
             "spark.ui.enabled": "false",
@@ -39,6 +40,7 @@ class Job:
         }
         command = [
             str(Path(sys.executable).parent / "spark-submit"),
+            *("--properties-file", "conf/spark-defaults.conf"),
             *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
             f"jobs/{program}.py",
             *("--config", f"conf/{program}.toml", "--checkpoint", str(folder / "checkpoint")),
