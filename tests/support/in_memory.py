@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 -- Linux has a file system in memory there
-#: The tests take up to 2 GB of files. The rest is for the servers and for Spark.
+#: The tests have up to half a gigabyte of files at a time. The rest is for the servers and for Spark.
 _ENOUGH = 8 << 30
 
 
