@@ -2,8 +2,8 @@
 
 Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7 KB
 messages: our stream into `noop`, Spark's JDBC source merely reading the rows, one client's DELETE … RETURNING, and
-one-row receivers in C (pgbench); and our job into Delta against the JDBC source into Delta. Rounds are interleaved and medians compared, because machines are noisy. The output
-is the tables of benchmarks/README.md.
+one-row receivers in C (pgbench); and our job into Delta against the JDBC source into Delta. Rounds are interleaved and
+medians compared, because machines are noisy. The output is the tables of benchmarks/README.md.
 """
 
 from __future__ import annotations
@@ -25,15 +25,7 @@ from servers import QUEUE, Server
 
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline import (
-    INTO_DELTA,
-    DeltaOptions,
-    read_queue,
-    run_until_stopped,
-    stoppable,
-    with_message_columns,
-    write_delta,
-)
+from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, run_until_stopped, stoppable
 from sqlqueue_spark.receive import Receiver, SliceReader
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.slices import SCHEMA
@@ -139,7 +131,7 @@ def job(spark: SparkSession, server: Server, count: int, **options: str) -> floa
         source, stop_file, done_file = given
         delta = DeltaOptions(path=f"{folder}/delta", checkpoint=f"{folder}/checkpoint", available_now=True)
         began = time.perf_counter()
-        query = write_delta(with_message_columns(read_queue(spark, {**INTO_DELTA, **source})), delta)
+        query = drain_to_delta(spark, source, delta)
         totals = run_until_stopped(spark, query, stop_file, lambda _: None, done_file=done_file)
         took = time.perf_counter() - began
     assert totals.messages == count, f"{totals.messages} messages of {count}"

@@ -13,26 +13,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from machine import add_url, checkpoint, database, run_by, session
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from servers import QUEUE, Server
 
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline import (
-    INTO_DELTA,
-    DeltaOptions,
-    read_queue,
-    run_until_stopped,
-    stoppable,
-    with_message_columns,
-    write_delta,
-)
+from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, read_queue, run_until_stopped, stoppable
 from sqlqueue_spark.tables import queues
 
 #: The settings whose latency is measured; the first one is the job as it comes.
@@ -79,7 +71,7 @@ def running(spark: SparkSession, server: Server, sink: str, settings: dict[str, 
     """The queue as the jobs run it: they settle a batch as soon as Spark has logged it."""
     with checkpoint() as folder, stoppable({"url": server.url, "queue": QUEUE, **settings}) as given:
         source, stop_file, done_file = given
-        query = started(read_queue(spark, {**INTO_DELTA, **source}), sink, folder)
+        query = started(spark, source, sink, folder)
         ended = threading.Thread(
             target=run_until_stopped,
             args=(spark, query, stop_file, lambda _: None),
@@ -93,15 +85,12 @@ def running(spark: SparkSession, server: Server, sink: str, settings: dict[str, 
             ended.join()
 
 
-def started(messages: DataFrame, sink: str, folder: str) -> StreamingQuery:
+def started(spark: SparkSession, source: Mapping[str, str], sink: str, folder: str) -> StreamingQuery:
     if sink == "noop":
-        return (
-            messages.writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint").start()
-        )
-    return write_delta(
-        with_message_columns(messages),
-        DeltaOptions(path=f"{folder}/delta", checkpoint=f"{folder}/checkpoint"),
-    )
+        rows = read_queue(spark, source)
+        return rows.writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint").start()
+    delta = DeltaOptions(path=f"{folder}/delta", checkpoint=f"{folder}/checkpoint")
+    return drain_to_delta(spark, source, delta)
 
 
 class Traffic:

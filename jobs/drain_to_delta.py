@@ -19,15 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline import (
-    INTO_DELTA,
-    DeltaOptions,
-    read_queue,
-    run_until_stopped,
-    stoppable,
-    with_message_columns,
-    write_delta,
-)
+from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, run_until_stopped, stoppable
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready
 from sqlqueue_spark.plain_text import plain
 
@@ -74,8 +66,7 @@ def run(source: Mapping[str, str], options: SourceOptions, delta: DeltaOptions, 
     """Drain until stopped; ``options`` are those of ``source``, parsed."""
     spark = SparkSession.builder.appName(f"drain {options.queue} to Delta").getOrCreate()
     with stoppable(source) as (stopping, stop_file, done_file):
-        messages = with_message_columns(read_queue(spark, {**INTO_DELTA, **stopping}))
-        query = write_delta(messages, delta)
+        query = drain_to_delta(spark, stopping, delta)
         click.echo(plain(f"draining queue={options.queue} into={delta.path}"))
         totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
     click.echo(f"drained={totals.messages} {totals}")

@@ -3,7 +3,7 @@
 ::
 
     with stoppable(source) as (stopping, stop_file, done_file):
-        query = write_delta(with_message_columns(read_queue(spark, {**INTO_DELTA, **stopping})), delta)
+        query = drain_to_delta(spark, stopping, delta)
         run_until_stopped(spark, query, stop_file, done_file=done_file)
 
     with stoppable(source) as (stopping, stop_file, done_file):
@@ -17,6 +17,7 @@ from sqlqueue_spark.pipeline.flow import (
     INTO_DELTA,
     DeltaOptions,
     as_outgoing,
+    drain_to_delta,
     read_queue,
     send,
     with_message_columns,
@@ -28,6 +29,6 @@ from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
 from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
 
 __all__ = [
-    "INTO_DELTA", "DeltaOptions", "ForwardOptions", "Totals", "agreed", "as_outgoing", "check_ready", "create_missing", "progress_line", "read_queue", "run_until_stopped",
+    "INTO_DELTA", "DeltaOptions", "ForwardOptions", "Totals", "agreed", "as_outgoing", "check_ready", "create_missing", "drain_to_delta", "progress_line", "read_queue", "run_until_stopped",
     "send", "sentence_of", "stoppable", "transformed", "with_message_columns", "write_delta",
 ]  # fmt: skip

@@ -123,6 +123,14 @@ def write_delta(messages: DataFrame, delta: DeltaOptions) -> StreamingQuery:
     return writer.start()
 
 
+def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions) -> StreamingQuery:
+    """Start draining a queue into a Delta table with the columns of a message, as jobs/drain_to_delta.py does.
+
+    :param source: options of the source; where they do not say it, those of ``INTO_DELTA`` hold. Errors as :func:`write_delta`.
+    """
+    return write_delta(with_message_columns(read_queue(spark, {**INTO_DELTA, **source})), delta)
+
+
 def send(
     messages: DataFrame, sink: SqlQueueSink, checkpoint: str, *, available_now: bool = False
 ) -> StreamingQuery:

@@ -100,9 +100,9 @@ class Destinations:
             with connected(target).transaction() as connection:
                 queue = queues.find(connection, table)
                 if queue is None:
-                    raise queues.missing(
-                        connection, table, address, f"to send to{self._place(address)}", "the destination"
-                    )
+                    elsewhere = target != Target.of(self.options)
+                    place = f" in the database of endpoint.{table.table}.url" if elsewhere else ""
+                    raise queues.missing(connection, table, address, f"to send to{place}", "the destination")
                 found = Destination(target=target, table=queue, columns=tuple(columns_of(connection, queue)))
                 if target not in self._databases:
                     own = queue.database if queue.foreign is None else database(connection)
@@ -111,15 +111,6 @@ class Destinations:
                 self._found_since = self.clock()
             self._found[address] = found
         return found
-
-    def _place(self, address: str) -> str:
-        """Where a destination lies, if another database than the sink's own is meant."""
-        target = Target.of(self.options)
-        named = Address.parse(
-            address, legacy=self.options.legacy_addresses, quoted=target.dialect.quoted_addresses
-        )
-        elsewhere = of_endpoint(self.options.endpoint_urls, named.table) is not None
-        return f" in the database of endpoint.{named.table}.url" if elsewhere else ""
 
     def full_address(self, address: str) -> str:
         """An address as the transport writes it, whatever form the user gave: complete, under these options' naming.
