@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import pwd
@@ -22,6 +23,7 @@ FOLDER_VARIABLE = "SQLQUEUE_POSTGRESQL_BIN"
 #: What the server's programs may know of our environment.
 _VARIABLES = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ")
 _USER = "pgserver"  # the operating system's user when we are root, as in the wheel's own launcher
+_USERS = Path("/etc/passwd")
 
 
 def binary(name: str) -> Path:
@@ -121,9 +123,24 @@ def opened_lock(path: Path) -> IO[str]:
 
 def hand_over(data_directory: Path) -> None:
     """As root: give the directory to the server's user, and let that user pass through to it and the binaries."""
-    try:
-        user = pwd.getpwnam(_USER)
-    except KeyError:
+    user = _server_user()
+    for path in (data_directory, binary("postgres")):
+        for folder in path.parents:
+            mode = folder.stat().st_mode
+            if not mode & stat.S_IXOTH:
+                folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
+    os.chown(data_directory, user.pw_uid, user.pw_gid, follow_symlinks=False)
+
+
+def _server_user() -> pwd.struct_passwd:
+    """As root: the server's user, made if it is missing."""
+    with suppress(KeyError):
+        return pwd.getpwnam(_USER)
+    # Two programs that do it at once make two users of one name.
+    with _USERS.open() as users:
+        fcntl.flock(users, fcntl.LOCK_EX)
+        with suppress(KeyError):
+            return pwd.getpwnam(_USER)
         try:
             subprocess.run(
                 ["useradd", "-r", "-s", "/usr/sbin/nologin", _USER], check=True, capture_output=True
@@ -132,10 +149,4 @@ def hand_over(data_directory: Path) -> None:
             raise ConfigurationError(
                 f"PostgreSQL does not run as root and the user {_USER} cannot be made; run this as another user."
             ) from error
-        user = pwd.getpwnam(_USER)
-    for path in (data_directory, binary("postgres")):
-        for folder in path.parents:
-            mode = folder.stat().st_mode
-            if not mode & stat.S_IXOTH:
-                folder.chmod(stat.S_IMODE(mode) | stat.S_IXOTH)
-    os.chown(data_directory, user.pw_uid, user.pw_gid, follow_symlinks=False)
+        return pwd.getpwnam(_USER)

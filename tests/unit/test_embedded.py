@@ -1,6 +1,7 @@
 """The server from a wheel: starts, restarts, is shared, and never outlives its process."""
 
 import os
+import pwd
 import shutil
 import signal
 import stat
@@ -8,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import psycopg
 import pytest
 
-from sqlqueue_spark.embedded import EmbeddedServer
+from sqlqueue_spark.embedded import EmbeddedServer, programs
 from sqlqueue_spark.errors import ConfigurationError
 from tests.support.waiting import eventually
 
@@ -305,3 +307,18 @@ def test_a_login_is_percent_encoded(directory):
         with psycopg.connect(server.url(), autocommit=True) as connection:
             connection.execute("CREATE ROLE \"m/e@\" LOGIN PASSWORD 'open:se/s@me %'")
         assert ask(server.url(user="m/e@", password="open:se/s@me %"), "SELECT current_user") == "m/e@"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes the server's user")
+def test_servers_that_start_at_once_on_a_fresh_machine_make_their_user_together(tmp_path, monkeypatch):
+    user = f"sqlqueue{os.getpid()}"
+    monkeypatch.setattr(programs, "_USER", user)
+    folders = [tmp_path / str(number) for number in range(8)]
+    for folder in folders:
+        folder.mkdir()
+    try:
+        with ThreadPoolExecutor(len(folders)) as pool:
+            list(pool.map(programs.hand_over, folders))
+        assert {folder.stat().st_uid for folder in folders} == {pwd.getpwnam(user).pw_uid}
+    finally:
+        subprocess.run(["userdel", user], check=True)
