@@ -8,8 +8,11 @@ from __future__ import annotations
 
 #: A batch has so many rows at least, however long it lasts.
 LEAST = 1_000
-#: The size changes by so much from one batch to the next.
-_MOST_GROWTH, _MOST_SHRINKING = 2.0, 0.5
+#: The size changes by so much at most from one batch to the next. A batch with a fixed cost never lasts longer than its time and
+#: its rows say, so it may grow fast.
+_MOST_GROWTH, _MOST_SHRINKING = 4.0, 0.5
+#: A batch with so much of its size was full: more may wait. Only then does the size grow.
+_FULL = 0.8
 #: Where a batch with so few of a larger one's rows lasts so much of its time, the time does not depend on the rows. Then the
 #: larger size is kept for so many batches.
 _SMALLER, _SHORTER, _KEPT_FOR = 0.6, 0.9, 20
@@ -39,16 +42,22 @@ class BatchSize:
         """Note that a batch of so many rows begins."""
         self.had = rows
 
-    def done(self, seconds: float) -> None:
-        """Note how long that batch lasted."""
+    def done(self, seconds: float, *, cold: bool = False) -> None:
+        """Note how long that batch lasted.
+
+        :param cold: its time has the start of Spark's workers in it, so it can only show that more rows fit.
+        """
         self.lasted = seconds
+        if cold and seconds > self._seconds:
+            return
         if self._kept_for:
             self._kept_for -= 1
             return
         before, self._before = self._before, (self.had, seconds)
         factor = min(_MOST_GROWTH, max(_MOST_SHRINKING, self._seconds / max(seconds, 0.001)))
         if factor >= 1:
-            self.rows = min(self._most, max(self.rows, int(self.had * factor)))
+            if self.had >= _FULL * self.rows:
+                self.rows = min(self._most, max(self.rows, int(self.had * factor)))
         elif before is not None and self.had <= _SMALLER * before[0] and seconds > _SHORTER * before[1]:
             self.rows, self._kept_for, self._before = before[0], _KEPT_FOR, None
         else:

@@ -64,9 +64,10 @@ class Scanner(Generic[F]):
             self._size = BatchSize(
                 _FIRST_ROWS, options.target_batch_duration.total_seconds(), options.most_rows
             )
-        #: When the present batch began; None where none runs, or it is the first one, which Spark's start makes longer.
+        #: When the present batch began; None where none runs.
         self._began: float | None = None
-        self._first_batch = True
+        #: Whether the present batch is the first one, which Spark's start makes longer.
+        self._cold = True
 
     def rest(self) -> None:
         """Sleep while it is not yet time to look again, but never for long."""
@@ -101,7 +102,7 @@ class Scanner(Generic[F]):
     def claim_ahead(self, present: F) -> None:
         """Begin to claim what follows the present batch, where a backlog is likely to wait."""
         end = self._scans.end
-        wanted = self._options.claim_ahead and not self._headroom.beside_neighbours
+        wanted = self._options.claim_ahead and not (self._headroom.beside_neighbours or self._samples)
         if wanted and self._ahead is None and worthwhile(present, end):
             told = self._options.done_file is not None
             find = functools.partial(self._find_onward, ahead=True)
@@ -145,14 +146,19 @@ class Scanner(Generic[F]):
     def _batch_begins(self, found: F) -> None:
         if self._size is not None:
             self._size.begins(found.rows.rows)
-            self._began = None if self._first_batch else self._clock()
-            self._first_batch = False
+            self._began = self._clock()
 
     def _batch_ended(self) -> None:
         """Learn from the time of the present batch how many rows the next may have; calling again is harmless."""
         if self._size is not None and self._began is not None:
-            self._size.done(self._clock() - self._began)
+            self._size.done(self._clock() - self._began, cold=self._cold)
+            self._cold = False
         self._began = None
+
+    @property
+    def _samples(self) -> bool:
+        """Whether the present batch is to show how large the next one may be."""
+        return self._cold and self._size is not None and self._size.rows < self._options.most_rows
 
     # -- what comes first ------------------------------------------------------------------------
 

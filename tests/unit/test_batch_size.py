@@ -10,7 +10,7 @@ def test_a_batch_that_lasts_too_long_gets_smaller():
         size.begins(size.rows)
         size.done(size.rows / 25_000 if seconds == 2.0 else seconds)
         rows.append(size.rows)
-    assert rows == [25_000, 25_000, 25_000, 50_000, 100_000]
+    assert rows == [25_000, 25_000, 25_000, 50_000, 200_000]
 
 
 def test_a_batch_whose_time_does_not_depend_on_its_rows_keeps_its_size():
@@ -58,3 +58,24 @@ def test_a_batch_that_was_not_full_does_not_grow():
     size.begins(40_000)
     size.done(0.1)
     assert size.rows == 100_000
+
+
+def test_a_batch_grows_to_four_times_its_size_at_most():
+    size = BatchSize(100_000, 10.0, 1_000_000)
+    size.begins(100_000)
+    size.done(1.0)
+    assert size.rows == 400_000
+
+
+def test_a_first_batch_that_waited_for_spark_makes_no_batch_smaller():
+    size = BatchSize(100_000, 2.0, 1_000_000)
+    size.begins(100_000)
+    size.done(8.0, cold=True)
+    assert size.rows == 100_000
+
+
+def test_a_first_batch_that_was_short_all_the_same_makes_the_next_one_larger():
+    size = BatchSize(100_000, 2.0, 1_000_000)
+    size.begins(100_000)
+    size.done(1.0, cold=True)
+    assert size.rows == 200_000
