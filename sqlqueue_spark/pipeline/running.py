@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import tempfile
 import threading
@@ -11,11 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.batch_report import BatchReport, Details, Totals
+
+#: What Java says of a child that a signal has ended: 2 and 15 while it starts it, 128 more when it waits for it.
+_CHILD_ENDED = re.compile(
+    r"Failed to exec spawn helper: pid: \d+, signal: (?:2|15)\b|ExitCodeException exitCode=(?:130|143)\b"
+)
 
 
 @contextmanager
@@ -59,12 +66,14 @@ def run_until_stopped(
     try:
         with _signals(spark) as asked:
             will_hear = query.isActive
-            while not query.awaitTermination(1):
-                if asked.is_set() or stop_file.exists():
-                    stop_file.touch()
-                    query.processAllAvailable()
-                    batches.catch_up(query)  # the source hears of its last batch before it is closed
-                    query.stop()
+            try:
+                _wait(query, batches, lambda: asked.is_set() or stop_file.exists(), stop_file)
+            except StreamingQueryException as error:
+                if not (asked.is_set() and hit_by_the_signal(str(error))):
+                    raise
+                report(
+                    "stopped within a batch: the signal also ended a program that Spark had started; the next start does the batch again"
+                )
         if will_hear:
             batches.ended.wait(10)  # the events come on another thread, a little later
         batches.catch_up(query)
@@ -72,6 +81,24 @@ def run_until_stopped(
         spark.streams.removeListener(batches)
         stop_file.unlink(missing_ok=True)
     return batches.totals(time.monotonic() - began)
+
+
+def _wait(query: StreamingQuery, batches: BatchReport, is_asked: Callable[[], bool], stop_file: Path) -> None:
+    """Wait until a query is done, and stop it between batches when it is asked to stop."""
+    while not query.awaitTermination(1):
+        if is_asked():
+            stop_file.touch()
+            query.processAllAvailable()
+            batches.catch_up(query)  # the source hears of its last batch before it is closed
+            query.stop()
+
+
+def hit_by_the_signal(error: str) -> bool:
+    """Whether a query failed because SIGINT or SIGTERM ended one of Java's own child processes.
+
+    Hadoop runs ``chmod`` for each file of a local checkpoint, and a terminal's Ctrl-C goes to that process, too.
+    """
+    return _CHILD_ENDED.search(error) is not None
 
 
 @contextmanager

@@ -27,25 +27,26 @@ def small(monkeypatch):
 
 
 def test_batches_grow_while_they_are_short(engine, queue):
-    """The first one is not counted: Spark's own start makes it longer."""
-    queue.insert(200)
-    assert sizes(engine, queue, [9, 0.5, 1, 2, 2]) == [10, 10, 20, 40, 40]
+    """The first one makes the next no smaller: Spark's own start makes it longer."""
+    queue.insert(300)
+    assert sizes(engine, queue, [9, 0.5, 1, 2, 2]) == [10, 10, 40, 80, 80]
 
 
 def test_batches_shrink_when_they_take_long(engine, queue):
-    queue.insert(100)
-    assert sizes(engine, queue, [0.1, 1, 4, 3, 2.5, 1]) == [10, 10, 20, 10, 6, 4]
+    queue.insert(300)
+    assert sizes(engine, queue, [0.1, 1, 4, 3, 2.5, 1]) == [10, 40, 80, 40, 26, 20]
 
 
 def test_a_claim_ahead_follows_one_batch_later(engine, queue):
-    queue.insert(200)
-    assert sizes(engine, queue, [0.1, 1, 1, 1, 1, 1], claimAhead="true") == [10, 10, 10, 20, 20, 40]
+    """But not the second batch, which waits for what the first one shows."""
+    queue.insert(500)
+    assert sizes(engine, queue, [0.1, 1, 1, 1, 1, 1], claimAhead="true") == [10, 40, 40, 80, 80, 160]
 
 
 @pytest.mark.parametrize(
     "options, expected",
     [
-        ({"maxMessagesPerTrigger": "15"}, [10, 10, 15, 15]),
+        ({"maxMessagesPerTrigger": "15"}, [10, 15, 15, 15]),
         ({"maxMessagesPerTrigger": "15", "adaptiveBatch": "false"}, [15, 15, 15, 15]),
         ({"targetBatchDuration": "250ms"}, [10, 10, 10, 10]),
     ],
@@ -56,6 +57,6 @@ def test_the_options_bound_it(engine, queue, options, expected):
 
 
 def test_what_a_stopped_stream_has_learned_is_learned_anew(engine, queue):
-    queue.insert(100)
-    assert sizes(engine, queue, [0.1, 0.1, 0.1]) == [10, 10, 20]
+    queue.insert(300)
+    assert sizes(engine, queue, [0.1, 0.1, 0.1]) == [10, 40, 160]
     assert sizes(engine, queue, [0.1]) == [10]
