@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 ##@ Use it
 
 .PHONY: demo
-demo: java $(VENV)/.demo ## send 100,000 messages to a real queue table and drain them into Delta
+demo: java $(VENV)/.demo ## send 300,000 messages to a real queue table and drain them into Delta
 	$(BIN)/sqlqueue demo
 
 ##@ Work on it
@@ -67,6 +67,10 @@ lint: $(VENV)/.dev ## style and types
 format: $(VENV)/.dev ## bring the code into style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: bench
+bench: java $(VENV)/.dev ## run all benchmarks, an hour, and render benchmarks/latest.md with a plot
+	$(BIN)/python benchmarks/page.py
 
 .PHONY: bench-drain
 bench-drain: java $(VENV)/.dev ## measure draining against Spark's JDBC source, one DELETE and one-row receivers (URL=… on a server)

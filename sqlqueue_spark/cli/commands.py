@@ -255,7 +255,7 @@ def options(sink: bool, markdown: bool) -> None:
     help="Where the database, the Delta table and the checkpoint are kept.",
 )
 @click.option(
-    "--messages", type=click.IntRange(1), default=100_000, show_default=True, help="How many to send."
+    "--messages", type=click.IntRange(1), default=300_000, show_default=True, help="How many to send."
 )
 @click.option("--stop", is_flag=True, help="Stop the demo's server; its data stay.")
 def demo(folder: Path, messages: int, stop: bool) -> None:

@@ -69,3 +69,13 @@ def test_the_extras_it_installs_exist():
     named = {name.strip() for each in re.findall(r"'\.\[([^\]]+)\]'", README) for name in each.split(",")}
     assert named == {"postgresql", "sqlserver", "spark", "demo", "notebooks"}
     assert named <= extras.keys()
+
+
+def test_the_demo_says_what_was_measured():
+    from sqlqueue_spark import demo
+
+    measured = (ROOT / "benchmarks" / "README.md").read_text()
+    table = measured[measured.index("## Into Delta") : measured.index("## Latency")]
+    figures = re.findall(r"\d+,\d{3}", demo._BESIDE)
+    assert len(figures) == 3
+    assert [each for each in figures if f"| {each} |" not in table] == []

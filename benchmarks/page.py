@@ -1,0 +1,119 @@
+"""Runs all benchmarks and renders one page of them, with a plot: `make bench`.
+
+Each benchmark is a program of its own, and its tables are what it prints. The page is `benchmarks/latest.md`, the plot
+`benchmarks/latest.svg`. A part that fails is named on the page, and the others go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+from machine import run_by
+
+_HERE = Path(__file__).parent
+#: What is run, in this order.
+PARTS: tuple[tuple[str, str], ...] = (
+    ("Draining", "drain.py --only compare"),
+    ("Draining into Delta", "drain.py --only delta"),
+    ("Sending", "send.py --only compare"),
+    ("Queue to queue", "send.py --only forward"),
+    ("Latency", "latency.py"),
+    ("Beside one-row receivers", "neighbours.py"),
+)
+_RATE = "messages/s"
+
+
+class Table(NamedTuple):
+    """A table as a benchmark prints it: its lines, and the messages a second that its second column gives, if it gives some."""
+
+    lines: tuple[str, ...]
+    rates: dict[str, float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--part", action="append", choices=[title for title, _ in PARTS], help="some parts alone; give it again for more")  # fmt: skip
+    parser.add_argument(
+        "--page", type=Path, default=_HERE / "latest.md", help="the page; the plot lies beside it"
+    )
+    chosen = parser.parse_args()
+    said = {
+        title: run(command, chosen.rounds)
+        for title, command in PARTS
+        if title in (chosen.part or dict(PARTS))
+    }
+    plot = chosen.page.with_suffix(".svg")
+    draw({title: [each for each in tables(text) if each.rates] for title, text in said.items() if text}, plot)
+    chosen.page.write_text(page(said, plot.name, chosen.rounds))
+    print(f"{chosen.page} and {plot}")
+    if missing := [title for title, text in said.items() if text is None]:
+        sys.exit(f"These parts failed: {', '.join(missing)}; look above to see why.")
+
+
+def run(command: str, rounds: int) -> str | None:
+    """What a benchmark says; None if it failed."""
+    print(f"$ python benchmarks/{command} --rounds {rounds}", flush=True)
+    arguments = [sys.executable, *shlex.split(f"{_HERE}/{command} --rounds {rounds}")]
+    ran = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=False)
+    print(ran.stdout, flush=True)
+    return ran.stdout if ran.returncode == 0 else None
+
+
+def tables(said: str) -> Iterator[Table]:
+    """The tables in what a benchmark says."""
+    for block in re.findall(r"(?:^\|.*\n)+", said, re.MULTILINE):
+        lines = tuple(block.splitlines())
+        heads, _, *rows = (_cells(line) for line in lines)
+        rated = len(heads) > 1 and heads[1].endswith(_RATE)
+        yield Table(
+            lines, {row[0]: float(row[1].replace(",", "")) for row in rows if row[1]} if rated else {}
+        )
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def page(said: dict[str, str | None], plot: str, rounds: int) -> str:
+    """The page: a section a part, each with its command."""
+    lines = ["# The latest run of all benchmarks", "", f"`make bench`, medians of {rounds}: {run_by()}.", "", f"![messages a second]({plot})"]  # fmt: skip
+    for title, text in said.items():
+        command = dict(PARTS)[title]
+        lines += ["", f"## {title}", "", f"`python benchmarks/{command}`"]
+        if text is None:
+            lines += ["", "This part failed."]
+        for table in tables(text or ""):
+            lines += ["", *table.lines]
+    return "\n".join(lines) + "\n"
+
+
+def draw(found: dict[str, Sequence[Table]], to: Path) -> None:
+    """Bars of the messages a second: a panel a table, ours in a colour of their own."""
+    panels = [(title, table.rates) for title, each in found.items() for table in each]
+    figure, axes = plt.subplots(
+        len(panels), figsize=(9, 1 + 0.35 * sum(len(rates) + 2 for _, rates in panels)), squeeze=False,
+        gridspec_kw={"height_ratios": [len(rates) + 1 for _, rates in panels]},
+    )  # fmt: skip
+    for axis, (title, rates) in zip(axes[:, 0], panels, strict=True):
+        names, colours = (
+            [*rates][::-1],
+            ["tab:blue" if name.startswith("our ") else "tab:gray" for name in rates][::-1],
+        )
+        axis.barh(names, [rates[name] for name in names], color=colours)
+        axis.set_title(title, loc="left")
+        axis.set_xlabel(_RATE)
+    figure.tight_layout()
+    figure.savefig(to)
+
+
+if __name__ == "__main__":
+    main()
