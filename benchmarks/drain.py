@@ -41,7 +41,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=2_000_000, help="backlog of the comparison")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["compare", "delta", "flat", "small", "read"], help="one part")
+    parts = ["compare", "delta", "flat", "memory", "small", "read"]
+    parser.add_argument("--only", choices=parts, help="one part")
     add_url(parser)
     chosen = parser.parse_args()
     print(run_by())
@@ -50,13 +51,15 @@ def main() -> None:
             reading(server, min(chosen.messages, 100_000), chosen.rounds)
         if chosen.only == "read":
             return  # which needs no Spark
-        spark = session(server, delta=chosen.only in (None, "delta"))
+        spark = session(server, delta=chosen.only in (None, "delta", "memory"))
         if chosen.only in (None, "delta"):
             into_delta(spark, server, min(chosen.messages, 1_000_000), chosen.rounds)
         if chosen.only in (None, "compare"):
             compare(spark, server, chosen.messages, chosen.rounds)
         if chosen.only in (None, "flat"):
             flatness(server)
+        if chosen.only in (None, "memory"):
+            memory(spark, server, 10_000_000)
         if chosen.only in (None, "small"):
             footprint(spark, server)
             idle(spark, server)
@@ -269,6 +272,47 @@ def footprint(spark: SparkSession, server: Server) -> None:
         batch = next(each for each in query.recentProgress if each.numInputRows)
         assert batch.numInputRows == 1_000_000
         print(f"| {name} | {peak()} | {len(batch.sources[0].endOffset) / 1_000_000:.4f} |")
+
+
+def memory(spark: SparkSession, server: Server, count: int) -> None:
+    """Memory of each process while many messages go into Delta: flat, if nothing is kept of a message that is done."""
+    server.fill(count)
+    print(
+        f"\n| of {count:,} messages | Spark's heap after a collection, MB | reader, MB | largest worker, MB |"
+    )
+    print("|---|---|---|---|", flush=True)
+    with checkpoint() as folder, stoppable({"url": server.url, "queue": QUEUE}) as given:
+        source, stop_file, done_file = given
+        delta = DeltaOptions(path=f"{folder}/delta", checkpoint=f"{folder}/checkpoint", available_now=True)
+        query = drain_to_delta(spark, source, delta)
+
+        def look(_: str) -> None:
+            """After each batch."""
+            done = sum(each.numInputRows for each in query.recentProgress)
+            print(f"| {done:,} | {heap(spark)} | {rss(reader_process())} | {max(map(rss, workers()), default=0)} |", flush=True)  # fmt: skip
+
+        totals = run_until_stopped(spark, query, stop_file, look, done_file=done_file)
+    assert totals.messages == count, f"{totals.messages} messages of {count}"
+
+
+def heap(spark: SparkSession) -> int:
+    """Megabytes that Java cannot free."""
+    assert spark._jvm is not None, "it is a session on this machine"
+    runtime = spark._jvm.Runtime.getRuntime()
+    runtime.gc()
+    used: int = runtime.totalMemory() - runtime.freeMemory()
+    return used >> 20
+
+
+def rss(process: psutil.Process) -> int:
+    """Megabytes of a process."""
+    return process.memory_info().rss >> 20
+
+
+def workers() -> list[psutil.Process]:
+    """The processes that Spark's tasks run Python in."""
+    daemons = [each for each in psutil.Process().children(recursive=True) if "pyspark.daemon" in each.cmdline()]  # fmt: skip
+    return [each for each in daemons if each.children() == []]
 
 
 def idle(spark: SparkSession, server: Server) -> None:

@@ -11,7 +11,7 @@ LEAST = 1_000
 #: The size changes by so much at most from one batch to the next. A batch with a fixed cost never lasts longer than its time and
 #: its rows say, so it may grow fast.
 _MOST_GROWTH, _MOST_SHRINKING = 4.0, 0.5
-#: A batch with so much of its size was full: more may wait. Only then does the size grow.
+#: A batch with so much of its size is full. Only then does the size grow.
 _FULL = 0.8
 #: Where a batch with so few of a larger one's rows lasts so much of its time, the time does not depend on the rows. Then the
 #: larger size is kept for so many batches.
@@ -38,6 +38,11 @@ class BatchSize:
         self._before: tuple[int, float] | None = None
         self._kept_for = 0
 
+    @property
+    def full(self) -> bool:
+        """Whether the last batch had about as many rows as it may have, so that more may wait."""
+        return self.had >= _FULL * self.rows
+
     def begins(self, rows: int) -> None:
         """Note that a batch of so many rows begins."""
         self.had = rows
@@ -56,7 +61,7 @@ class BatchSize:
         before, self._before = self._before, (self.had, seconds)
         factor = min(_MOST_GROWTH, max(_MOST_SHRINKING, self._seconds / max(seconds, 0.001)))
         if factor >= 1:
-            if self.had >= _FULL * self.rows:
+            if self.full:
                 self.rows = min(self._most, max(self.rows, int(self.had * factor)))
         elif before is not None and self.had <= _SMALLER * before[0] and seconds > _SHORTER * before[1]:
             self.rows, self._kept_for, self._before = before[0], _KEPT_FOR, None

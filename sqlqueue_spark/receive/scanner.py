@@ -158,7 +158,8 @@ class Scanner(Generic[F]):
     @property
     def _samples(self) -> bool:
         """Whether the present batch is to show how large the next one may be."""
-        return self._cold and self._size is not None and self._size.rows < self._options.most_rows
+        size = self._size
+        return self._cold and size is not None and size.full and size.rows < self._options.most_rows
 
     # -- what comes first ------------------------------------------------------------------------
 
