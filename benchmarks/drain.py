@@ -300,13 +300,12 @@ def heap(spark: SparkSession) -> int:
     assert spark._jvm is not None, "it is a session on this machine"
     runtime = spark._jvm.Runtime.getRuntime()
     runtime.gc()
-    used: int = runtime.totalMemory() - runtime.freeMemory()
-    return used >> 20
+    return int(runtime.totalMemory() - runtime.freeMemory()) >> 20
 
 
 def rss(process: psutil.Process) -> int:
     """Megabytes of a process."""
-    return process.memory_info().rss >> 20
+    return int(process.memory_info().rss) >> 20
 
 
 def workers() -> list[psutil.Process]:
