@@ -1,4 +1,4 @@
-"""Runs all benchmarks and renders one page of them, with a plot: `make bench`.
+"""Runs the comparisons of all benchmarks and renders one page of them, with a plot: `make bench`.
 
 Each benchmark is a program of its own, and its tables are what it prints. The page is `benchmarks/latest.md`, the plot
 `benchmarks/latest.svg`. A part that fails is named on the page, and the others go on.
@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,9 +52,12 @@ def main() -> None:
         if title in (chosen.part or dict(PARTS))
     }
     plot = chosen.page.with_suffix(".svg")
-    draw({title: [each for each in tables(text) if each.rates] for title, text in said.items() if text}, plot)
-    chosen.page.write_text(page(said, plot.name, chosen.rounds))
-    print(f"{chosen.page} and {plot}")
+    found = {title: [each for each in tables(text or "") if each.rates] for title, text in said.items()}
+    rated = any(found.values())
+    if rated:  # latencies alone give no plot
+        draw(found, plot)
+    chosen.page.write_text(page(said, plot.name if rated else None, chosen.rounds))
+    print(f"{chosen.page} and {plot}" if rated else chosen.page)
     if missing := [title for title, text in said.items() if text is None]:
         sys.exit(f"These parts failed: {', '.join(missing)}; look above to see why.")
 
@@ -83,9 +86,11 @@ def _cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def page(said: dict[str, str | None], plot: str, rounds: int) -> str:
+def page(said: Mapping[str, str | None], plot: str | None, rounds: int) -> str:
     """The page: a section a part, each with its command."""
-    lines = ["# The latest run of all benchmarks", "", f"`make bench`, medians of {rounds}: {run_by()}.", "", f"![messages a second]({plot})"]  # fmt: skip
+    lines = ["# The latest run of all benchmarks", "", f"`make bench`, medians of {rounds}: {run_by()}."]
+    if plot is not None:
+        lines += ["", f"![messages a second]({plot})"]
     for title, text in said.items():
         command = dict(PARTS)[title]
         lines += ["", f"## {title}", "", f"`python benchmarks/{command}`"]
@@ -96,7 +101,7 @@ def page(said: dict[str, str | None], plot: str, rounds: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(found: dict[str, Sequence[Table]], to: Path) -> None:
+def draw(found: Mapping[str, Sequence[Table]], to: Path) -> None:
     """Bars of the messages a second: a panel a table, ours in a colour of their own."""
     panels = [(title, table.rates) for title, each in found.items() for table in each]
     figure, axes = plt.subplots(

@@ -65,6 +65,16 @@ def test_a_page_has_a_section_a_part_and_names_those_that_failed(benchmark_page,
     ]
 
 
+def test_a_page_without_rates_has_no_plot(benchmark_page, monkeypatch, tmp_path):
+    """Such as one of latencies alone."""
+    latencies = SAID[SAID.index("| 100 messages/s") :]
+    monkeypatch.setattr(benchmark_page, "run", lambda *_: latencies)
+    monkeypatch.setattr("sys.argv", ["page.py", "--part", "Latency", "--page", str(tmp_path / "latest.md")])
+    benchmark_page.main()
+    assert [each.name for each in tmp_path.iterdir()] == ["latest.md"]
+    assert "![" not in (tmp_path / "latest.md").read_text()
+
+
 def test_the_plot_shows_the_tables_of_rates(benchmark_page, tmp_path):
     found = {"Draining into Delta": [each for each in benchmark_page.tables(SAID) if each.rates]}
     benchmark_page.draw(found, tmp_path / "latest.svg")
