@@ -69,7 +69,7 @@ format: $(VENV)/.dev ## bring the code into style
 	$(BIN)/ruff format .
 
 .PHONY: bench
-bench: java $(VENV)/.dev ## run all benchmarks, an hour, and render benchmarks/latest.md with a plot
+bench: java $(VENV)/.dev ## run the comparisons of all benchmarks, and render benchmarks/latest.md with a plot
 	$(BIN)/python benchmarks/page.py
 
 .PHONY: bench-drain

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 #: A batch has so many rows at least, however long it lasts.
 LEAST = 1_000
-#: The size changes by so much at most from one batch to the next. A batch with a fixed cost never lasts longer than its time and
-#: its rows say, so it may grow fast.
+#: The size changes by so much at most from one batch to the next. A batch has a fixed cost, so four times
+#: the rows last less than four times as long.
 _MOST_GROWTH, _MOST_SHRINKING = 4.0, 0.5
 #: A batch with so much of its size is full. Only then does the size grow.
 _FULL = 0.8
