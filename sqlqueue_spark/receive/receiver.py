@@ -86,7 +86,7 @@ class Receiver(StreamSource):
         with self._batch.lock:
             self._pool.retried(lambda: self._batch.finish(start))
             if not rows:
-                self._pool.retried(self._staging.take)
+                self._pool.retried(lambda: self._staging.take(start))
 
     def settle(self, end: Offset | None) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""

@@ -118,13 +118,19 @@ class StageDispatch:
             log.info("sent queue=%s stage=%s sent=%d", *self._sent)
             self._sent = None
 
-    def take(self) -> None:
+    def take(self, start: Offset | None = None) -> None:
         """Hold the stage for a batch that has no rows of this queue, or whose rows do not come again.
 
         What an earlier run of the batch has staged may wait there. If the mark names a claim that was not settled, the mark
         is made idle: else the sink would stage the batch for that claim.
+
+        :param start: the offset before the batch, for Spark before 4.2, which then logs an offset that names no stage. If the
+            stream has neither the mode nor the name of before, nobody else would ever find what waits on the stage of ``start``.
         """
-        if self._own is not None:
+        if self._own is None:
+            for table in self._named(start) - self._by_stream():
+                self._send_left(table)
+        else:
             with self._at_home() as stage, self._transaction():
                 mark = stage.mark()
                 if mark is not None and mark.claim:
@@ -296,11 +302,7 @@ class StageDispatch:
         """Send what batches without rows of this queue have left on stages that this stream has used before."""
         if self._looked_back:
             return
-        found = self._named(start)
-        if self._own is None and self._options.stream:
-            with contextlib.suppress(ConfigurationError):  # no stage can have such a name
-                found.add(table_of(self._options))
-        for table in found:
+        for table in self._named(start) | self._by_stream():
             self._send_left(table)
         self._looked_back = True
 
@@ -336,6 +338,13 @@ class StageDispatch:
         """The stage that an offset names, unless it is the source's own."""
         named = "" if start is None else start.stage
         return ({Table.from_text(named)} if named else set[Table]()) - {self._own}
+
+    def _by_stream(self) -> set[Table]:
+        """The stage that the option ``stream`` means to a source that has no stage of its own, because its mode was changed."""
+        if self._own is None and self._options.stream:
+            with contextlib.suppress(ConfigurationError):  # no stage can have such a name
+                return {table_of(self._options)}
+        return set()
 
     def _send_left(self, table: Table) -> None:
         """Send what a batch without rows of this queue has left on another stage, unless a live source holds that stage.

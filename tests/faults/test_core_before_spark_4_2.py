@@ -1,13 +1,15 @@
 """A Spark that does not say how far it is, as before 4.2: every message arrives once all the same."""
 
+import dataclasses
 import json
 from typing import Any
 
 import pytest
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.messages.message import MESSAGE_ID
-from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
+from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
 from sqlqueue_spark.receive import DestructiveReceiver, Receiver, ReceiverBeforeSpark42
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from tests.support.driver import BATCH_WRITTEN, STEPS, Crash, Stream, at_step, crash, watched_connections
@@ -219,3 +221,25 @@ def test_a_batch_without_rows_that_died_sends_once(engine, queue):
         stream.drain()
         stream.stop()
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids([*range(10), 100]), 0, 0)
+
+
+@pytest.mark.needs("reads_json_as_documented")
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies behind the first batch"])
+def test_another_mode_under_another_name_sends_what_a_batch_has_left(engine, queue, dies):
+    """The first batch of the new process has no rows, and logs an offset that names no stage."""
+    billing = engine.create_queue("billing")
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Renamed")
+    stream = FollowedForward(engine, queue, transactionMode=ATOMIC)
+    with watched_connections(stream.opened):
+        stream.drain()
+        others = [{"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}]
+        stream.construct_without_rows(others)
+        stream.run()
+        stream.crash()
+        stream.options = dataclasses.replace(stream.options, transaction_mode=RECEIVE_ONLY, stream="Renamed")
+        assert stream.trigger()
+        if dies:
+            stream.crash()
+        stream.drain()
+        stream.stop()
+    assert (ids_in(billing), staged(engine)) == (message_ids([100]), 0)
