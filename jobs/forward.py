@@ -46,6 +46,7 @@ PLACES = {
     "to": ("sink.queue",),
     "sink_url": ("sink.url",),
     "sink_password": ("sink.password",),
+    "error_queue": ("source.errorQueue", "sink.errorQueue"),
     "endpoint": ("sink.endpoint",),
     "stream": ("source.stream", "sink.stream"),
     "transaction_mode": ("source.transactionMode", "sink.transactionMode"),
@@ -67,6 +68,7 @@ PLACES = {
     "Its database, if another; with a password in it only as SQLQUEUE_SINK_URL.",
 )
 @secret_flag("--sink-password", "SQLQUEUE_SINK_PASSWORD", "Its password, given as SQLQUEUE_SINK_PASSWORD.")
+@click.option("--error-queue", help="Address of the queue where messages go that cannot be sent on.")
 @click.option("--endpoint", help="Name of the outbox, of this pipeline alone.")
 @click.option("--stream", help="Name of this pipeline, for sendsAtomicWithReceive.")
 @click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none.")

@@ -1,33 +1,187 @@
-"""The headers of a message that has failed, as a .NET endpoint writes them and ServiceControl reads them."""
+"""The headers of a message that has failed, as a .NET endpoint writes them and ServiceControl reads them.
+
+Formats: the failure headers of NServiceBus. What ServiceControl refuses, and what stops its reading of an error queue, was
+observed on its error instance 6.19: a value that is no string, a lone surrogate, an id that does not fit, a time in another
+form, a NUL in the exception's message, a retry's id that is no GUID.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+import re
+import socket
+import traceback
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Self
 
-from sqlqueue_spark.messages.message import MESSAGE_ID, format_time
+from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.messages.message import (
+    FORWARD_DESTINATION,
+    MESSAGE_ID,
+    RETRIES,
+    TIME_SENT,
+    format_headers,
+    format_time,
+    is_object_of_texts,
+    parse_headers,
+    parse_time,
+    with_headers,
+    without_headers,
+)
+from sqlqueue_spark.messages.outgoing import CONVERSATION_ID, TIME_TO_BE_RECEIVED
 
 FAILED_QUEUE = "NServiceBus.FailedQ"
 PROCESSING_ENDPOINT = "NServiceBus.ProcessingEndpoint"
+PROCESSING_MACHINE = "NServiceBus.ProcessingMachine"
 TIME_OF_FAILURE = "NServiceBus.TimeOfFailure"
-_EXCEPTION = "NServiceBus.ExceptionInfo."
+EXCEPTION_INFO = "NServiceBus.ExceptionInfo."
+#: The headers as they were, where they could not go to an error queue so.
+RAW_HEADERS = "sqlqueue.RawHeaders"
+_RETRY_ID = "ServiceControl.Retry.UniqueMessageId"
+
+#: How many UTF-16 code units of an exception's message a .NET endpoint writes, and how many of any other text we write.
+_LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
+#: Longer ids do not fit into the columns of ServiceControl's database, nor into those of an outbox.
+_LONGEST_ID, _LONGEST_NAME = 200, 450
+_MOST_DATA = 50
+#: What a message may not take along: it would be gone before somebody looks at it, or be sent on its way again.
+_LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, PROCESSING_ENDPOINT, PROCESSING_MACHINE}  # fmt: skip
 
 
-def failure_headers(
-    error: Exception, *, queue: str, endpoint: str, message_id: str, moment: datetime
-) -> dict[str, str]:
-    """What a message gets on its way to an error queue.
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """Why a message failed. Texts may have any length and any character; they are cut and cleaned when they are written.
 
+    :param exception_type: the full name, by which people group failures: ``package.module.Error``.
+    :param data: what else is known, as the headers ``NServiceBus.ExceptionInfo.Data.<name>``.
+    :param time: when it failed; None for now.
+    """
+
+    exception_type: str
+    message: str = ""
+    stack_trace: str = ""
+    inner_exception_type: str | None = None
+    help_link: str | None = None
+    source: str | None = None
+    data: Mapping[str, str] = field(default_factory=dict)
+    time: datetime | None = None
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """What an exception tells. One of ours is a sentence with the remedy, to which a stack trace adds nothing."""
+        inner = error.__cause__
+        traced = error.__traceback__ is not None and not isinstance(error, SqlQueueError)
+        return cls(
+            exception_type=_full_name(error),
+            message=str(error),
+            stack_trace="".join(traceback.format_exception(error)) if traced else "",
+            inner_exception_type=None if inner is None else _full_name(inner),
+        )
+
+
+class PoisonError(Exception):
+    """The headers of a message cannot be read. The name is what its failure is grouped by."""
+
+
+def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: str, row_id: str) -> str:
+    """The headers with which a message goes to an error queue, as JSON.
+
+    The message's own headers stay byte for byte where ServiceControl can read them. Where it cannot, they are written so that
+    it can, and :data:`RAW_HEADERS` keeps them as they were. Poison is kept there alone.
+
+    :param text: the message's headers as they were received.
     :param queue: the queue that it failed for, a full address: whoever retries the message sends it there.
     :param endpoint: whose queue that is.
-    :param message_id: what the message is known by, for a message whose headers do not say it.
+    :param row_id: the Id of the received row, by which a message is known that has no id.
     """
-    kind = type(error)
-    return {
-        MESSAGE_ID: message_id,
-        FAILED_QUEUE: queue,
-        PROCESSING_ENDPOINT: endpoint,
-        TIME_OF_FAILURE: format_time(moment),
-        f"{_EXCEPTION}ExceptionType": f"{kind.__module__}.{kind.__qualname__}",
-        f"{_EXCEPTION}Message": str(error).replace("\0", ""),
-        f"{_EXCEPTION}StackTrace": "",
+    headers = parse_headers(text)
+    added = _added(failure, queue, endpoint)
+    if headers is None:
+        return format_headers({MESSAGE_ID: row_id, **added, RAW_HEADERS: text or ""})
+    lost = _LOST | {name for name in headers if name.startswith(EXCEPTION_INFO)}
+    if not headers.get(MESSAGE_ID):
+        lost |= {MESSAGE_ID}
+        added[MESSAGE_ID] = row_id
+    kept = {name: value for name, value in headers.items() if name not in lost}
+    readable = _readable(kept)
+    if readable != kept:
+        return format_headers({MESSAGE_ID: row_id, **readable, **added, RAW_HEADERS: text or ""})
+    if text is None or not is_object_of_texts(text):
+        return format_headers({**kept, **added})
+    return with_headers(without_headers(text.strip(), lost), added)
+
+
+def poison(text: str | None) -> Failure:
+    """The failure of a row whose headers cannot be read."""
+    return Failure.of(
+        PoisonError(
+            f"The headers of the message are not a JSON object of strings; they stand in the header {RAW_HEADERS}, and the "
+            f"body is as it was: {(text or '')[:80]!r}."
+        )
+    )
+
+
+def _readable(headers: Mapping[str, str]) -> dict[str, str]:
+    """Those of the headers that ServiceControl can read, as it can read them."""
+    made = {_clean(name): _clean(value) for name, value in headers.items()}
+    unreadable = {
+        MESSAGE_ID: len(made.get(MESSAGE_ID, "")) > _LONGEST_ID,
+        TIME_SENT: TIME_SENT in made and parse_time(made[TIME_SENT]) is None,
+        CONVERSATION_ID: len(made.get(CONVERSATION_ID, "")) > _LONGEST_NAME,
+        _RETRY_ID: _RETRY_ID in made and not _is_guid(made[_RETRY_ID]),
     }
+    return {name: value for name, value in made.items() if not unreadable.get(name)}
+
+
+def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
+    """The headers that say why, where and when."""
+    told = {
+        "ExceptionType": failure.exception_type[:_LONGEST_NAME],
+        "InnerExceptionType": failure.inner_exception_type,
+        "HelpLink": failure.help_link,
+        "Message": _cut(failure.message, _LONGEST_MESSAGE),
+        "Source": failure.source,
+        "StackTrace": _cut(failure.stack_trace, _LONGEST_TEXT, end=True),
+    }
+    data = {f"Data.{name}": value for name, value in list(failure.data.items())[:_MOST_DATA]}
+    exception = {
+        EXCEPTION_INFO + _clean(name): _clean(_cut(value, _LONGEST_TEXT))
+        for name, value in {**told, **data}.items()
+        if value is not None
+    }
+    return {
+        PROCESSING_MACHINE: socket.gethostname(),
+        PROCESSING_ENDPOINT: endpoint[:_LONGEST_NAME],
+        FAILED_QUEUE: queue,
+        **exception,
+        TIME_OF_FAILURE: format_time(failure.time or datetime.now(UTC)),
+    }
+
+
+def _cut(text: str, units: int, *, end: bool = False) -> str:
+    """At most so many UTF-16 code units of a text, of its beginning or of its end."""
+    if 2 * len(text) <= units:
+        return text
+    encoded = text.encode("utf-16-le", "surrogatepass")
+    kept = encoded[-2 * units :] if end else encoded[: 2 * units]
+    return kept.decode("utf-16-le", "ignore")
+
+
+def _clean(text: str) -> str:
+    """The text without what some reader of an error queue cannot take: NUL, and halves of astral characters."""
+    return re.sub("[\0\ud800-\udfff]", "", text)
+
+
+def _is_guid(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _full_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

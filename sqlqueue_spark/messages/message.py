@@ -22,10 +22,13 @@ CONTROL_MESSAGE = "NServiceBus.ControlMessage"
 #: Where a delayed message is to go from the queue of its sender.
 FORWARD_DESTINATION = "NServiceBus.SqlServer.ForwardDestination"
 
+#: How often a message was tried again later.
+RETRIES = "NServiceBus.Retries"
+
 #: The headers of one hop. They are for whoever receives the message, and end there: a message that is passed on loses them.
 ONE_HOP = frozenset({
     FORWARD_DESTINATION,
-    "NServiceBus.Retries",
+    RETRIES,
     "NServiceBus.Retries.Timestamp",
     "$.store-and-forward.destination",
     "$.store-and-forward.eventtype",
@@ -50,6 +53,11 @@ _HALF = re.compile("[\ud800-\udfff]")
 _MEMBER = re.compile(
     r'\s*(?P<name>"(?:[^"\\]|\\.)*")\s*:\s*(?P<value>"(?:[^"\\]|\\.)*"|[^\s,{}\[\]"]+)\s*(?:,|(?=\}))',
     re.DOTALL,
+)
+#: A text of any JSON, and an object of such texts.
+_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
+_OBJECT_OF_TEXTS = re.compile(
+    rf"\s*\{{\s*(?:{_TEXT}\s*:\s*{_TEXT}\s*(?:,\s*{_TEXT}\s*:\s*{_TEXT}\s*)*)?\}}\s*"
 )
 _STRING = {str}
 _SCALARS = {str, bool, type(None)}
@@ -77,6 +85,11 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
     if not types <= _SCALARS:
         return None
     return {name: _BOOLEANS.get(value) or value for name, value in headers.items() if value is not None}
+
+
+def is_object_of_texts(text: str) -> bool:
+    """Whether readable headers are an object in which every value is a text, and nothing stands before or behind it."""
+    return _OBJECT_OF_TEXTS.fullmatch(text) is not None
 
 
 def format_headers(headers: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import time
+import uuid
 from array import array
 from datetime import datetime, timedelta
 
@@ -34,6 +35,8 @@ COMPLETED = frozenset({
     ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT, TIME_TO_BE_RECEIVED,
 })  # fmt: skip
 
+#: The namespace of :func:`derived_id`; it never changes, or a message that goes out again would have another id.
+_DERIVED = uuid.UUID("b1c0a3ce-55d2-4a3e-9d3e-6f2f8e6f3a51")
 _VERSION_4 = bytes(each & 0x0F | 0x40 for each in range(256))
 _VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 #: Version 7 has 12 bits to count within a millisecond.
@@ -96,6 +99,18 @@ def new_row_ids(count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(16), count, [None, pa.py_buffer(bytes(ids))])
 
 
+def derived_id(message_id: str, schema: str, table: str, position: int) -> str:
+    """The id of a message that was sent because another one was received, and has no id of its own.
+
+    It is the UUID of version 5 (RFC 9562) of what it is made of, as text in a compact JSON array: the same whenever the received
+    message is handled again.
+
+    :param message_id: the id of the received message, in the queue of this schema and table.
+    :param position: its place among the messages that were sent because of that one, from 0.
+    """
+    return str(uuid.uuid5(_DERIVED, json.dumps([message_id, schema, table, position], separators=(",", ":"))))
+
+
 def new_id_texts(count: int) -> pa.Array:
     """Random UUIDs (version 4) as people write them."""
     digits = pa.py_buffer(_random_uuids(count).hex().encode())
@@ -112,9 +127,9 @@ def _random_uuids(count: int) -> bytes:
     return bytes(random)
 
 
-def uuid_text(uuid: bytes) -> str:
+def uuid_text(given: bytes) -> str:
     """A UUID as people write it."""
-    digits = uuid.hex()
+    digits = given.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 

@@ -47,17 +47,24 @@ def create_missing(source: SourceOptions, sink: SinkOptions | None = None) -> li
     """Create the queues and the outbox that the options name and that are not there; returns a line for each."""
     wanted = [source.queue, *([] if source.error_queue is None else [source.error_queue])]
     lines = _created(queue_tables.create(source, wanted))
-    if sink is not None and sink.queue is not None:
-        target, _ = Destinations(sink).where(sink.queue)
+    if sink is None:
+        return lines
+    for address in _addresses(sink):
+        target, _ = Destinations(sink).where(address)
         there = replace(
             sink, url=target.url, user=target.user, password=target.password, access_token=target.access_token,
             access_token_provider=target.access_token_provider,
         )  # fmt: skip
-        lines += _created(queue_tables.create(there, [sink.queue]))
+        lines += _created(queue_tables.create(there, [address]))
         if sink.uses_outbox:
             made = outbox_tables.create(there, sink.sender or "")
             lines += [f"created outbox={made.outbox}"] if made.new else []
     return lines
+
+
+def _addresses(sink: SinkOptions) -> list[str]:
+    """The queues that the options of a sink name."""
+    return [each for each in (sink.queue, sink.error_queue) if each is not None]
 
 
 def _created(made: list[queue_tables.Created]) -> list[str]:
@@ -65,16 +72,17 @@ def _created(made: list[queue_tables.Created]) -> list[str]:
 
 
 def _check_sink(sink: SinkOptions, connected: Callable[[Target], Connection]) -> None:
-    if sink.queue is None:
-        return
     destinations = Destinations(sink)
+    addresses = _addresses(sink)
     if sink.transaction_mode == ATOMIC:
-        check_one_database(sink, destinations, [sink.queue])
-    found = destinations.find(sink.queue, connected)
-    connection = connected(found.target)
-    with connection.transaction():
-        _check_rights(connection, found.table, SENDER)
-    if sink.uses_outbox:
+        check_one_database(sink, destinations, addresses)
+    for address in addresses:
+        found = destinations.find(address, connected)
+        connection = connected(found.target)
+        with connection.transaction():
+            _check_rights(connection, found.table, SENDER)
+    for target in destinations.databases() if sink.uses_outbox else ():
+        connection = connected(target)
         check_outbox(sink, destinations, connection)
         with connection.rehearsal(_REHEARSAL_MS):
             OutboxTable(connection, sink.sender or "", sink.default_schema).add_new([str(uuid.uuid4())])

@@ -10,19 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC
 
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming, Table
-from sqlqueue_spark.messages.failed import FAILED_QUEUE, failure_headers
+from sqlqueue_spark.messages.failed import FAILED_QUEUE, Failure, failed_headers
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
-    MESSAGE_ID,
     parse_headers,
-    with_headers,
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
@@ -208,17 +206,14 @@ def _failed(row: InTransit, address: str, naming: Naming, error: SqlQueueError, 
         table: Table | None = naming.table(address)
     except ConfigurationError:
         table = None
-    headers = without_headers(row.headers or "", {FORWARD_DESTINATION})
-    more = failure_headers(
-        error,
+    headers = failed_headers(
+        row.headers,
+        Failure.of(error),
         queue=address if table is None else table.full_address(quoted=quoted),
         endpoint=address if table is None else table.table,
-        message_id=row.id,
-        moment=datetime.now(UTC),
+        row_id=row.id,
     )
-    if (parse_headers(headers) or {}).get(MESSAGE_ID):
-        del more[MESSAGE_ID]
-    return row._replace(headers=with_headers(without_headers(headers, more), more))
+    return row._replace(headers=headers, expires=None)
 
 
 def _batch(rows: Sequence[InTransit]) -> pa.RecordBatch:

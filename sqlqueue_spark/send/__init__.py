@@ -1,10 +1,13 @@
 """Sends the rows of a frame as messages to destination queue tables, each message id once."""
 
+from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import FrameColumns
-from sqlqueue_spark.send.message_builder import Composed, MessageBuilder
+from sqlqueue_spark.send.message_builder import MessageBuilder
+from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
 from sqlqueue_spark.send.preflight import check_one_database, check_outbox, prepare
-from sqlqueue_spark.send.sender import Sender, Sent
+from sqlqueue_spark.send.sender import Sender
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.stage_writer import Staged, seal, stage
 
 __all__ = [
@@ -12,6 +15,7 @@ __all__ = [
     "Destinations",
     "FrameColumns",
     "MessageBuilder",
+    "OutcomeBuilder",
     "Sender",
     "Sent",
     "Staged",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,11 +16,15 @@ _CHUNK_BYTES = 16 << 20
 
 
 def chunks(
-    batches: Iterable[pa.RecordBatch], sized: Sequence[str], rows: int = CHUNK
+    batches: Iterable[pa.RecordBatch],
+    sized: Sequence[str],
+    rows: int = CHUNK,
+    messages: Callable[[pa.RecordBatch], Sequence[int]] = lambda batch: range(1, batch.num_rows + 1),
 ) -> Iterator[pa.RecordBatch]:
-    """Cut rows into chunks in their order: at most 4,000 rows and 16 MB each, but at least one row.
+    """Cut rows into chunks in their order: at most 4,000 messages and 16 MB each, but at least one row.
 
     :param sized: the columns that tell how large a row is.
+    :param messages: gives, for each row of a batch, how many messages the batch's rows make up to this one. A row is a message.
     :param rows: the most rows that one statement takes. Where it is less than 4,000 it limits the chunk, so that a
         transaction never adds ids by two statements. The second statement could add ids out of order, and then the
         transaction and its twin could wait for each other.
@@ -29,21 +33,24 @@ def chunks(
     chunk: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:
-        ends = _ends(batch, sized)
+        ends, counts = _ends(batch, sized), messages(batch)
         start = 0
         while start < batch.num_rows:
-            before = ends[start - 1] if start else 0
-            fit = bisect.bisect_right(ends, before + _CHUNK_BYTES - size, start) - start
-            taken = min(fit if count else max(1, fit), most - count, batch.num_rows - start)
+            before, counted = (ends[start - 1], counts[start - 1]) if start else (0, 0)
+            fit = min(
+                bisect.bisect_right(ends, before + _CHUNK_BYTES - size, start),
+                bisect.bisect_right(counts, counted + most - count, start),
+            )
+            taken = fit - start if chunk else max(1, fit - start)
             if taken:
                 chunk.append(batch.slice(start, taken))
-                count += taken
+                count += counts[start + taken - 1] - counted
                 size += ends[start + taken - 1] - before
                 start += taken
-            if count == most or start < batch.num_rows:
+            if count >= most or start < batch.num_rows:
                 yield _together(chunk)
                 chunk, count, size = [], 0, 0
-    if count:
+    if chunk:
         yield _together(chunk)
 
 
@@ -58,6 +65,6 @@ def _ends(batch: pa.RecordBatch, sized: Sequence[str]) -> Sequence[int]:
 
 
 def _bytes(column: pa.Array) -> pa.Array:
-    if pa.types.is_map(column.type) or pa.types.is_null(column.type):
+    if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
         return pa.array([column.nbytes // max(1, len(column))] * len(column), pa.int64())
     return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())

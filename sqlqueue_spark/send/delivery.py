@@ -14,12 +14,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
-from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.send.destinations import Destination, Placed
-from sqlqueue_spark.send.message_builder import Composed
+from sqlqueue_spark.send.composed import Composed
+from sqlqueue_spark.send.destinations import Placed
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION
+from sqlqueue_spark.send.routes import Refused, Routes
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import Keyed
-from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 
@@ -27,8 +27,11 @@ class Delivery(ABC):
     """The messages of one chunk on their way into one database: tried until they are there, or until that is not worth it."""
 
     @abstractmethod
-    def attempt(self, connection: Connection) -> int:
-        """Send what is missing in one transaction; returns how many messages went out."""
+    def attempt(self, connection: Connection) -> Sent:
+        """Send what is missing in one transaction.
+
+        :raises Refused: a destination refuses messages, which may go to the error queue instead.
+        """
 
     @abstractmethod
     def worth_it(self, error: TryAgain) -> bool:
@@ -38,15 +41,16 @@ class Delivery(ABC):
 class Unremembered(Delivery):
     """Sends without an outbox, so nobody knows what became of a commit whose answer was lost."""
 
-    def __init__(self, chunk: Composed, placed: Sequence[Placed]) -> None:
+    def __init__(self, routes: Routes, chunk: Composed, placed: Sequence[Placed]) -> None:
+        self._routes = routes
         self._chunk = chunk
         self._placed = placed
         self._committing = False
 
-    def attempt(self, connection: Connection) -> int:
+    def attempt(self, connection: Connection) -> Sent:
         self._committing = False
         with connection.transaction():
-            sent = sum(_insert(connection, to, self._chunk, positions) for to, positions in self._placed)
+            sent = inserted(self._routes, connection, self._chunk, self._placed)
             self._committing = True
         return sent
 
@@ -54,62 +58,100 @@ class Unremembered(Delivery):
         return not isinstance(error, Duplicate) and not self._committing
 
 
-class Remembered(Delivery):
-    """Sends by an outbox, which knows what went out."""
+class Looking(Delivery):
+    """Sends by an outbox, at which each attempt looks first."""
 
-    def __init__(
-        self,
-        options: SinkOptions,
-        chunk: Composed,
-        placed: Sequence[Placed],
-        earlier: Callable[[Connection, OutboxTable, Sequence[Keyed]], Mapping[str, str]],
-    ) -> None:
-        """:param earlier: the keys by which an earlier version may have known the messages, each with the present key."""
-        self._options = options
-        self._chunk = chunk
-        self._keyed = [(each.destination, _keyed(chunk, each)) for each in placed]
-        self._earlier = earlier
-        #: The keys that the last attempt found in the outbox, and those found by the last one that met a duplicate.
-        self._seen: set[str] | None = None
-        self._seen_before: set[str] | None = None
-
-    def attempt(self, connection: Connection) -> int:
-        self._seen = None
-        outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
-
-        def insert(old: Container[str]) -> int:
-            return sum(
-                _insert(connection, to, self._chunk, [at for key, at in positions.items() if key not in old])
-                for to, positions in self._keyed
-            )
-
-        earlier = self._earlier(connection, outbox, self._keyed)
-        with connection.transaction():
-            known = {earlier[each] for each in outbox.seen_of(earlier, EARLIER_VERSION)}
-            sent = self._send(outbox, known, insert)
-        fail_points.step(fail_points.CHUNK_SENT)
-        return sent
+    #: The keys that the last attempt found in the outbox, and those found by the last one that met a duplicate.
+    _seen: set[str] | None = None
+    _seen_before: set[str] | None = None
 
     def worth_it(self, error: TryAgain) -> bool:
-        """After a duplicate: a twin that was faster has added ids, so this look has seen more than the last one."""
+        """After a duplicate: a twin that was faster has added keys, so this look has seen more than the last one."""
         if not isinstance(error, Duplicate):
             return True
         before, self._seen_before = self._seen_before, self._seen
         return before is None or before != self._seen
 
-    def _keys(self) -> list[str]:
-        return [key for _, positions in self._keyed for key in positions]
+
+class Remembered(Looking):
+    """Knows a message by its key, which says where it goes."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        chunk: Composed,
+        placed: Sequence[Placed],
+        earlier: Callable[[Connection, OutboxTable, Sequence[Keyed]], Mapping[str, str]],
+    ) -> None:
+        """:param earlier: the keys by which an earlier version may have known the messages, each with the present key."""
+        self._routes = routes
+        self._options = routes.options
+        self._chunk = chunk
+        self._placed = placed
+        self._earlier = earlier
+
+    def attempt(self, connection: Connection) -> Sent:
+        self._seen = None
+        outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
+        keyed = [(each.destination, self._keyed(each)) for each in self._placed]
+
+        def insert(old: Container[str]) -> Sent:
+            placed = [
+                Placed(to, [at for key, at in positions.items() if key not in old]) for to, positions in keyed
+            ]
+            return inserted(self._routes, connection, self._chunk, placed)
+
+        earlier = self._earlier(connection, outbox, keyed)
+        other = self._other_keys() if self._options.error_queue is not None else {}
+        with connection.transaction():
+            known = {earlier[each] for each in outbox.seen_of(earlier, EARLIER_VERSION)}
+            known |= {other[each] for each in outbox.seen(other)}
+            keys = [key for _, positions in keyed for key in positions]
+            sent = self._send(outbox, keys, known, insert)
+        fail_points.step(fail_points.CHUNK_SENT)
+        total = sum(len(each.positions) for each in self._placed)
+        return sent + Sent(repeated=total - sent.sent - sent.failed)
+
+    def _keyed(self, placed: Placed) -> dict[str, int]:
+        """The outbox key of each message with the message's position, in the order of the chunk; each key once."""
+        keys = self._chunk.keys(placed.destination.table.address, placed.positions, self._routes.final)
+        keyed = dict(zip(keys, placed.positions, strict=True))
+        if len(keyed) < len(keys):  # some keys come more than once: the first message of each goes out
+            keyed = {}
+            for key, at in zip(keys, placed.positions, strict=True):
+                keyed.setdefault(key, at)
+        return keyed
+
+    def _other_keys(self) -> dict[str, str]:
+        """The keys of the messages if they went the other way in an earlier try, each with the present key."""
+        found: dict[str, str] = {}
+        for to, positions in self._placed:
+            others = self._chunk.other_keys(to.table.address, positions, self._routes.final)
+            own = self._chunk.keys(to.table.address, positions, self._routes.final)
+            found.update(zip(others, own, strict=True))
+        return found
 
     @abstractmethod
-    def _send(self, outbox: OutboxTable, known: set[str], insert: Callable[[Container[str]], int]) -> int:
-        """Write rows and ids in the open transaction, but for the ``known`` keys; returns how many messages went out."""
+    def _send(
+        self,
+        outbox: OutboxTable,
+        keys: Sequence[str],
+        known: set[str],
+        insert: Callable[[Container[str]], Sent],
+    ) -> Sent:
+        """Write rows and ids in the open transaction, but for the ``known`` keys."""
 
 
 class Optimistic(Remembered):
     """Inserts the ids last."""
 
-    def _send(self, outbox: OutboxTable, known: set[str], insert: Callable[[Container[str]], int]) -> int:
-        keys = self._keys()
+    def _send(
+        self,
+        outbox: OutboxTable,
+        keys: Sequence[str],
+        known: set[str],
+        insert: Callable[[Container[str]], Sent],
+    ) -> Sent:
         seen = self._seen = outbox.seen(keys) | known
         fail_points.step(fail_points.IDS_CHECKED)
         sent = insert(seen)
@@ -122,8 +164,13 @@ class Optimistic(Remembered):
 class Pessimistic(Remembered):
     """Inserts the ids first, so that a twin waits."""
 
-    def _send(self, outbox: OutboxTable, known: set[str], insert: Callable[[Container[str]], int]) -> int:
-        keys = self._keys()
+    def _send(
+        self,
+        outbox: OutboxTable,
+        keys: Sequence[str],
+        known: set[str],
+        insert: Callable[[Container[str]], Sent],
+    ) -> Sent:
         seen = self._seen = set(keys) - outbox.add_new(each for each in keys if each not in known)
         fail_points.step(fail_points.IDS_INSERTED)
         sent = insert(seen)
@@ -131,20 +178,16 @@ class Pessimistic(Remembered):
         return sent
 
 
-def _insert(
-    connection: Connection, destination: Destination, chunk: Composed, positions: Sequence[int]
-) -> int:
-    if positions:
-        Inserter(connection, destination.table, destination.columns).insert(chunk.rows(positions))
-    return len(positions)
+def inserted(routes: Routes, connection: Connection, chunk: Composed, placed: Sequence[Placed]) -> Sent:
+    """Insert the messages of a chunk into their tables, in the open transaction.
 
-
-def _keyed(chunk: Composed, placed: Placed) -> dict[str, int]:
-    """The outbox key of each message with the message's position, in the order of the chunk; each key once."""
-    keys = chunk.keys(placed.destination.table.address, placed.positions)
-    keyed = dict(zip(keys, placed.positions, strict=True))
-    if len(keyed) < len(keys):  # some keys come more than once: the first message of each goes out
-        keyed = {}
-        for key, at in zip(keys, placed.positions, strict=True):
-            keyed.setdefault(key, at)
-    return keyed
+    :raises Refused: tables refuse some of them.
+    """
+    refusals = [
+        refusal for to, positions in placed for refusal in routes.insert(connection, to, chunk, positions)
+    ]
+    if refusals:
+        raise Refused(refusals)
+    count = sum(len(positions) for _, positions in placed)
+    failed = sum(at in chunk.failed for _, positions in placed for at in positions) if chunk.failed else 0
+    return Sent(sent=count - failed, failed=failed)

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
+from sqlqueue_spark.messages.failed import Failure
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.composed import Failed
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Column, columns_of
 from sqlqueue_spark.tables.queue_admin import database
@@ -125,6 +128,17 @@ class Destinations:
         if table.catalog is None and not quoted:
             table = replace(table, catalog=self._databases.get(target))
         return table.full_address(quoted=quoted)
+
+    def failed(self, failure: Failure, *, to: str, queue: str, message_id: str) -> Failed:
+        """A message that has failed.
+
+        :param to: the address that it was to go to, and ``queue`` that of the queue that it failed for.
+        """
+        try:
+            full, endpoint = self.full_address(queue), self.where(queue)[1].table
+        except ConfigurationError:  # nobody can read it: who retries the message has to name another one
+            full = endpoint = queue
+        return Failed(failure=failure, to=to, queue=full, endpoint=endpoint, id=message_id)
 
     def holds_earlier_keys(self, target: Target, look: Callable[[], bool]) -> bool:
         """Whether a database's outbox may hold keys of an earlier version.

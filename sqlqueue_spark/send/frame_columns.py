@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
@@ -25,19 +25,53 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
     "Queue": _TEXT,
     "RowVersion": ("bigint",),
 }
+#: The fields of a message in the column Outgoing.
+_OUTGOING = {
+    name: types for name, types in _TYPES.items() if name not in ("Id", "Expires", "Queue", "RowVersion")
+}
+#: The fields of the column Failure.
+_FAILURE: Mapping[str, tuple[str, ...]] = {
+    "ExceptionType": _TEXT,
+    "Message": _TEXT,
+    "StackTrace": _TEXT,
+    "InnerExceptionType": _TEXT,
+    "HelpLink": _TEXT,
+    "Source": _TEXT,
+    "Data": ("map<string,string>",),
+    "TimeOfFailure": ("timestamp",),
+}
+#: The columns that make a frame one of outcomes, each with how its type begins.
+_NESTED: Mapping[str, str] = {"Outgoing": "array<struct<", "Failure": "struct<"}
+#: The columns that only such a frame may have.
+_OUTCOMES: Mapping[str, tuple[str, ...]] = {
+    **{name: (f"{begin}…{'>' * begin.count('<')}",) for name, begin in _NESTED.items()},
+    "Recoverable": ("boolean",),
+}
+#: What tells which received row an outcome is one of.
+ORIGIN = ("Queue", "RowVersion", "Id")
 _NOTHING = "void"  # a column of NULLs
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameColumns:
-    """The columns of one frame; ``names`` maps each known name to the frame's own spelling of it."""
+    """The columns of one frame; ``names`` maps each known name to the frame's own spelling of it.
+
+    :param outgoing: the fields of the column Outgoing, and ``failure`` those of the column Failure, in the same way.
+    """
 
     names: Mapping[str, str]
+    outgoing: Mapping[str, str] = field(default_factory=dict)
+    failure: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def received(self) -> bool:
         """Whether the rows were received. If so, ``Id`` is the received row's Id, else it is the Id of the row to send."""
         return "RowVersion" in self.names
+
+    @property
+    def outcomes(self) -> bool:
+        """Whether a row is the outcome of a received message: what it sends, or why it failed."""
+        return not {"Outgoing", "Failure"}.isdisjoint(self.names)
 
     @classmethod
     def of(cls, columns: Sequence[tuple[str, str]], options: SinkOptions) -> FrameColumns:
@@ -46,30 +80,72 @@ class FrameColumns:
         :param columns: their names and types, as ``DataFrame.dtypes`` gives them.
         :raises ConfigurationError: a column is unknown, missing or of another type, or two contradict each other.
         """
-        known = {name.lower(): name for name in _TYPES}
-        names: dict[str, str] = {}
-        for given, type_ in columns:
-            name = known.get(given.lower())
-            if name is None:
-                hint = suggestion(given, _TYPES, f"drop it, or rename it to one of {', '.join(_TYPES)}.")
-                raise ConfigurationError(f"A message has no column {given!r}; {hint}")
-            if name in names:
-                raise ConfigurationError(
-                    f"There are two columns {names[name]} and {given}, which mean the same; drop one."
-                )
-            if type_ != _NOTHING and not _fits(type_, _TYPES[name]):
-                wanted = " or ".join(_TYPES[name])
-                raise ConfigurationError(f"The column {given} is {type_}; cast it to {wanted}.")
-            names[name] = given
-        found = cls(names=names)
-        _check_together(found, options)
+        outcomes = not {"outgoing", "failure"}.isdisjoint(name.lower() for name, _ in columns)
+        known = {**_TYPES, **_OUTCOMES} if outcomes else _TYPES
+        names = _named(columns, known, "A message has no column")
+        found = cls(
+            names=names,
+            outgoing=_fields("Outgoing", columns, _OUTGOING),
+            failure=_fields("Failure", columns, _FAILURE),
+        )
+        if outcomes:
+            _check_outcomes(found, options)
+        else:
+            _check_together(found, options)
         return found
 
 
+def _named(
+    columns: Iterable[tuple[str, str]], known: Mapping[str, tuple[str, ...]], unknown: str
+) -> dict[str, str]:
+    """The known name of each column, with the frame's spelling of it."""
+    lowered = {name.lower(): name for name in known}
+    names: dict[str, str] = {}
+    for given, type_ in columns:
+        name = lowered.get(given.lower())
+        if name is None:
+            hint = suggestion(given, known, f"drop it, or rename it to one of {', '.join(known)}.")
+            raise ConfigurationError(f"{unknown} {given!r}; {hint}")
+        if name in names:
+            raise ConfigurationError(
+                f"There are two columns {names[name]} and {given}, which mean the same; drop one."
+            )
+        if type_ != _NOTHING and not _fits(type_, known[name]):
+            wanted = " or ".join(known[name])
+            raise ConfigurationError(f"The column {given} is {type_}; cast it to {wanted}.")
+        names[name] = given
+    return names
+
+
 def _fits(type_: str, wanted: tuple[str, ...]) -> bool:
+    if "…" in wanted[0]:
+        return type_.startswith(wanted[0].partition("…")[0])
     # Spark spells an interval of days and time in ten ways, from `interval day` to `interval hour to second`.
     between = type_.startswith("interval ") and not {"year", "month"} & set(type_.split())
     return type_ in wanted or (between and "interval day to second" in wanted)
+
+
+def _fields(
+    column: str, columns: Iterable[tuple[str, str]], known: Mapping[str, tuple[str, ...]]
+) -> dict[str, str]:
+    """The fields of a nested column; none where the column is not there, or all NULL."""
+    begin = _NESTED[column]
+    types = [type_ for name, type_ in columns if name.lower() == column.lower() and type_ != _NOTHING]
+    if not types:
+        return {}
+    inner = types[0][len(begin) : -begin.count("<")]
+    return _named(_split(inner), known, f"The column {column} has no field")
+
+
+def _split(inner: str) -> Iterator[tuple[str, str]]:
+    """The fields in what Spark writes between ``struct<`` and ``>``, each with its type."""
+    depth, start = 0, 0
+    for at, character in enumerate(f"{inner},"):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if character == "," and not depth:
+            name, _, type_ = inner[start:at].partition(":")
+            yield name, type_
+            start = at + 1
 
 
 def _check_together(columns: FrameColumns, options: SinkOptions) -> None:
@@ -80,13 +156,53 @@ def _check_together(columns: FrameColumns, options: SinkOptions) -> None:
         )
     if {"TimeToBeReceived", "Expires"} <= names.keys():
         raise ConfigurationError("Both TimeToBeReceived and Expires are given; drop one of them.")
-    if options.queue is None and "Destination" not in names:
-        raise ConfigurationError(
-            "Nothing says where to send: give the option queue, or the column Destination with an address for each row."
-        )
+    _check_destination(names, options)
     ids = {"MessageId", "Headers", *(["Id"] if columns.received else [])}
     if options.uses_outbox and not ids & names.keys():
         raise ConfigurationError(
             "An outbox needs message ids, and there is neither a column MessageId nor Headers; make ids of key columns, "
             "withColumn('MessageId', functions.deterministic_id('order', 'line')), or set outbox to none."
+        )
+
+
+def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
+    names = columns.names
+    missing = [name for name in (*ORIGIN, "Headers", "Body") if name not in names]
+    if missing:
+        raise ConfigurationError(
+            f"The frame has the column {'Outgoing' if 'Outgoing' in names else 'Failure'}, so each of its rows is the outcome of a "
+            f"received message, but it has no column {missing[0]}; keep the columns of the source, and give Queue the address "
+            "of its queue."
+        )
+    if options.error_queue is None:
+        raise ConfigurationError(
+            "The rows of the frame are outcomes of received messages, and there is no option errorQueue, where a message goes that "
+            "fails; name a queue, such as error."
+        )
+    if columns.failure and "ExceptionType" not in columns.failure:
+        raise ConfigurationError(
+            "The column Failure has no field ExceptionType, by which people group failures; give it one, such as the full "
+            "name of an exception's class."
+        )
+    if "Outgoing" not in names:
+        _check_together(columns, options)
+        return
+    if columns.outgoing and "Body" not in columns.outgoing:
+        raise ConfigurationError(
+            "The column Outgoing has no field Body, the payload of a message; give it one."
+        )
+    for name in ("Destination", "TimeToBeReceived"):
+        if name in names:
+            raise ConfigurationError(
+                f"The frame has the columns Outgoing and {name}; a message out has its {name} as a field of Outgoing, so drop "
+                "the column."
+            )
+    if columns.outgoing:
+        _check_destination(columns.outgoing, options)
+
+
+def _check_destination(names: Mapping[str, str], options: SinkOptions) -> None:
+    if options.queue is None and "Destination" not in names:
+        raise ConfigurationError(
+            "Nothing says where to send: give the option queue, or the column Destination with an address for each row."
         )

@@ -28,6 +28,7 @@ from sqlqueue_spark.messages.message import (
     ONE_HOP,
     format_headers,
     format_member,
+    is_object_of_texts,
     parse_headers,
     without_headers,
 )
@@ -40,11 +41,6 @@ _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
 _PLAIN = r"[\x20\x21\x23-\x2e\x30-\x5b\x5d-\x7e]"
 _NAME = re.compile(f"{_PLAIN}*")
 _CHARACTER = rf'(?:{_PLAIN}|\\[/"])'
-#: A text of any JSON.
-_TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
-_OBJECT_OF_TEXTS = re.compile(
-    rf"\s*\{{\s*(?:{_TEXT}\s*:\s*{_TEXT}\s*(?:,\s*{_TEXT}\s*:\s*{_TEXT}\s*)*)?\}}\s*"
-)
 #: So many shapes of a column are learned; a row of any further shape is parsed by itself.
 _SHAPES = 8
 #: Headers of so many names, or of so many characters in their names, have no shape: RE2 refuses an expression that is too large.
@@ -80,6 +76,7 @@ class Alike:
     texts: pa.Array
     bare: bool
     asked: Mapping[str, pa.Array]
+    poison: bool = False
 
     def completed(self, standard: Mapping[str, str], own: Sequence[pa.Array]) -> pa.Array:
         """The rows' headers as JSON, completed: those that they have, the standard ones that they lack, and ``own``.
@@ -100,14 +97,15 @@ class Alike:
         return pc.binary_join_element_wise(b"{", members, b"}", b"").cast(pa.string())
 
 
-def alike(column: pa.Array, *, received: bool) -> list[Alike]:
+def alike(column: pa.Array, *, received: bool, poison: bool = False) -> list[Alike]:
     """Group the rows of a column by the headers that they have. A row's headers are JSON, a map or NULL.
 
     :param received: whether the rows were received. Then their headers stay as they are, but for those of one hop.
-    :raises Unsendable: the headers of a row are poison.
+    :param poison: whether rows whose headers are poison make a group of their own.
+    :raises Unsendable: the headers of a row are poison, and there is no group for them.
     """
     if not pa.types.is_string(column.type):
-        return _parsed(enumerate(column.to_pylist()), received)
+        return _parsed(enumerate(column.to_pylist()), received, poison)
     positions = pa.array(range(len(column)), pa.int32())
     groups: list[Alike] = []
     odd: list[tuple[int, str | None]] = []
@@ -128,7 +126,7 @@ def alike(column: pa.Array, *, received: bool) -> list[Alike]:
         odd.append((positions[0].as_py(), text))
         positions, column = positions[1:], column[1:]
     odd += zip(positions.to_pylist(), column.to_pylist(), strict=True)
-    return groups + _parsed(odd, received)
+    return groups + _parsed(odd, received, poison)
 
 
 def members(name: str, values: pa.Array) -> pa.Array:
@@ -210,19 +208,25 @@ def _unescaped(values: pa.Array) -> pa.Array:
     return pc.replace_substring(pc.replace_substring(values, "\\/", "/"), '\\"', '"')
 
 
-def _parsed(rows: Iterable[tuple[int, Any]], received: bool) -> list[Alike]:
-    """Read rows one by one, and group them.
+def _parsed(rows: Iterable[tuple[int, Any]], received: bool, poison: bool) -> list[Alike]:
+    """Read rows one by one, and group them; as :func:`alike`.
 
     :param rows: the headers of each row, behind the row's position.
     """
     groups: dict[tuple[frozenset[str], bool], list[tuple[int, Mapping[str, str], str]]] = {}
+    unread: list[tuple[int, str]] = []
     for position, given in rows:
-        headers = _read(given, position)
+        headers = _read(given)
+        if headers is None:
+            if not poison:
+                raise _unreadable(given, position, received)
+            unread.append((position, given))
+            continue
         lost = {name for name in headers if _lost(name, headers[name], received)}
         names = frozenset(headers) - lost
         text = _text(given, headers, lost, received)
         groups.setdefault((COMPLETED & names, not names), []).append((position, headers, text))
-    return [
+    alike = [
         Alike(
             positions=pa.array([position for position, *_ in found], pa.int32()),
             names=names,
@@ -236,6 +240,19 @@ def _parsed(rows: Iterable[tuple[int, Any]], received: bool) -> list[Alike]:
         )
         for (names, bare), found in groups.items()
     ]
+    if unread:
+        positions, texts = zip(*unread, strict=True)
+        alike.append(
+            Alike(
+                positions=pa.array(positions, pa.int32()),
+                names=frozenset(),
+                texts=pa.array(texts, pa.string()),
+                bare=False,
+                asked={},
+                poison=True,
+            )
+        )
+    return alike
 
 
 def _lost(name: str, value: str, received: bool) -> bool:
@@ -245,21 +262,27 @@ def _lost(name: str, value: str, received: bool) -> bool:
 
 def _text(given: Any, headers: Mapping[str, str], lost: AbstractSet[str], received: bool) -> str:
     """The headers that go out, as JSON: as they were given where they were received, else as .NET writes them."""
-    if not received or not isinstance(given, str) or not _OBJECT_OF_TEXTS.fullmatch(given):
+    if not received or not isinstance(given, str) or not is_object_of_texts(given):
         return format_headers({name: value for name, value in headers.items() if name not in lost})
     return without_headers(given.strip(), lost) if lost else given.strip()
 
 
-def _read(given: Any, position: int) -> Mapping[str, str]:
+def _read(given: Any) -> Mapping[str, str] | None:
+    """A row's headers; None where they are poison."""
     if given is None:
         return {}
     if isinstance(given, list):
         return {name: value for name, value in given if value is not None}
-    headers = parse_headers(given)
-    if headers is None:
-        raise Unsendable(
-            position,
-            f"The headers of a row are not a JSON object of strings: {str(given)[:_SHOWN]!r}; filter such rows, or "
-            "give them headers of their own.",
-        )
-    return headers
+    return parse_headers(given)
+
+
+def _unreadable(given: Any, position: int, received: bool) -> Unsendable:
+    remedy = (
+        "set the option errorQueue, and such rows go there, or filter them."
+        if received
+        else "filter such rows, or give them headers of their own."
+    )
+    return Unsendable(
+        position,
+        f"The headers of a row are not a JSON object of strings: {str(given)[:_SHOWN]!r}; {remedy}",
+    )

@@ -10,13 +10,13 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.failed import Failure, poison
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,
@@ -46,12 +46,11 @@ from sqlqueue_spark.messages.outgoing import (
 )
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
+from sqlqueue_spark.send.composed import Composed, Failed, in_order
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike, members
-from sqlqueue_spark.send.outbox_keys import keys
-
-_Columns = TypeVar("_Columns", pa.Array, pa.RecordBatch)
+from sqlqueue_spark.send.outbox_keys import origins
 
 _UUID = r"\A[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
 _READ = {
@@ -72,49 +71,6 @@ class Count:
     """A number that grows."""
 
     number: int = 0
-
-
-class Composed:
-    """The messages of a chunk. Each has the id by which it is sent only once, the address that it goes to, and its row.
-
-    The rows are made only when somebody asks for them: in a batch that comes again most messages were sent before.
-    """
-
-    def __init__(self, ids: pa.Array, destinations: pa.Array, make: Callable[[], pa.RecordBatch]) -> None:
-        """:param make: makes the rows (:data:`OUTGOING`) of all messages, in their order."""
-        self._ids = ids
-        self._destinations = destinations
-        self._make = make
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @functools.cached_property
-    def ids(self) -> Sequence[str]:
-        return self._ids.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
-
-    def keys(self, address: str, positions: Sequence[int]) -> list[str]:
-        """The outbox keys of the messages at these positions, all of which go to one final address."""
-        whole = len(positions) == len(self)
-        its = self._ids if whole else self._ids.take(pa.array(positions, pa.int32()))
-        return keys(its, address).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
-
-    def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
-        """Each address, with the positions of its messages in ascending order."""
-        addresses = pc.unique(self._destinations).to_pylist()
-        if len(addresses) == 1:
-            yield addresses[0], range(len(self))
-            return
-        for address in addresses:
-            yield address, pc.indices_nonzero(pc.equal(self._destinations, address)).to_pylist()
-
-    def rows(self, positions: Sequence[int]) -> pa.RecordBatch:
-        """The rows of the messages at these positions, which must be in ascending order."""
-        return self._rows if len(positions) == len(self) else self._rows.take(pa.array(positions, pa.int32()))
-
-    @functools.cached_property
-    def _rows(self) -> pa.RecordBatch:
-        return self._make()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +94,15 @@ class MessageBuilder:
         :raises ConfigurationError: a row cannot be sent as it is; the text says which row and why.
         """
         sized = [self.columns.names[name] for name in ("Headers", "Body") if name in self.columns.names]
-        return map(self._told_apart, chunks(batches, sized, Target.of(self.options).dialect.written))
+        return map(self.composed, chunks(batches, sized, Target.of(self.options).dialect.written))
 
-    def _told_apart(self, batch: pa.RecordBatch) -> Composed:
+    def composed(self, batch: pa.RecordBatch, new_id: Callable[[int], str] | None = None) -> Composed:
+        """Make the messages of one chunk; errors as :meth:`compose`.
+
+        :param new_id: makes the id of the message at a position that has none.
+        """
         try:
-            return self._composed(batch)
+            return self._composed(batch, new_id)
         except Unsendable as error:
             named = [
                 f"{name} {batch.column(own)[error.position].as_py()}"
@@ -153,27 +113,58 @@ class MessageBuilder:
                 raise
             raise ConfigurationError(f"{error} It is the row with {', '.join(named)}.") from error
 
-    def _composed(self, batch: pa.RecordBatch) -> Composed:
+    def _composed(self, batch: pa.RecordBatch, new_id: Callable[[int], str] | None) -> Composed:
         read = [self._column(batch, name).cast(type_) for name, type_ in _READ.items()]
         given = pa.RecordBatch.from_arrays(read, list(_READ))
         headers = self._column(batch, "Headers")
         groups = alike(
             headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers,
             received=self.columns.received,
+            poison=self.columns.received and self.options.error_queue is not None,
         )
-        if self.columns.received:
-            self._check_arrived(groups, given["Queue"])
-        own, nothing = _told(given["Id"]), pa.nulls(len(given), pa.string())
+        own, nothing = told(given["Id"]), pa.nulls(len(given), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
-        ids = self._message_ids(_told(given["MessageId"]), groups, received)
+        ids = self._message_ids(told(given["MessageId"]), groups, received, new_id)
         row_ids = _row_ids(to_send)
-        destinations = pc.coalesce(_told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
+        destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
         if destinations.null_count:
             raise Unsendable(
                 pc.index(destinations.is_null(), True).as_py(),
                 "A row's Destination is NULL and there is no option queue; give one, or filter such rows.",
             )
-        return Composed(ids, destinations, functools.partial(self._rows, given, groups, ids, row_ids))
+        composed = Composed(
+            ids,
+            destinations,
+            functools.partial(self._rows, given, groups, ids, row_ids),
+            origins=origins(received, batch.column(self.columns.names["RowVersion"]))
+            if self.columns.received and not received.null_count
+            else None,
+        )
+        return self._without_failed(composed, given, groups) if self.columns.received else composed
+
+    def _without_failed(self, composed: Composed, given: pa.RecordBatch, groups: Sequence[Alike]) -> Composed:
+        """The messages, of which those go to the error queue that cannot be passed on.
+
+        :raises Unsendable: there are such messages, and there is no error queue.
+        """
+        failed: dict[int, Failed] = {}
+        for group in groups:
+            if group.poison:
+                for at, text in zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True):
+                    to = composed.destination(at)
+                    failed[at] = self._failed(
+                        poison(text), to, given["Queue"][at].as_py() or to, composed.ids[at]
+                    )
+        for at, wanted, error in in_transit(groups, given["Queue"], self.options):
+            if self.options.error_queue is None:
+                raise error
+            failed[at] = self._failed(Failure.of(error), composed.destination(at), wanted, composed.ids[at])
+        return composed.failing(failed, self.options.error_queue or "") if failed else composed
+
+    def _failed(self, failure: Failure, to: str, queue: str, message_id: str) -> Failed:
+        """A message that has failed for a queue."""
+        destinations = self.destinations or Destinations(self.options)
+        return destinations.failed(failure, to=to, queue=queue, message_id=message_id)
 
     def _rows(
         self, given: pa.RecordBatch, groups: Sequence[Alike], ids: pa.Array, row_ids: pa.Array
@@ -185,7 +176,10 @@ class MessageBuilder:
             at = group.positions
             whole = len(at) == len(ids)
             its, its_ids = (given, ids) if whole else (given.take(at), ids.take(at))
-            made.append(self._alike(group, its, its_ids, standard))
+            if group.poison:
+                made.append(_as_it_is(group.texts, its["Body"]))
+            else:
+                made.append(self._alike(group, its, its_ids, standard))
         rows = in_order([group.positions for group in groups], made)
         return pa.RecordBatch.from_arrays([row_ids, *rows.columns], schema=OUTGOING)
 
@@ -196,14 +190,14 @@ class MessageBuilder:
         names = group.names
         self._count_untyped(group)
         body = given["Body"]
-        reply_to = _told(given["ReplyToAddress"])
-        related = pc.coalesce(_told(given["CorrelationId"]), ids)
+        reply_to = told(given["ReplyToAddress"])
+        related = pc.coalesce(told(given["CorrelationId"]), ids)
         ttl = given["TimeToBeReceived"]
         own = {}
         if MESSAGE_ID not in names:
             own[MESSAGE_ID] = ids
         if CORRELATION_ID in names:
-            related = pc.coalesce(_told(group.asked[CORRELATION_ID]), related)
+            related = pc.coalesce(told(group.asked[CORRELATION_ID]), related)
         else:
             own[CORRELATION_ID] = related
         if CONVERSATION_ID not in names:
@@ -211,7 +205,7 @@ class MessageBuilder:
         if CONTENT_TYPE not in names:
             own[CONTENT_TYPE] = content_types(body)
         if REPLY_TO_ADDRESS in names:
-            reply_to = pc.coalesce(_told(group.asked[REPLY_TO_ADDRESS]), reply_to)
+            reply_to = pc.coalesce(told(group.asked[REPLY_TO_ADDRESS]), reply_to)
         elif reply_to.null_count < len(ids):
             own[REPLY_TO_ADDRESS] = reply_to = self._full_addresses(reply_to, group.positions)
         if TIME_TO_BE_RECEIVED not in names:
@@ -246,41 +240,6 @@ class MessageBuilder:
                 full.append(address)
         return pa.array(full, pa.string()).take(distinct.indices)
 
-    def _check_arrived(self, groups: Sequence[Alike], queues: pa.Array) -> None:
-        """Refuse a delayed message that was received on its way to another queue: whoever passes it on keeps it from its reader.
-
-        :param queues: where each row was received; NULL where the frame does not tell. Then the message counts as arrived,
-            because the source moves on what is on its way.
-        :raises Unsendable: there is such a message.
-        """
-        for group in groups:
-            if FORWARD_DESTINATION not in group.asked:
-                continue
-            pairs = zip(
-                group.asked[FORWARD_DESTINATION].to_pylist(),
-                queues.take(group.positions).to_pylist(),
-                strict=True,
-            )
-            for at, (wanted, queue) in enumerate(pairs):
-                if wanted and queue and not self._one_queue(wanted, queue):
-                    raise Unsendable(
-                        group.positions[at].as_py(),
-                        f"A row is a delayed message on its way to {wanted!r}, not one for the queue {queue!r}, so it is not "
-                        "passed on; see why it cannot be moved there (is there such a queue, and may this login insert into "
-                        f"it?), or filter such rows by the header {FORWARD_DESTINATION}.",
-                    )
-
-    def _one_queue(self, *addresses: str) -> bool:
-        """Whether these addresses mean one queue. The case of letters does not count, as on most servers."""
-        naming = self.options.naming(Target.of(self.options).dialect)
-        try:
-            tables = {
-                (table.schema.casefold(), table.table.casefold()) for table in map(naming.table, addresses)
-            }
-        except ConfigurationError:
-            return False
-        return len(tables) == 1
-
     def _standard(self) -> dict[str, str]:
         """The headers that are the same in all messages of a chunk, for rows that lack them, as members of the JSON."""
         standard = {
@@ -297,32 +256,27 @@ class MessageBuilder:
         own = self.columns.names.get(name)
         return pa.nulls(batch.num_rows) if own is None else batch.column(own)
 
-    def _message_ids(self, own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> pa.Array:
+    def _message_ids(
+        self,
+        own: pa.Array,
+        groups: Sequence[Alike],
+        received: pa.Array,
+        new_id: Callable[[int], str] | None,
+    ) -> pa.Array:
         """The message id of each row: that of the column or of the header, else the Id of the received row.
 
-        A row that has none of these gets a new id, if there is no outbox.
+        A row that has none of these gets a new id, if there is no outbox, or if ``new_id`` makes one.
 
         :param own: the column MessageId.
         :param received: the Ids of the rows that were received.
         :raises Unsendable: column and header differ, or a row has no id and an outbox needs one.
         """
-        nothing = pa.nulls(len(own), pa.string())
-        header = in_order(
-            [group.positions for group in groups],
-            [_told(group.asked.get(MESSAGE_ID, nothing[: len(group.positions)])) for group in groups],
-        )
-        differ = pc.not_equal(own, header)
-        if pc.any(differ).as_py():
-            at = pc.index(differ, True).as_py()
-            raise Unsendable(
-                at,
-                f"A row has the MessageId {own[at].as_py()!r} and the header {MESSAGE_ID} {header[at].as_py()!r}, and its "
-                "outbox can only know it by one of them; drop the column, or take the header out of Headers where this is "
-                "a new message.",
-            )
-        ids = pc.coalesce(own, header, received)
+        ids = message_ids(own, groups, received)
         if not ids.null_count:
             return ids
+        if new_id is not None:
+            nameless = enumerate(ids.to_pylist())
+            return pa.array([new_id(at) if each is None else each for at, each in nameless], pa.string())
         if self.options.uses_outbox:
             raise Unsendable(
                 pc.index(ids.is_null(), True).as_py(),
@@ -333,16 +287,68 @@ class MessageBuilder:
         return pc.coalesce(ids, new_id_texts(len(ids)))
 
 
-def in_order(positions: Sequence[pa.Array], parts: Sequence[_Columns]) -> _Columns:
-    """Put parts together in the order of the rows.
+def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> pa.Array:
+    """The message id of each row: that of the column or of the header, else the Id of the received row; NULL where none is.
 
-    :param positions: of each part, the positions of its rows, in ascending order.
+    :param own: the column MessageId.
+    :raises Unsendable: column and header differ.
     """
-    if len(parts) == 1:
-        return parts[0]
-    order = pc.sort_indices(pa.concat_arrays(positions))
-    together = pa.concat_batches if isinstance(parts[0], pa.RecordBatch) else pa.concat_arrays
-    return together(parts).take(order)
+    nothing = pa.nulls(len(own), pa.string())
+    header = in_order(
+        [group.positions for group in groups],
+        [told(group.asked.get(MESSAGE_ID, nothing[: len(group.positions)])) for group in groups],
+    )
+    differ = pc.not_equal(own, header)
+    if pc.any(differ).as_py():
+        at = pc.index(differ, True).as_py()
+        raise Unsendable(
+            at,
+            f"A row has the MessageId {own[at].as_py()!r} and the header {MESSAGE_ID} {header[at].as_py()!r}, and its "
+            "outbox can only know it by one of them; drop the column, or take the header out of Headers where this is "
+            "a new message.",
+        )
+    return pc.coalesce(own, header, received)
+
+
+def in_transit(
+    groups: Sequence[Alike], queues: pa.Array, options: SinkOptions
+) -> Iterator[tuple[int, str, Unsendable]]:
+    """The delayed messages that were received on their way to another queue: whoever passes one on keeps it from its reader.
+
+    :param queues: where each row was received; NULL where the frame does not tell. Then the message counts as arrived,
+        because the source moves on what is on its way.
+    :returns: the position of each, the address that it is to go to, and the error that it makes.
+    """
+    for group in groups:
+        if FORWARD_DESTINATION not in group.asked:
+            continue
+        its = queues.take(group.positions).to_pylist()
+        wanted_by = group.asked[FORWARD_DESTINATION].to_pylist()
+        for at, wanted, queue in zip(group.positions.to_pylist(), wanted_by, its, strict=True):
+            if wanted and queue and not _one_queue(options, wanted, queue):
+                error = Unsendable(
+                    at,
+                    f"A row is a delayed message on its way to {wanted!r}, not one for the queue {queue!r}, so it is not passed on; "
+                    "see why it cannot be moved there (is there such a queue, and may this login insert into it?), set the option "
+                    f"errorQueue, and such rows go there, or filter them by the header {FORWARD_DESTINATION}.",
+                )
+                yield at, wanted, error
+
+
+def _one_queue(options: SinkOptions, *addresses: str) -> bool:
+    """Whether these addresses mean one queue. The case of letters does not count, as on most servers."""
+    naming = options.naming(Target.of(options).dialect)
+    try:
+        tables = {(table.schema.casefold(), table.table.casefold()) for table in map(naming.table, addresses)}
+    except ConfigurationError:
+        return False
+    return len(tables) == 1
+
+
+def _as_it_is(headers: pa.Array, bodies: pa.Array) -> pa.RecordBatch:
+    """The columns of :data:`OUTGOING` but for the first, for rows whose headers nobody can complete."""
+    nothing = [pa.nulls(len(headers), each.type) for each in list(OUTGOING)[3:]]
+    return pa.RecordBatch.from_arrays([headers, bodies, *nothing], OUTGOING.names[1:])
 
 
 def _row_ids(given: pa.Array) -> pa.Array:
@@ -376,6 +382,6 @@ def _fitting(values: pa.Array) -> pa.Array:
     return pc.if_else(fits, values, pa.scalar(None, pa.string()))
 
 
-def _told(values: pa.Array) -> pa.Array:
+def told(values: pa.Array) -> pa.Array:
     """The texts, with NULL in place of each empty one."""
     return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)

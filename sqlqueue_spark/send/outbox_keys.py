@@ -1,4 +1,6 @@
-"""Makes the key by which an outbox knows a send: its message id and its final address, and nothing else.
+"""Makes the keys by which an outbox knows a send and the outcome of a received message.
+
+A send is known by its message id and its final address, and by nothing else.
 
 Neither the sink's options nor the database's name are part of a key. So a batch that is tried again under other options or
 in a renamed database neither loses nor doubles messages, and one message may go to many queues. As text a key is the id, a
@@ -6,6 +8,9 @@ in a renamed database neither loses nor doubles messages, and one message may go
 
     368ab41b-cf63-4e0f-84ba-850c83c7ef95>4qblcojrfl   an id of lower-case hexadecimal digits and hyphens, as most are
     Order-42>8f99f06ea394950c34cc88b3a1f2ed5d         any other id: the digest covers the id too
+
+The outcome of a received message has other keys of the same form: its origin (``<row id>-<RowVersion>``, with the queue in the
+digest), and, where it was handled, its id (with the queue in the digest). The digest says which of them a key is.
 
 So two ids that a collation takes for the same (by case, accents, trailing blanks) have two keys. And an id fits that is too
 long for the column, or that has characters which a database keeps in no text.
@@ -51,6 +56,33 @@ def keys(ids: pa.Array, address: str) -> pa.Array:
         return own
     odd = pc.invert(plain)
     return pc.replace_with_mask(own, odd, _of_odd(ids.filter(odd), address))
+
+
+def origins(row_ids: pa.Array, row_versions: pa.Array) -> pa.Array:
+    """What tells received rows apart within their queue: row id and RowVersion. A row that is put back gets another RowVersion."""
+    return pc.binary_join_element_wise(pc.utf8_lower(row_ids), row_versions.cast(pa.string()), "-")
+
+
+def origin_keys(origins: pa.Array, queue: str) -> pa.Array:
+    """The keys by which an outbox knows that received rows have their outcome.
+
+    :param queue: where they were received (:attr:`QueueTable.address`).
+    """
+    return keys(origins, f"{queue}\0origin")
+
+
+def handled_keys(ids: pa.Array, queue: str) -> pa.Array:
+    """The keys by which an outbox knows that messages were handled, whatever row they came as."""
+    return keys(ids, f"{queue}\0handled")
+
+
+def error_keys(origins: pa.Array, address: str) -> pa.Array:
+    """The keys by which an outbox knows that sends have failed.
+
+    :param origins: those of received rows, else message ids.
+    :param address: where they were to go.
+    """
+    return keys(origins, f"{address}\0error")
 
 
 def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:

@@ -34,7 +34,9 @@ def prepare(
     batch: Batch = NO_BATCH,
     last: Run | None = None,
 ) -> Run:
-    """Find the tables that these addresses mean, and the outbox in each of their databases.
+    """Find the tables that these addresses mean, that of the error queue, and the outbox in each of their databases.
+
+    Where there is an error queue, any other address may be missing: messages to it go there.
 
     :param again: whether the sink has reached these databases before. If so, it waits for one that lets nobody in.
     :param batch: the batch to send.
@@ -45,10 +47,11 @@ def prepare(
     :raises ConfigurationError: an address or a name is impossible, or no atomic source holds the stage of an atomic
         pipeline.
     """
-    addresses = list(addresses)
+    error_queue = options.error_queue
+    addresses = [*addresses, *([] if error_queue is None else [error_queue])]
     destinations.forget_if_old()
     if options.transaction_mode == ATOMIC:
-        check_one_database(options, destinations, addresses)
+        check_one_database(options, destinations, addresses if error_queue is None else [error_queue])
     run = Run(batch=batch)
 
     def check(opened: Connection) -> None:
@@ -63,7 +66,13 @@ def prepare(
             _look_back(options, connected(Target.of(options)), batch)
         try:
             for address in addresses:
-                destinations.find(address, connected)
+                if error_queue in (None, address):
+                    destinations.find(address, connected)
+                else:
+                    with suppress(
+                        QueueError, ConfigurationError
+                    ):  # the tasks find it out too, and then messages fail
+                        destinations.find(address, connected)
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error
     return run

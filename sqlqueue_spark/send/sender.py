@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Self
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
-from sqlqueue_spark.options import OPTIMISTIC, SinkOptions
+from sqlqueue_spark.options import NO_OUTBOX, OPTIMISTIC, PESSIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.delivery import Delivery, Optimistic, Pessimistic, Unremembered
-from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
-from sqlqueue_spark.send.message_builder import Composed
+from sqlqueue_spark.send.destinations import Destinations, Placed
+from sqlqueue_spark.send.outcome_delivery import OptimisticOutcomes, PessimisticOutcomes, UnrememberedOutcomes
+from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.routes import Refused, Routes
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import SentBefore
 
 log = logger(__name__)
 
 
-@dataclass(kw_only=True)
-class Sent:
-    """How many messages went out, and how many had been sent before."""
-
-    sent: int = 0
-    repeated: int = 0
+_OUTCOMES: Mapping[str, Callable[[Routes, Outcomes], Delivery]] = {
+    NO_OUTBOX: UnrememberedOutcomes,
+    OPTIMISTIC: OptimisticOutcomes,
+    PESSIMISTIC: PessimisticOutcomes,
+}
 
 
 class Sender:
@@ -36,6 +38,7 @@ class Sender:
         self._options = options
         self._destinations = destinations
         self._connections: dict[Target, Connection] = {}
+        self._routes = Routes(options, destinations, self._connected)
         self._sent_before = SentBefore(options, destinations, self._connected)
         self._retry = Retry(f"sending by {options.sender or 'a sink'}")
 
@@ -46,8 +49,8 @@ class Sender:
         for connection in self._connections.values():
             connection.close()
 
-    def send(self, chunks: Iterable[Composed]) -> Sent:
-        """Send messages in their order, each chunk in a transaction of its own.
+    def send(self, chunks: Iterable[Composed | Outcomes]) -> Sent:
+        """Send messages, or outcomes, in their order, each chunk in a transaction of its own.
 
         :raises QueueError: a destination or the outbox table is missing, or a destination already has a row with the Id that
             a row of the frame brings along.
@@ -55,29 +58,36 @@ class Sender:
         """
         done = Sent()
         for chunk in chunks:
-            for target, placed in self._placed(chunk).items():
-                sent = self._delivered(target, self._delivery(chunk, placed))
-                done.sent += sent
-                done.repeated += sum(len(each.positions) for each in placed) - sent
+            done += self._sent(chunk) if isinstance(chunk, Composed) else self._outcomes_sent(chunk)
         return done
 
-    def _placed(self, chunk: Composed) -> dict[Target, list[Placed]]:
-        """Group the messages of a chunk by database and table."""
-        databases: dict[Target, list[Placed]] = {}
-        for placed in place(chunk.destinations(), self._find):
-            databases.setdefault(placed.destination.target, []).append(placed)
-        for each in databases.values():  # all senders do so, so that they never wait in a circle
-            each.sort(key=lambda placed: placed.destination.table.address)
-        return databases
+    def _sent(self, chunk: Composed, positions: Container[int] | None = None) -> Sent:
+        """Send the messages of a chunk, or those of them at some positions."""
+        chunk, placed = self._routes.placed(chunk)
+        done = Sent()
+        for target, its in _by_database(placed, positions).items():
+            try:
+                done += self._delivered(target, self._delivery(chunk, its))
+            except Refused as refused:
+                left = {at for each in its for at in each.positions}
+                done += self._sent(self._routes.failing(chunk, refused.refusals), left)
+        return done
 
-    def _find(self, address: str) -> Destination:
-        return self._destinations.find(address, self._connected)
+    def _outcomes_sent(self, outcomes: Outcomes) -> Sent:
+        """Send outcomes. One of which a message is refused fails, and the rest is tried again."""
+        outcomes = self._routes.reachable(outcomes)
+        delivery = _OUTCOMES[self._options.outbox if self._options.uses_outbox else NO_OUTBOX]
+        while True:
+            try:
+                return self._delivered(Target.of(self._options), delivery(self._routes, outcomes))
+            except Refused as refused:
+                outcomes = self._routes.owners_failing(outcomes, refused.refusals)
 
     def _delivery(self, chunk: Composed, placed: Sequence[Placed]) -> Delivery:
         if not self._options.uses_outbox:
-            return Unremembered(chunk, placed)
+            return Unremembered(self._routes, chunk, placed)
         delivery = Optimistic if self._options.outbox == OPTIMISTIC else Pessimistic
-        return delivery(self._options, chunk, placed, partial(self._sent_before.earlier_keys, chunk))
+        return delivery(self._routes, chunk, placed, partial(self._sent_before.earlier_keys, chunk))
 
     def _connected(self, target: Target) -> Connection:
         if target not in self._connections:
@@ -92,8 +102,8 @@ class Sender:
             self._connections[target] = connection
         return self._connections[target]
 
-    def _delivered(self, target: Target, delivery: Delivery) -> int:
-        """Attempt a delivery until it succeeds or another attempt is not worth it; returns how many messages went out."""
+    def _delivered(self, target: Target, delivery: Delivery) -> Sent:
+        """Attempt a delivery until it succeeds or another attempt is not worth it."""
 
         def failed(error: TryAgain) -> None:
             if isinstance(error, ConnectionLost):
@@ -112,3 +122,15 @@ class Sender:
                 f"{error} If the rows have Ids of their own, one of these is taken: leave the column Id out, and each row "
                 "gets a new one; what makes a message go out once is its MessageId."
             ) from error
+
+
+def _by_database(placed: Iterable[Placed], positions: Container[int] | None) -> dict[Target, list[Placed]]:
+    """The messages of a chunk by database and table, of those at these positions."""
+    databases: dict[Target, list[Placed]] = {}
+    for destination, its in placed:
+        left = its if positions is None else [at for at in its if at in positions]
+        if left:
+            databases.setdefault(destination.target, []).append(Placed(destination, left))
+    for each in databases.values():  # all senders do so, so that they never wait in a circle
+        each.sort(key=lambda placed: placed.destination.table.address)
+    return databases

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
+from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed
-from sqlqueue_spark.send.message_builder import Composed
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, earlier_keys
+from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 #: The messages of one destination: the outbox key of each with its position in the chunk.
@@ -90,6 +91,15 @@ class SentBefore:
             for each, its in zip(placed, keys, strict=True)
         )
         return [each for each in left if each.positions]
+
+    def undecided(self, outcomes: Outcomes, connection: Connection) -> list[int]:
+        """The positions of the received messages that the outbox does not know; it adds none to the outbox."""
+        outbox = OutboxTable(connection, self.options.sender or "", self.options.default_schema)
+        keys = outcomes.keys(lambda queue: self.destinations.find(queue, self.connected).table.address)
+        with connection.transaction():
+            known = outbox.seen([*keys.origins, *keys.ids])
+        pairs = enumerate(zip(*keys, strict=True))
+        return [at for at, (origin, id_) in pairs if origin not in known and id_ not in known]
 
     def _own_table(self) -> str | None:
         """The name of the table of the option ``queue``; None if there is no such option or no such table."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
+
+import pyarrow as pa
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection, Target, connect
@@ -13,9 +15,13 @@ from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, TryAgain
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send.destinations import Destinations, place
-from sqlqueue_spark.send.message_builder import Composed
+from sqlqueue_spark.send.composed import Composed
+from sqlqueue_spark.send.destinations import Destination, Destinations
+from sqlqueue_spark.send.outcome_delivery import placed
+from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.preflight import rehearse
+from sqlqueue_spark.send.routes import Routes
+from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import SentBefore, has_sent
 from sqlqueue_spark.tables.insert import fitted
 from sqlqueue_spark.tables.stage import Run, Stage, table_of
@@ -32,10 +38,12 @@ class Staged:
     rows: int
     #: How many messages it has left out, because the outbox knows them from times in which the pipeline was not atomic.
     repeated: int = 0
+    #: How many of the rows go to the error queue.
+    failed: int = 0
 
 
-def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Composed]) -> Staged:
-    """Stage messages in their order, under a new name for the task, which no other attempt has.
+def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Composed | Outcomes]) -> Staged:
+    """Stage messages, or outcomes, in their order, under a new name for the task, which no other attempt has.
 
     Chunks are committed one by one. A task that fails leaves rows on the stage. They never count, and they go when the stage
     is next emptied.
@@ -44,14 +52,19 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
     """
     task = str(uuid.uuid4())
     used: dict[str, int] = {}
-    rows = repeated = 0
+    done = Sent()
     with _StageWriter(options, destinations, task) as stager:
         for chunk in chunks:
-            put = stager.put(chunk)
+            put, sent = stager.put(chunk)
             used |= put
-            rows += sum(put.values())
-            repeated += len(chunk) - sum(put.values())
-    return Staged(task=task, destinations=tuple(used), rows=rows, repeated=repeated)
+            done += sent
+    return Staged(
+        task=task,
+        destinations=tuple(used),
+        rows=done.sent + done.failed,
+        repeated=done.repeated,
+        failed=done.failed,
+    )
 
 
 def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: bool = False) -> None:
@@ -99,35 +112,65 @@ class _StageWriter:
     def __exit__(self, *_: object) -> None:
         self._close()
 
-    def put(self, chunk: Composed) -> dict[str, int]:
+    def put(self, chunk: Composed | Outcomes) -> tuple[dict[str, int], Sent]:
         """Stage a chunk, and try again as long as it is certain that the chunk is not on the stage.
 
-        :returns: the names of the tables that its messages go to, with the number of messages.
+        :returns: the names of the tables that its messages go to, with the number of messages; and what became of the chunk.
         """
         return self._patience.retried(
             lambda: self._put(chunk), lambda _: not self._committing, on_failure=self._failed
         )
 
-    def _put(self, chunk: Composed) -> dict[str, int]:
+    def _put(self, chunk: Composed | Outcomes) -> tuple[dict[str, int], Sent]:
         self._committing = False
         connection = self._connected()
-        placed = place(
-            chunk.destinations(), lambda address: self._destinations.find(address, lambda _: connection)
-        )
-        if has_sent(self._options, self._destinations, connection):
-            before = SentBefore(self._options, self._destinations, lambda _: connection)
-            placed = before.unsent(chunk, connection, placed)
+        routes = Routes(self._options, self._destinations, lambda _: connection)
+        if isinstance(chunk, Composed):
+            rows, sent = self._messages(chunk, connection, routes)
+        else:
+            rows, sent = self._outcomes(chunk, connection, routes)
         with connection.transaction():
             messages = {
                 replace(to.table.table, catalog=to.table.database).to_text(): fitted(
-                    connection, to.columns, chunk.rows(positions)
+                    connection, to.columns, its
                 )
-                for to, positions in placed
+                for to, its in rows
             }
             Stage(connection, table_of(self._options)).add(self._task, messages)
             fail_points.step(fail_points.ROWS_STAGED)
             self._committing = True
-        return {name: len(rows) for name, rows in messages.items()}
+        return {name: len(rows) for name, rows in messages.items()}, sent
+
+    def _messages(self, chunk: Composed, connection: Connection, routes: Routes) -> tuple[list[_Rows], Sent]:
+        """The rows of a chunk by destination, but for those that the outbox knows."""
+        chunk, placed = routes.placed(chunk)
+        if has_sent(self._options, self._destinations, connection):
+            before = SentBefore(self._options, self._destinations, lambda _: connection)
+            placed = before.unsent(chunk, connection, placed)
+        rows = [(to, chunk.rows(positions)) for to, positions in placed]
+        count = sum(len(each) for _, each in rows)
+        failed = sum(at in chunk.failed for _, positions in placed for at in positions) if chunk.failed else 0
+        return rows, Sent(sent=count - failed, repeated=len(chunk) - count, failed=failed)
+
+    def _outcomes(
+        self, outcomes: Outcomes, connection: Connection, routes: Routes
+    ) -> tuple[list[_Rows], Sent]:
+        """The rows of a chunk of outcomes by destination, but for the outcomes that the outbox knows."""
+        outcomes = routes.reachable(outcomes)
+        accepted: Sequence[int] = range(len(outcomes))
+        if has_sent(self._options, self._destinations, connection):
+            before = SentBefore(self._options, self._destinations, lambda _: connection)
+            accepted = before.undecided(outcomes, connection)
+        positions, failed = outcomes.sent_by(accepted), outcomes.failed_of(accepted)
+        rows: list[_Rows] = []
+        if positions and outcomes.sends is not None:
+            sends = outcomes.sends
+            rows = [(to, sends.rows(its)) for to, its in placed(routes, outcomes, positions)]
+        if failed:
+            rows.append((routes.find(self._options.error_queue or ""), outcomes.error_rows(failed)))
+        return _by_table(rows), Sent(
+            sent=len(positions), repeated=len(outcomes) - len(accepted), failed=len(failed)
+        )
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -142,3 +185,17 @@ class _StageWriter:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+#: A destination with the rows (:data:`OUTGOING`) that go there.
+_Rows = tuple[Destination, pa.RecordBatch]
+
+
+def _by_table(rows: Iterable[_Rows]) -> list[_Rows]:
+    """The rows with those of one table together."""
+    together: dict[str, _Rows] = {}
+    for to, its in rows:
+        name = to.table.address
+        before = together.get(name)
+        together[name] = (to, its if before is None else pa.concat_batches([before[1], its]))
+    return list(together.values())

@@ -12,37 +12,47 @@ import pyarrow as pa
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.send import Destinations, FrameColumns, MessageBuilder, Sender, Sent, stage
+from sqlqueue_spark.send import (
+    Destinations,
+    FrameColumns,
+    MessageBuilder,
+    OutcomeBuilder,
+    Sender,
+    Sent,
+    stage,
+)
 from sqlqueue_spark.spark.processes import log_to_stderr
 
 log = logger(__name__)
 
-_SENT = pa.schema([("sent", pa.int64()), ("repeated", pa.int64()), ("untyped", pa.int64())])
+_COUNTS = [("repeated", pa.int64()), ("failed", pa.int64()), ("untyped", pa.int64())]
+_SENT = pa.schema([("sent", pa.int64()), *_COUNTS])
 _STAGED = pa.schema(
     [
         ("task", pa.string()),
         ("destinations", pa.list_(pa.string())),
         ("rows", pa.int64()),
-        ("repeated", pa.int64()),
-        ("untyped", pa.int64()),
+        *_COUNTS,
     ]
 )
 #: What :meth:`SendTask.send` and :meth:`SendTask.stage` yield, as Spark's ``mapInArrow`` wants it said.
-SENT_COLUMNS = "sent long, repeated long, untyped long"
-STAGED_COLUMNS = "task string, destinations array<string>, rows long, repeated long, untyped long"
+SENT_COLUMNS = "sent long, repeated long, failed long, untyped long"
+STAGED_COLUMNS = (
+    "task string, destinations array<string>, rows long, repeated long, failed long, untyped long"
+)
 
 
 @dataclass(frozen=True)
 class SendTask:
     """What a worker does with its part of a batch."""
 
-    builder: MessageBuilder
+    builder: MessageBuilder | OutcomeBuilder
     destinations: Destinations
 
     @classmethod
     def of(cls, columns: FrameColumns, options: SinkOptions, destinations: Destinations) -> Self:
-        builder = MessageBuilder(columns=columns, options=options, destinations=destinations)
-        return cls(builder, destinations)
+        builder = OutcomeBuilder if columns.outcomes else MessageBuilder
+        return cls(builder(columns=columns, options=options, destinations=destinations), destinations)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sent = self.sent(batches)
@@ -62,17 +72,17 @@ class SendTask:
 
 
 def together(sent: Iterable[Sent]) -> Sent:
-    found = list(sent)
-    return Sent(sent=sum(each.sent for each in found), repeated=sum(each.repeated for each in found))
+    return sum(sent, Sent())
 
 
 def log_sent(which: str, sent: Sent) -> None:
-    """Log one line a batch, as a warning where messages were repeated.
+    """Log one line a batch, as a warning where messages were repeated, or have failed.
 
     After a failure repeats are right. Else they are a sign that ids are not as unique as they should be.
     """
-    level = logging.WARNING if sent.repeated else logging.INFO
-    log.log(level, "sent %ssent=%d repeated=%d", which, sent.sent, sent.repeated)
+    level = logging.WARNING if sent.repeated or sent.failed else logging.INFO
+    failed = f" failed={sent.failed}" if sent.failed else ""
+    log.log(level, "sent %ssent=%d repeated=%d%s", which, sent.sent, sent.repeated, failed)
 
 
 def log_untyped(count: int) -> None:

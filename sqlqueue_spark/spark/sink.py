@@ -58,6 +58,10 @@ class SqlQueueSink:
     ``ReplyToAddress``, and ``TimeToBeReceived`` (interval) or ``Expires``. Where it has ``RowVersion``, its rows were
     received: then ``Id`` (and ``Queue``) tell which row that was, and are not written.
 
+    With the column ``Outgoing`` (an array of messages) or ``Failure`` (NULL where nothing failed), each row is the outcome of a
+    received message, and has its ``Queue``, ``RowVersion`` and ``Id``: it sends all of ``Outgoing`` at once, or it goes to
+    ``errorQueue``. However often its batch is tried, with an outbox it has one outcome, the first that is committed.
+
     The sink logs one line a batch, as a warning where messages had been sent before: ``sent batch=7 sent=90 repeated=10``.
 
     :raises ConfigurationError: an option is unknown, missing or malformed; or, when the sink is called, a column is.
@@ -71,9 +75,11 @@ class SqlQueueSink:
         """Send a batch; Spark calls this. The sink sends nothing before it has checked columns, destinations and outbox."""
         log_to_stderr()
         columns = FrameColumns.of(df.dtypes, self._options)
-        rows = df.persist() if "Destination" in columns.names else df
+        # Outcomes are not looked at before: whoever made them must not make them twice.
+        looked_at = "Destination" in columns.names and not columns.outcomes
+        rows = df.persist() if looked_at else df
         try:
-            addresses = _addresses(rows, columns, self._options)
+            addresses = _addresses(rows, columns.names if looked_at else {}, self._options)
             batch = _batch_of(df, batch_id)
             last = self._last_run
             sent_before = last is not None
@@ -100,19 +106,32 @@ class SqlQueueSink:
 
     def _send(self, rows: DataFrame, task: SendTask, batch_id: int) -> None:
         done = rows.mapInArrow(task.send, SENT_COLUMNS).collect()
-        sent = together(Sent(sent=each.sent, repeated=each.repeated) for each in done)
+        sent = together(Sent(sent=each.sent, repeated=each.repeated, failed=each.failed) for each in done)
         self._remember(batch_id, sent)
         log_sent(f"batch={batch_id} ", sent)
         self._say_untyped(sum(each.untyped for each in done))
 
     def _stage(self, rows: DataFrame, task: SendTask, run: Run, *, own_ids: bool) -> None:
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
-        staged = [Staged(task=t, destinations=tuple(d), rows=n, repeated=old) for t, d, n, old, _ in done]
+        staged = [
+            Staged(task=t, destinations=tuple(d), rows=n, repeated=old, failed=bad)
+            for t, d, n, old, bad, _ in done
+        ]
         seal(self._options, staged, run, own_ids=own_ids)
-        sent = together(Sent(sent=each.rows, repeated=each.repeated) for each in staged)
+        sent = together(
+            Sent(sent=each.rows - each.failed, repeated=each.repeated, failed=each.failed) for each in staged
+        )
         self._remember(run.batch.number, sent)
-        level = logging.WARNING if sent.repeated else logging.INFO
-        log.log(level, "staged batch=%s staged=%d repeated=%d", run.batch.number, sent.sent, sent.repeated)
+        level = logging.WARNING if sent.repeated or sent.failed else logging.INFO
+        failed = f" failed={sent.failed}" if sent.failed else ""
+        log.log(
+            level,
+            "staged batch=%s staged=%d repeated=%d%s",
+            run.batch.number,
+            sent.sent,
+            sent.repeated,
+            failed,
+        )
         self._say_untyped(sum(each.untyped for each in done))
 
     def _say_untyped(self, count: int) -> None:
@@ -135,7 +154,8 @@ class SqlQueueSink:
             return ""
         atomic = self._options.transaction_mode == ATOMIC
         repeated = f" repeated={sent.repeated}" if sent.repeated or not atomic else ""
-        return f"sent={sent.sent}{repeated}"
+        failed = f" failed={sent.failed}" if sent.failed else ""
+        return f"sent={sent.sent}{repeated}{failed}"
 
     def _remember(self, batch_id: int, sent: Sent) -> None:
         self._counts.pop(batch_id, None)
@@ -163,10 +183,10 @@ class SqlQueueSink:
         return f"SqlQueueSink({self._options!r})"
 
 
-def _addresses(rows: DataFrame, columns: FrameColumns, options: SinkOptions) -> list[str]:
-    """The addresses that the rows of a batch go to."""
+def _addresses(rows: DataFrame, columns: Mapping[str, str], options: SinkOptions) -> list[str]:
+    """The addresses that the rows of a batch go to, as far as these columns tell."""
     own = [] if options.queue is None else [options.queue]
-    column = columns.names.get("Destination")
+    column = columns.get("Destination")
     if column is None:
         return own
     named = [row[0] for row in rows.select(column).distinct().collect()]

@@ -16,8 +16,8 @@ from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.open_claim import OpenClaim, Settling
 from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.receive.stage_dispatch import StageDispatch
-from sqlqueue_spark.send.message_builder import Composed
-from sqlqueue_spark.send.sender import Sender
+from sqlqueue_spark.send.composed import Composed
+from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
@@ -113,20 +113,20 @@ def one_source_a_stage() -> Iterator[None]:
 @contextlib.contextmanager
 def keys_of_final_addresses() -> Iterator[None]:
     """The outbox knows what goes to the option ``queue`` by its id alone, and what goes elsewhere by id and table."""
-    placed, own = Sender._placed, [""]
+    placed, own = Routes.placed, [""]
 
-    def remember(self: Sender, chunk: Composed) -> Any:
-        own[0] = self._options.queue or ""
+    def remember(self: Routes, chunk: Composed) -> Any:
+        own[0] = self.options.queue or ""
         return placed(self, chunk)
 
-    def keys(self: Composed, address: str, positions: Sequence[int]) -> list[str]:
+    def keys(self: Composed, address: str, positions: Sequence[int], _: object = None) -> list[str]:
         ids = [self.ids[at] for at in positions]
         if address.partition("@")[0] == own[0]:
             return ids
         copy = hashlib.sha256(address.encode()).hexdigest()[:16]
         return [f"{each}>{copy}" for each in ids]
 
-    with mock.patch.object(Sender, "_placed", remember), mock.patch.object(Composed, "keys", keys):
+    with mock.patch.object(Routes, "placed", remember), mock.patch.object(Composed, "keys", keys):
         yield
 
 

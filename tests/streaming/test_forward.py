@@ -110,6 +110,24 @@ def test_every_mode_forwards_each_message_once(postgresql, queues, forward, tmp_
         assert left_on_the_stage(postgresql) == 0
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_poison_row_goes_to_the_error_queue_in_every_mode(postgresql, queues, forward, capsys, mode):
+    """The others go on, and the line of the batch counts it."""
+    orders, billing, _ = queues
+    error = postgresql.create_queue("error")
+    orders.insert(5)
+    orders.insert_row(id=row_id(100), headers="no JSON", body=b"{}")
+    orders.insert(5, start=5)
+    shared = {name: value for name, value in MODES[mode].items() if name == "transactionMode"}
+    forward(shared, {"errorQueue": "error", **{name: value for name, value in MODES[mode].items() if name == "outbox"}})  # fmt: skip
+    assert (sent(billing), orders.count()) == (messages(range(10)), 0)
+    (failed,) = error.rows()
+    told = json.loads(failed.headers)
+    assert (told["sqlqueue.RawHeaders"], told["NServiceBus.FailedQ"]) == ("no JSON", '"public"."orders"')
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("batch="))
+    assert line.endswith(" failed=1")
+
+
 def test_a_stop_file_ends_a_run_between_two_batches(postgresql, queues, forward, tmp_path):
     """An atomic one."""
     orders, billing, _ = queues
@@ -169,8 +187,8 @@ def test_what_cannot_be_sent_is_named_by_its_row(queues, failed):
     orders.insert_row(id=row_id(7), headers='{"NServiceBus.MessageId":"m","other":{}}', body=b"{}")
     said = failed("--to", "Billing")
     assert (
-        'The headers of a row are not a JSON object of strings: \'{"NServiceBus.MessageId":"m","other":{}}\'; filter such rows, '
-        f"or give them headers of their own. It is the row with RowVersion 3, Id {row_id(7)}, Queue orders@[public]."
+        'The headers of a row are not a JSON object of strings: \'{"NServiceBus.MessageId":"m","other":{}}\'; set the option '
+        f"errorQueue, and such rows go there, or filter them. It is the row with RowVersion 3, Id {row_id(7)}, Queue orders@[public]."
     ) in said
     assert (orders.count(), billing.count()) == (3, 0)
 

@@ -501,7 +501,8 @@ def test_a_delayed_message_on_its_way_is_not_passed_on(to):
     row = in_transit(to, "orders@[public]")
     assert refusal({**row, "Headers": "{}"}, row) == (
         f"A row is a delayed message on its way to {to!r}, not one for the queue 'orders@[public]', so it is not passed on; "
-        "see why it cannot be moved there (is there such a queue, and may this login insert into it?), or filter such rows by "
+        "see why it cannot be moved there (is there such a queue, and may this login insert into it?), set the "
+        "option errorQueue, and such rows go there, or filter them by "
         "the header NServiceBus.SqlServer.ForwardDestination. It is the row with RowVersion 7, Id "
         f"{ROW}, Queue orders@[public]."
     )

@@ -22,6 +22,7 @@ class _Row(NamedTuple):
     destinations: list[str]
     rows: int
     repeated: int
+    failed: int
     untyped: int
 
 
@@ -48,7 +49,7 @@ def test_a_sink_remembers_its_last_hundred_batches():
     """What it sent in each."""
     sink = SqlQueueSink(url="postgresql://h/d", queue="orders", outbox="none")
     for batch_id in (*range(150), 60, 150):
-        sink(frame(told=[SimpleNamespace(sent=batch_id, repeated=0, untyped=0)]), batch_id)
+        sink(frame(told=[SimpleNamespace(sent=batch_id, repeated=0, failed=0, untyped=0)]), batch_id)
     known = {batch_id: sink.sent_in(batch_id) for batch_id in range(200)}
     assert {number: sent for number, sent in known.items() if sent is not None} == {
         number: Sent(sent=number) for number in range(51, 151)
@@ -74,9 +75,9 @@ def test_messages_without_a_type_are_said_once(caplog, mode):
     """On the driver, where somebody reads it."""
     sink = SqlQueueSink(options={"url": "postgresql://h/d", "queue": "orders", **mode})
     told = (
-        SimpleNamespace(sent=3, repeated=0, untyped=2)
+        SimpleNamespace(sent=3, repeated=0, failed=0, untyped=2)
         if "outbox" in mode
-        else _Row("a task", ["orders"], 3, 0, 2)
+        else _Row("a task", ["orders"], 3, 0, 0, 2)
     )
     with mock.patch("sqlqueue_spark.spark.sink.seal"), caplog.at_level("WARNING"):
         for batch_id in (7, 8):

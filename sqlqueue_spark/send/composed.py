@@ -1,0 +1,183 @@
+"""The messages of a chunk: each has the id by which it is sent only once, the address that it goes to, and its row.
+
+A message that cannot go there may fail. Then it goes to the error queue instead, and the outbox knows it by another key.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.messages.failed import Failure, failed_headers
+from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
+from sqlqueue_spark.send.outbox_keys import error_keys, keys
+
+_Columns = TypeVar("_Columns", pa.Array, pa.RecordBatch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed:
+    """Why a message of a chunk failed.
+
+    :param to: the address that it was to go to.
+    :param queue: the queue that it failed for, a full address, and ``endpoint``, whose queue that is.
+    :param id: what it is known by where its headers do not say it.
+    """
+
+    failure: Failure
+    to: str
+    queue: str
+    endpoint: str
+    id: str
+
+
+class Composed:
+    """The messages of a chunk.
+
+    The rows are made only when somebody asks for them: in a batch that comes again most messages were sent before.
+    """
+
+    def __init__(
+        self,
+        ids: pa.Array,
+        destinations: pa.Array,
+        make: Callable[[], pa.RecordBatch],
+        *,
+        origins: pa.Array | None = None,
+        failed: Mapping[int, Failed] | None = None,
+    ) -> None:
+        """:param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
+        :param origins: what tells the received rows apart that the messages came as; None where they were not received.
+        :param failed: those that have failed, by their positions; ``destinations`` has the error queue for them.
+        """
+        self._ids = ids
+        self._destinations = destinations
+        self._make = make
+        self._origins = origins
+        self.failed = failed or {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @functools.cached_property
+    def ids(self) -> Sequence[str]:
+        return self._ids.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def failing(self, failed: Mapping[int, Failed], error_queue: str) -> Composed:
+        """The same messages, of which these have failed too and go to the error queue."""
+        positions = sorted(failed)
+        destinations = pc.if_else(_among(positions, len(self)), error_queue, self._destinations)
+        return Composed(
+            self._ids,
+            destinations,
+            lambda: self._sound,
+            origins=self._origins,
+            failed={**failed, **self.failed},
+        )
+
+    def keys(self, address: str, positions: Sequence[int], final: Callable[[str], str] = str) -> list[str]:
+        """The outbox keys of the messages at these positions.
+
+        :param address: the final address of all that have not failed.
+        :param final: gives the final address of a failed one.
+        """
+        made: list[str] = keys(self._of(self._ids, positions), address).to_pylist()
+        for number, at in self._failed_of(positions):
+            made[number] = self._error_keys([at], final(self.failed[at].to))[0]
+        return made
+
+    def other_keys(self, address: str, positions: Sequence[int], final: Callable[[str], str]) -> list[str]:
+        """Of each message the key that an outbox knows it by if it went the other way in an earlier try.
+
+        A message that is sent may have failed before, and the other way round: somebody has created its destination, or
+        dropped it. As :meth:`keys`.
+        """
+        made = self._error_keys(positions, address)
+        for number, at in self._failed_of(positions):
+            made[number] = keys(self._ids[at : at + 1], final(self.failed[at].to))[0].as_py()
+        return made
+
+    def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
+        """Each address, with the positions of its messages in ascending order."""
+        addresses = pc.unique(self._destinations).to_pylist()
+        if len(addresses) == 1:
+            yield addresses[0], range(len(self))
+            return
+        for address in addresses:
+            yield address, pc.indices_nonzero(pc.equal(self._destinations, address)).to_pylist()
+
+    def destination(self, position: int) -> str:
+        """The address that a message goes to."""
+        return self._destinations[position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def rows(self, positions: Sequence[int]) -> pa.RecordBatch:
+        """The rows of the messages at these positions, which must be in ascending order."""
+        return self._of(self._rows, positions)
+
+    @functools.cached_property
+    def _sound(self) -> pa.RecordBatch:
+        """The rows as they would be if no message had failed."""
+        return self._make()
+
+    @functools.cached_property
+    def _rows(self) -> pa.RecordBatch:
+        rows = self._sound
+        if not self.failed:
+            return rows
+        wrong = _among(sorted(self.failed), len(self))
+        bad = rows.filter(wrong)
+        told = (self.failed[at] for at in sorted(self.failed))
+        headers = [
+            failed_headers(text, each.failure, queue=each.queue, endpoint=each.endpoint, row_id=each.id)
+            for text, each in zip(bad["headers"].to_pylist(), told, strict=True)
+        ]
+        good = pc.invert(wrong)
+        everywhere = pa.array(range(len(self)), pa.int32())
+        return in_order(
+            [everywhere.filter(good), everywhere.filter(wrong)],
+            [rows.filter(good), failed_rows(headers, bad["body"])],
+        )
+
+    def _of(self, columns: _Columns, positions: Sequence[int]) -> _Columns:
+        return columns if len(positions) == len(self) else columns.take(pa.array(positions, pa.int32()))
+
+    def _failed_of(self, positions: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Which of these positions have failed, each behind its number among them."""
+        return (
+            (number, at) for number, at in enumerate(positions if self.failed else ()) if at in self.failed
+        )
+
+    def _error_keys(self, positions: Sequence[int], address: str) -> list[str]:
+        origins = self._ids if self._origins is None else self._origins
+        return error_keys(self._of(origins, positions), address).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+
+def failed_rows(headers: Sequence[str], bodies: pa.Array) -> pa.RecordBatch:
+    """Rows of an error queue: they never expire, or they would be gone before somebody looks at them."""
+    count = len(headers)
+    nothing = [pa.nulls(count, each.type) for each in list(OUTGOING)[3:]]
+    return pa.RecordBatch.from_arrays(
+        [new_row_ids(count), pa.array(headers, pa.string()), bodies, *nothing], schema=OUTGOING
+    )
+
+
+def in_order(positions: Sequence[pa.Array], parts: Sequence[_Columns]) -> _Columns:
+    """Put parts together in the order of the rows.
+
+    :param positions: of each part, the positions of its rows, in ascending order.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    order = pc.sort_indices(pa.concat_arrays(positions))
+    together = pa.concat_batches if isinstance(parts[0], pa.RecordBatch) else pa.concat_arrays
+    return together(parts).take(order)
+
+
+def _among(positions: Sequence[int], count: int) -> pa.Array:
+    """For each of so many positions, whether it is one of these."""
+    return pc.is_in(pa.array(range(count), pa.int32()), value_set=pa.array(positions, pa.int32()))

@@ -1,0 +1,233 @@
+"""Makes outcomes of a frame's rows, one of each received message: the messages that it sends, or its failure.
+
+A message that cannot be made fails the received one that sends it, and so does a received one that nobody can read or that is
+only on its way through its queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.failed import Failure, poison
+from sqlqueue_spark.messages.outgoing import derived_id
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.chunks import chunks
+from sqlqueue_spark.send.composed import Composed, Failed
+from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
+from sqlqueue_spark.send.header_shapes import Unsendable, alike
+from sqlqueue_spark.send.message_builder import Count, MessageBuilder, in_transit, message_ids, told
+from sqlqueue_spark.send.outbox_keys import origins
+from sqlqueue_spark.send.outcomes import Outcomes
+
+_SIZED = ("Headers", "Body", "Outgoing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutcomeBuilder:
+    """Turns record batches into outcomes; opens no connection."""
+
+    columns: FrameColumns
+    options: SinkOptions
+    destinations: Destinations
+    untyped: Count = field(default_factory=Count)
+
+    def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Outcomes]:
+        """Make the outcomes of a task, in their order, chunk by chunk; a chunk is one transaction.
+
+        :raises ConfigurationError: a row tells no origin, or a received message has two rows.
+        """
+        sized = [own for name in _SIZED if (own := self.columns.names.get(name)) is not None]
+        written = Target.of(self.options).dialect.written
+        once = _Once()
+        return (
+            self._outcomes(chunk, once) for chunk in chunks(batches, sized, written, self._messages_up_to)
+        )
+
+    def _messages_up_to(self, batch: pa.RecordBatch) -> Sequence[int]:
+        if not self.columns.outgoing:
+            return range(1, batch.num_rows + 1)
+        lengths = pc.fill_null(pc.list_value_length(self._column(batch, "Outgoing")), 0)
+        return pc.cumulative_sum(pc.max_element_wise(lengths.cast(pa.int64()), 1)).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def _outcomes(self, batch: pa.RecordBatch, once: _Once) -> Outcomes:
+        queues, row_versions, row_ids = (self._column(batch, name) for name in ORIGIN)
+        row_ids = told(row_ids)
+        once.check(queues, row_versions, row_ids)
+        headers = self._column(batch, "Headers").cast(pa.string())
+        groups = alike(headers, received=True, poison=True)
+        ids = message_ids(told(self._column(batch, "MessageId").cast(pa.string())), groups, row_ids)
+        outcomes = Outcomes(
+            queues=queues,
+            origins=origins(row_ids, row_versions),
+            ids=ids,
+            row_ids=row_ids,
+            headers=headers,
+            bodies=pc.fill_null(self._column(batch, "Body").cast(pa.binary()), b""),
+            sends=None,
+            owners=(),
+            failed={},
+        )
+        failed = {
+            at: self._failed(outcomes, at, failure)
+            for at, failure in self._failures(self._column(batch, "Failure")).items()
+        }
+        failed |= {
+            at: self._failed(outcomes, at, Failure.of(error), wanted)
+            for at, wanted, error in in_transit(groups, queues, self.options)
+        }
+        for group in groups:
+            if group.poison:
+                texts = zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True)
+                failed |= {at: self._failed(outcomes, at, poison(text)) for at, text in texts}
+        return self._sending(replace(outcomes, failed=failed), batch)
+
+    def _sending(self, outcomes: Outcomes, batch: pa.RecordBatch) -> Outcomes:
+        """The outcomes with what they send. One that would send what cannot be sent has failed."""
+        while True:
+            sends = self._sends(outcomes, batch)
+            owners = sends.owners.to_pylist()
+            try:
+                made = sends.composed()
+            except Unsendable as error:
+                owner = owners[error.position]
+                outcomes = outcomes.failing({owner: self._failed(outcomes, owner, Failure.of(error))})
+            else:
+                return replace(outcomes, sends=made, owners=owners)
+
+    def _sends(self, outcomes: Outcomes, batch: pa.RecordBatch) -> _Sends:
+        """The rows of the messages out, of those that have not failed."""
+        everywhere = pa.array(range(len(outcomes)), pa.int32())
+        sound = pc.invert(pc.is_in(everywhere, value_set=pa.array(list(outcomes.failed), pa.int32())))
+        if "Outgoing" not in self.columns.names:
+            names = {
+                name: own
+                for name, own in self.columns.names.items()
+                if name not in ("Failure", "Recoverable")
+            }
+            return self._of(FrameColumns(names=names), batch.filter(sound), everywhere.filter(sound), None)
+        if not self.columns.outgoing:
+            return self._of(FrameColumns(names={}), None, everywhere[:0], None)
+        lists = pc.if_else(sound, self._column(batch, "Outgoing"), None)
+        its, owners = pc.list_flatten(lists), pc.list_parent_indices(lists)
+        its, owners = its.filter(its.is_valid()), owners.filter(its.is_valid())
+        rows = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
+
+        def new_id(at: int) -> str:
+            owner = owners[at].as_py()
+            table = self.destinations.where(outcomes.queue(owner))[1]
+            first = pc.index(owners, owners[at]).as_py()
+            return derived_id(outcomes.ids[owner].as_py(), table.schema, table.table, at - first)
+
+        return self._of(FrameColumns(names=self.columns.outgoing), rows, owners, new_id)
+
+    def _of(
+        self,
+        columns: FrameColumns,
+        rows: pa.RecordBatch | None,
+        owners: pa.Array,
+        new_id: Callable[[int], str] | None,
+    ) -> _Sends:
+        builder = MessageBuilder(
+            columns=columns,
+            options=replace(self.options, error_queue=None),
+            destinations=self.destinations,
+            untyped=self.untyped,
+        )
+        return _Sends(builder, rows, owners, new_id)
+
+    def _failures(self, column: pa.Array) -> dict[int, Failure]:
+        """The failures that the frame tells of, by position."""
+        fields = self.columns.failure
+        if not fields:
+            return {}
+        return {
+            at: _failure({name: told_[own] for name, own in fields.items()})
+            for at, told_ in enumerate(column.to_pylist())
+            if told_ is not None
+        }
+
+    def _failed(self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None) -> Failed:
+        own = outcomes.queue(at)
+        return self.destinations.failed(failure, to=own, queue=queue or own, message_id=outcomes.row_id(at))
+
+    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        own = self.columns.names.get(name)
+        return pa.nulls(batch.num_rows) if own is None else batch.column(own)
+
+
+@dataclass(frozen=True)
+class _Sends:
+    """Rows of messages out, each with the position of the received message that sends it."""
+
+    builder: MessageBuilder
+    rows: pa.RecordBatch | None
+    owners: pa.Array
+    new_id: Callable[[int], str] | None
+
+    def composed(self) -> Composed | None:
+        if self.rows is None or not self.rows.num_rows:
+            return None
+        return self.builder.composed(self.rows, self.new_id)
+
+
+@dataclass
+class _Once:
+    """Sees to it that no received message has two rows in a task: the second one's outcome would never go out."""
+
+    _seen: dict[str, list[pa.Array]] = field(default_factory=dict)
+
+    def check(self, queues: pa.Array, row_versions: pa.Array, row_ids: pa.Array) -> None:
+        """:raises ConfigurationError: a row tells no origin, or the same one as another row."""
+        for name, column in zip(ORIGIN, (queues, row_versions, row_ids), strict=True):
+            if column.null_count:
+                raise ConfigurationError(
+                    f"A row has no {name}, so nobody can tell which received message it is the outcome of; keep the columns of "
+                    "the source, and give Queue the address of its queue."
+                )
+        for queue in pc.unique(queues).to_pylist():
+            its = row_versions.filter(pc.equal(queues, queue))
+            if len(pc.unique(its)) < len(its):
+                counts = pc.value_counts(its)
+                self._refuse(queue, next(each["values"] for each in counts.to_pylist() if each["counts"] > 1))
+            for before in self._seen.get(queue, ()):
+                again = its.filter(pc.is_in(its, value_set=before)) if _overlap(before, its) else its[:0]
+                if len(again):
+                    self._refuse(queue, again[0].as_py())
+            self._seen.setdefault(queue, []).append(its)
+
+    @staticmethod
+    def _refuse(queue: str, row_version: int) -> None:
+        raise ConfigurationError(
+            f"The received message with RowVersion {row_version} of {queue} has two rows, but it has one outcome; put all that it "
+            "sends into one row, as elements of the column Outgoing."
+        )
+
+
+def _overlap(one: pa.Array, other: pa.Array) -> bool:
+    first, second = (pc.min_max(each).as_py() for each in (one, other))
+    return first["min"] <= second["max"] and second["min"] <= first["max"]  # type: ignore[no-any-return] # pyarrow has no types
+
+
+def _failure(told_: Mapping[str, object]) -> Failure:
+    """A failure as the column tells it."""
+    texts = {name: None if value is None else str(value) for name, value in told_.items()}
+    time = told_.get("TimeOfFailure")
+    data = told_.get("Data") or []
+    return Failure(
+        exception_type=texts["ExceptionType"] or "Failure",
+        message=texts.get("Message") or "",
+        stack_trace=texts.get("StackTrace") or "",
+        inner_exception_type=texts.get("InnerExceptionType"),
+        help_link=texts.get("HelpLink"),
+        source=texts.get("Source"),
+        data={name: value for name, value in dict(data).items() if value is not None},  # type: ignore[call-overload] # a map of texts
+        time=None if time is None else time.astimezone(UTC),  # type: ignore[attr-defined] # a timestamp
+    )

@@ -1,0 +1,120 @@
+"""How the outcomes of a chunk get into the database, so that each received message has one, the first that is committed.
+
+All that an outcome sends, or its failed message, is written in one transaction with its keys: that of its origin, and, where the
+message was handled, that of its id. Origins come first, so that every sender adds keys in one order.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.errors import Duplicate, TryAgain
+from sqlqueue_spark.send.delivery import Delivery, Looking, inserted
+from sqlqueue_spark.send.destinations import Placed, place
+from sqlqueue_spark.send.outcomes import Keys, Outcomes
+from sqlqueue_spark.send.routes import Routes
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.tables.insert import Inserter
+from sqlqueue_spark.tables.outbox import OutboxTable
+
+
+class UnrememberedOutcomes(Delivery):
+    """Without an outbox, so nobody knows what became of a commit whose answer was lost."""
+
+    def __init__(self, routes: Routes, outcomes: Outcomes) -> None:
+        self._routes = routes
+        self._outcomes = outcomes
+        self._committing = False
+
+    def attempt(self, connection: Connection) -> Sent:
+        self._committing = False
+        with connection.transaction():
+            sent = _inserted(self._routes, self._outcomes, connection, range(len(self._outcomes)))
+            self._committing = True
+        return sent
+
+    def worth_it(self, error: TryAgain) -> bool:
+        return not isinstance(error, Duplicate) and not self._committing
+
+
+class RememberedOutcomes(Looking):
+    """With an outbox, which knows the outcomes that were committed."""
+
+    def __init__(self, routes: Routes, outcomes: Outcomes) -> None:
+        self._routes = routes
+        self._outcomes = outcomes
+
+    def attempt(self, connection: Connection) -> Sent:
+        self._seen = None
+        options = self._routes.options
+        outbox = OutboxTable(connection, options.sender or "", options.default_schema)
+        keys = self._outcomes.keys(lambda queue: self._routes.find(queue).table.address)
+        with connection.transaction():
+            sent = self._remembered(connection, outbox, keys)
+        fail_points.step(fail_points.CHUNK_SENT)
+        return sent
+
+    def _insert(self, connection: Connection, accepted: Sequence[int]) -> Sent:
+        sent = _inserted(self._routes, self._outcomes, connection, accepted)
+        fail_points.step(fail_points.ROWS_INSERTED)
+        return sent
+
+    @abstractmethod
+    def _remembered(self, connection: Connection, outbox: OutboxTable, keys: Keys) -> Sent:
+        """Write messages and keys in the open transaction."""
+
+
+class OptimisticOutcomes(RememberedOutcomes):
+    """Inserts the keys last."""
+
+    def _remembered(self, connection: Connection, outbox: OutboxTable, keys: Keys) -> Sent:
+        known = self._seen = outbox.seen([*keys.origins, *keys.ids])
+        fail_points.step(fail_points.IDS_CHECKED)
+        decided = self._outcomes.decide(keys, known)
+        sent = self._insert(connection, decided.accepted)
+        outbox.add(decided.origins)
+        outbox.add(decided.ids)
+        fail_points.step(fail_points.IDS_INSERTED)
+        return sent
+
+
+class PessimisticOutcomes(RememberedOutcomes):
+    """Inserts the keys first, so that a twin waits."""
+
+    def _remembered(self, connection: Connection, outbox: OutboxTable, keys: Keys) -> Sent:
+        known = set(keys.origins) - outbox.add_new(keys.origins)
+        known |= outbox.seen(keys.ids)
+        decided = self._outcomes.decide(keys, known)
+        late = set(decided.ids) - outbox.add_new(
+            decided.ids
+        )  # somebody has handled them as other rows since the look
+        self._seen = known | late
+        fail_points.step(fail_points.IDS_INSERTED)
+        return self._insert(connection, [at for at in decided.accepted if keys.ids[at] not in late])
+
+
+def _inserted(routes: Routes, outcomes: Outcomes, connection: Connection, accepted: Sequence[int]) -> Sent:
+    """Insert what these received messages send, and those of them that have failed."""
+    sent = Sent()
+    if (positions := outcomes.sent_by(accepted)) and outcomes.sends is not None:
+        sent = inserted(routes, connection, outcomes.sends, placed(routes, outcomes, positions))
+    if failed := outcomes.failed_of(accepted):
+        to = routes.find(routes.options.error_queue or "")
+        Inserter(connection, to.table, to.columns).insert(outcomes.error_rows(failed))
+    return sent + Sent(failed=len(failed), repeated=len(outcomes) - len(accepted))
+
+
+def placed(routes: Routes, outcomes: Outcomes, positions: Sequence[int]) -> list[Placed]:
+    """The messages at these positions by destination, in the order in which all senders insert."""
+    wanted = None if outcomes.sends is not None and len(positions) == len(outcomes.sends) else set(positions)
+    found = place(
+        (
+            (address, its if wanted is None else [at for at in its if at in wanted])
+            for address, its in outcomes.destinations()
+        ),
+        routes.find,
+    )
+    return sorted(found, key=lambda each: each.destination.table.address)

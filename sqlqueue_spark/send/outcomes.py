@@ -1,0 +1,149 @@
+"""The outcomes of received messages: what each of them sends, or why it failed.
+
+A received message has one outcome, the first that is committed. All that it sends goes out together, or it fails: then nothing of
+it goes out, and the message goes to the error queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.messages.failed import failed_headers
+from sqlqueue_spark.send.composed import Composed, Failed, failed_rows
+from sqlqueue_spark.send.outbox_keys import handled_keys, origin_keys
+
+
+class Keys(NamedTuple):
+    """The outbox keys of received messages, in their order: of their origins, and of their ids where they are handled."""
+
+    origins: Sequence[str]
+    ids: Sequence[str]
+
+
+class Decided(NamedTuple):
+    """Which received messages of a chunk have their outcome now, by their positions, and the keys that this adds."""
+
+    accepted: Sequence[int]
+    origins: Sequence[str]
+    ids: Sequence[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcomes:
+    """The outcomes of a chunk of received messages.
+
+    :param queues: the address of the queue of each, ``origins`` what tells it apart there, ``ids`` its message id.
+    :param row_ids: the Id of each received row, ``headers`` and ``bodies`` as they were received.
+    :param sends: all that they send; None for nothing. ``owners`` has for each of these messages the position of the received one
+        that sends it, in ascending order.
+    :param failed: those that have failed, by their positions. Nothing of what they send goes out.
+    """
+
+    queues: pa.Array
+    origins: pa.Array
+    ids: pa.Array
+    row_ids: pa.Array
+    headers: pa.Array
+    bodies: pa.Array
+    sends: Composed | None
+    owners: Sequence[int]
+    failed: Mapping[int, Failed]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def failing(self, failed: Mapping[int, Failed]) -> Outcomes:
+        """The same outcomes, but these have failed too."""
+        return replace(self, failed={**failed, **self.failed})
+
+    def queue(self, position: int) -> str:
+        """The address of the queue in which a message was received."""
+        return self.queues[position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def row_id(self, position: int) -> str:
+        """The Id of a received row."""
+        return self.row_ids[position].as_py()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def destinations(self) -> Iterator[tuple[str, list[int]]]:
+        """Each address that those send to that have not failed, with the positions of the messages for it."""
+        for address, positions in () if self.sends is None else self.sends.destinations():
+            sound = [at for at in positions if self.owners[at] not in self.failed]
+            if sound:
+                yield address, sound
+
+    def keys(self, queue: Callable[[str], str]) -> Keys:
+        """The outbox keys of the received messages.
+
+        :param queue: gives the final address of the queue at an address.
+        """
+        addresses = pc.unique(self.queues).to_pylist()
+        origins: list[str] = [""] * len(self)
+        ids: list[str] = [""] * len(self)
+        for address in addresses:
+            its = pc.equal(self.queues, address)
+            table = queue(address)
+            positions = pc.indices_nonzero(its).to_pylist()
+            of_origins = origin_keys(self.origins.filter(its), table).to_pylist()
+            of_ids = handled_keys(self.ids.filter(its), table).to_pylist()
+            for at, origin, id_ in zip(positions, of_origins, of_ids, strict=True):
+                origins[at], ids[at] = origin, id_
+        return Keys(origins, ids)
+
+    def decide(self, keys: Keys, known: Container[str]) -> Decided:
+        """Which of the received messages have their outcome now.
+
+        A message whose origin is known has had it, whatever its outcome would be now. One whose id is known, or comes twice, was
+        handled as another row.
+
+        :param known: the keys that are there.
+        """
+        accepted: list[int] = []
+        origins: list[str] = []
+        ids: dict[str, None] = {}
+        for at, (origin, id_) in enumerate(zip(*keys, strict=True)):
+            if origin in known:
+                continue
+            origins.append(origin)
+            if id_ in known or id_ in ids:
+                continue
+            accepted.append(at)
+            if at not in self.failed:
+                ids[id_] = None
+        return Decided(accepted, origins, list(ids))
+
+    def sent_by(self, accepted: Sequence[int]) -> Sequence[int]:
+        """The positions of the messages that these received ones send."""
+        if self.sends is None:
+            return ()
+        if len(accepted) == len(self) and not self.failed:
+            return range(len(self.sends))
+        sending = set(accepted).difference(self.failed)
+        return [at for at, owner in enumerate(self.owners) if owner in sending]
+
+    def failed_of(self, accepted: Sequence[int]) -> list[int]:
+        """Those of these received messages that have failed."""
+        return [at for at in accepted if at in self.failed] if self.failed else []
+
+    def error_rows(self, positions: Sequence[int]) -> pa.RecordBatch:
+        """The rows with which these go to the error queue."""
+        headers = [
+            failed_headers(
+                self._texts[at],
+                self.failed[at].failure,
+                queue=self.failed[at].queue,
+                endpoint=self.failed[at].endpoint,
+                row_id=self.failed[at].id,
+            )
+            for at in positions
+        ]
+        return failed_rows(headers, self.bodies.take(pa.array(positions, pa.int32())))
+
+    @cached_property
+    def _texts(self) -> Sequence[str | None]:
+        return self.headers.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types

@@ -1,0 +1,195 @@
+"""The way of a chunk's messages to their tables: what cannot be reached, and what is refused at the insert, fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
+from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.composed import Composed
+from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
+from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.tables.insert import Inserter
+
+log = logger(__name__)
+
+
+class Refusal(NamedTuple):
+    """Messages that a destination refuses, by their positions in the chunk."""
+
+    positions: Sequence[int]
+    error: SqlQueueError
+
+
+class Refused(SqlQueueError):
+    """Destinations refuse messages of a chunk, whose transaction is rolled back. Without them it may succeed."""
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        super().__init__("; ".join(str(each.error) for each in refusals))
+        self.refusals = refusals
+
+
+@dataclass
+class Routes:
+    """Finds the tables of a chunk's messages, over the connections of one task."""
+
+    options: SinkOptions
+    destinations: Destinations
+    #: Gives a connection with no open transaction.
+    connected: Callable[[Target], Connection]
+    #: The addresses that this task could not reach, so that it looks for each only once.
+    _unreachable: dict[str, SqlQueueError] = field(default_factory=dict)
+
+    def placed(self, chunk: Composed) -> tuple[Composed, list[Placed]]:
+        """The messages of a chunk by destination.
+
+        :returns: the chunk, in which those messages have failed that cannot reach their destination, and the destinations.
+        :raises QueueError: there is no such table and no option ``errorQueue``, or no table for that.
+        :raises ConfigurationError: likewise, the text is no address, or its database cannot be reached from here.
+        """
+        if self.options.error_queue is not None:
+            self.find(self.options.error_queue)
+        unreachable = [
+            Refusal(positions, error)
+            for address, positions in chunk.destinations()
+            if (error := self.unreachable(address)) is not None
+        ]
+        if unreachable:
+            chunk = self.failing(chunk, unreachable)
+        return chunk, place(chunk.destinations(), self.find)
+
+    def find(self, address: str) -> Destination:
+        """The table at an address."""
+        return self.destinations.find(address, self.connected)
+
+    def unreachable(self, address: str) -> SqlQueueError | None:
+        """Why messages to an address fail; None where they do not.
+
+        Without an error queue nothing fails by itself. Its own address is no message's: where it is missing, the batch ends.
+        """
+        if self.options.error_queue in (None, address):
+            return None
+        if address not in self._unreachable:
+            try:
+                self._check(address)
+            except (QueueError, ConfigurationError) as error:
+                if isinstance(error, ConfigurationError) and error.may_pass:
+                    raise
+                log.warning("unreachable destination=%s: %s", address, error)
+                self._unreachable[address] = error
+        return self._unreachable.get(address)
+
+    def failing(self, chunk: Composed, refusals: Sequence[Refusal]) -> Composed:
+        """The chunk, in which these messages have failed: they go to the error queue."""
+        failed = {
+            at: self.destinations.failed(Failure.of(error), to=to, queue=to, message_id=chunk.ids[at])
+            for positions, error in refusals
+            for at in positions
+            for to in [chunk.destination(at)]
+        }
+        return chunk.failing(failed, self.options.error_queue or "")
+
+    def reachable(self, outcomes: Outcomes) -> Outcomes:
+        """The outcomes, of which those have failed that would send to an address that cannot be reached.
+
+        All that an outcome sends must lie in the database in which its message was received, or it could not go out at once.
+        """
+        self.find(self.options.error_queue or "")
+        own = Target.of(self.options)
+        for queue in outcomes.queues.unique().to_pylist():
+            if self.find(queue).target != own:
+                raise ConfigurationError(
+                    f"The messages of the queue {queue!r} were received in another database than that of the option url, and their "
+                    "outcomes belong where they were received; give the sink the url of the source."
+                )
+        unreachable = []
+        for address, positions in outcomes.destinations():
+            error = self.unreachable(address)
+            if error is None and self.find(address).target != own:
+                error = ConfigurationError(
+                    f"The destination {address!r} lies in another database than the received message, and what a message sends "
+                    "goes out at once or not at all; send it to a queue of this database, from which a job forwards it."
+                )
+            if error is not None:
+                unreachable.append(Refusal(positions, error))
+        return self.owners_failing(outcomes, unreachable) if unreachable else outcomes
+
+    def owners_failing(self, outcomes: Outcomes, refusals: Sequence[Refusal]) -> Outcomes:
+        """The outcomes, of which those have failed that would send these messages."""
+        return outcomes.failing(
+            {
+                owner: self.destinations.failed(
+                    Failure.of(error),
+                    to=outcomes.queue(owner),
+                    queue=outcomes.queue(owner),
+                    message_id=outcomes.row_id(owner),
+                )
+                for positions, error in refusals
+                for owner in {outcomes.owners[at] for at in positions}
+            }
+        )
+
+    def final(self, address: str) -> str:
+        """The final address of a message that has failed, as far as it can be known."""
+        try:
+            return self.find(address).table.address
+        except SqlQueueError as error:
+            if isinstance(error, TryAgain):
+                raise
+        try:
+            return str(self.destinations.where(address)[1])
+        except ConfigurationError:
+            return address
+
+    def insert(
+        self, connection: Connection, to: Destination, chunk: Composed, positions: Sequence[int]
+    ) -> list[Refusal]:
+        """Insert messages into one table, in the open transaction; returns those that it refuses.
+
+        Where there is no error queue, what it refuses is an error. So is what the error queue itself refuses.
+        """
+        if not positions:
+            return []
+        inserter = Inserter(connection, to.table, to.columns)
+        if self.options.error_queue is None or to == self.find(self.options.error_queue):
+            inserter.insert(chunk.rows(positions))
+            return []
+        return _refused(connection, inserter, chunk, positions)
+
+    def _check(self, address: str) -> None:
+        if self.options.transaction_mode == ATOMIC and self.destinations.where(address)[0] != Target.of(
+            self.options
+        ):
+            raise ConfigurationError(
+                f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive cannot "
+                "reach in one transaction; send to it with receiveOnly and an outbox."
+            )
+        self.find(address)
+
+
+def _refused(
+    connection: Connection, inserter: Inserter, chunk: Composed, positions: Sequence[int]
+) -> list[Refusal]:
+    """Insert messages, and halve what is refused until it is known which of them that is."""
+    try:
+        with connection.attempt():
+            inserter.insert(chunk.rows(positions))
+    except (QueueError, ConfigurationError) as error:  # the table or a right is missing, for all of them
+        return [Refusal(positions, error)]
+    except SqlQueueError as error:
+        if isinstance(error, TryAgain):
+            raise
+        if len(positions) == 1:
+            return [Refusal(positions, error)]
+        half = len(positions) // 2
+        return [
+            refusal
+            for part in (positions[:half], positions[half:])
+            for refusal in _refused(connection, inserter, chunk, part)
+        ]
+    return []

@@ -1,0 +1,193 @@
+"""Headers of failed messages: what a .NET endpoint writes, and nothing that stops ServiceControl's reading of an error queue.
+
+The rules are those that ServiceControl 6.19 showed: strings only, no lone surrogate, an id that fits, times in the wire's form, no
+NUL in the exception's message.
+"""
+
+import json
+import re
+import socket
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.failed import RAW_HEADERS, Failure, failed_headers, poison
+from tests.support import dotnet, messages
+
+EXCEPTION = "NServiceBus.ExceptionInfo."
+ROW_ID = "00000000-0000-4000-8000-000000000001"
+NOON = datetime(2026, 11, 22, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+#: The headers that every failed message gets.
+ADDED = {
+    "NServiceBus.ProcessingMachine": socket.gethostname(),
+    "NServiceBus.ProcessingEndpoint": "orders",
+    "NServiceBus.FailedQ": '"public"."orders"',
+    f"{EXCEPTION}ExceptionType": "shop.OutOfStock",
+    f"{EXCEPTION}Message": "nothing left",
+    f"{EXCEPTION}StackTrace": "",
+    "NServiceBus.TimeOfFailure": "2026-11-22 06:30:00:000005 Z",
+}
+
+
+def text_of(headers, *, endpoint="orders", **more):
+    told = {"exception_type": "shop.OutOfStock", "message": "nothing left", "time": NOON, **more}
+    failure = Failure(**told)
+    return failed_headers(headers, failure, queue='"public"."orders"', endpoint=endpoint, row_id=ROW_ID)
+
+
+def failed(headers, **more):
+    """The headers as ServiceControl reads them."""
+    read = json.loads(text_of(headers, **more))
+    assert all(isinstance(value, str) for value in read.values())
+    assert not re.search("[\ud800-\udfff]", "".join([*read, *read.values()]))
+    assert "\0" not in "".join([*read, *read.values()]).replace(read.get(RAW_HEADERS, ""), "")
+    assert 0 < len(read["NServiceBus.MessageId"]) <= 200
+    return read
+
+
+def test_the_headers_of_the_message_stay_byte_for_byte():
+    own = messages.headers(1)
+    assert text_of(own).startswith(own[:-1] + ",")
+    assert failed(own) == {**json.loads(own), **ADDED}
+
+
+def test_failure_headers_of_before_are_replaced():
+    before = failed(messages.headers(1), message="before", data={"article": "4711"}, inner_exception_type="X")
+    assert failed(json.dumps(before)) == {**json.loads(messages.headers(1)), **ADDED}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NServiceBus.TimeToBeReceived", "NServiceBus.Retries", "NServiceBus.SqlServer.ForwardDestination"],
+)
+def test_what_would_make_the_message_vanish_is_taken_out(name):
+    own = messages.headers(1)[:-1] + f',"{name}":"1"}}'
+    assert failed(own) == {**json.loads(messages.headers(1)), **ADDED}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NServiceBus.Retries.Timestamp",
+        "NServiceBus.DeliverAt",
+        "ServiceControl.Retry.AcknowledgementQueue",
+        "$.store-and-forward.destination",
+    ],
+)
+def test_what_tells_of_earlier_tries_stays(name):
+    own = messages.headers(1)[:-1] + f',"{name}":"1"}}'
+    assert failed(own) == {**json.loads(own), **ADDED}
+
+
+@pytest.mark.parametrize("headers", [None, "", "{}", "null", "[]", '{"NServiceBus.MessageId":""}'])
+def test_a_message_without_an_id_is_known_by_its_row(headers):
+    assert failed(headers) == {"NServiceBus.MessageId": ROW_ID, **ADDED}
+
+
+@pytest.mark.parametrize(
+    "headers, read",
+    [
+        ('{"a":1}', {"a": "1"}),
+        ('{"a":true,"b":null}', {"a": "true"}),
+        ('\ufeff{"a":"x"}', {"a": "x"}),
+        (' {"a" : "x"} ', {"a": "x"}),
+    ],
+)
+def test_what_a_net_endpoint_reads_leniently_is_written_as_texts(headers, read):
+    assert failed(headers) == {**read, "NServiceBus.MessageId": ROW_ID, **ADDED}
+
+
+@pytest.mark.parametrize(
+    "wrong, right",
+    [
+        ({"NServiceBus.MessageId": "x" * 500}, {"NServiceBus.MessageId": ROW_ID}),
+        ({"NServiceBus.TimeSent": "2026-11-22T12:00:00Z"}, {}),
+        ({"NServiceBus.ConversationId": "x" * 451}, {}),
+        ({"ServiceControl.Retry.UniqueMessageId": "no guid"}, {}),
+        ({"Note": "a\0b"}, {"Note": "ab"}),
+        ({"No\0te": "ab"}, {"Note": "ab"}),
+    ],
+)
+def test_what_servicecontrol_cannot_take_is_kept_as_it_was(wrong, right):
+    """All headers, in one of them: a retry restores them."""
+    own = json.dumps({"NServiceBus.MessageId": "m", "Greek": "α", **wrong})
+    expected = {"NServiceBus.MessageId": "m", "Greek": "α", **right}
+    assert failed(own) == {**expected, **ADDED, RAW_HEADERS: own}
+
+
+@pytest.mark.parametrize("headers", ["no JSON", '{"a":', "[1]", '{"a":{}}', r'{"a":"\ud800"}', "a\0b"])
+def test_poison_is_kept_as_it_was(headers):
+    assert failed(headers) == {"NServiceBus.MessageId": ROW_ID, **ADDED, RAW_HEADERS: headers}
+
+
+def test_long_texts_are_cut():
+    """The message at its end, the stack trace at its beginning; each astral character counts as two."""
+    told = failed(
+        "{}", message="😀" * 20_000, stack_trace="x" * 70_000 + "the end", data={"all": "y" * 70_000}
+    )
+    assert told[f"{EXCEPTION}Message"] == "😀" * 8_192
+    assert told[f"{EXCEPTION}StackTrace"] == "x" * 65_529 + "the end"
+    assert told[f"{EXCEPTION}Data.all"] == "y" * 65_536
+
+
+def test_a_message_of_20_mb_is_cut():
+    assert len(failed("{}", message="x" * 20_000_000)[f"{EXCEPTION}Message"]) == 16_384
+
+
+def test_hostile_texts_are_cleaned():
+    told = failed(
+        "{}", message="a\0b\ud800c", exception_type="X\0", data={"na\0me": "\udfff!"}, endpoint="e" * 500
+    )
+    assert (told[f"{EXCEPTION}Message"], told[f"{EXCEPTION}ExceptionType"]) == ("abc", "X")
+    assert (told[f"{EXCEPTION}Data.name"], told["NServiceBus.ProcessingEndpoint"]) == ("!", "e" * 450)
+
+
+def test_an_exception_tells_its_full_name_and_its_stack():
+    def fail():
+        try:
+            int("x")
+        except ValueError as error:
+            raise LookupError("no such order") from error
+
+    with pytest.raises(LookupError) as caught:
+        fail()
+    told = Failure.of(caught.value)
+    assert (told.exception_type, told.inner_exception_type, told.message) == (
+        "LookupError",
+        "ValueError",
+        "no such order",
+    )
+    assert told.stack_trace.startswith("Traceback (most recent call last):\n")
+    assert told.stack_trace.endswith("LookupError: no such order\n")
+    assert Failure.of(ConfigurationError("x")).exception_type == "sqlqueue_spark.errors.ConfigurationError"
+
+
+def test_an_error_of_ours_is_a_sentence_without_a_stack():
+    with pytest.raises(ConfigurationError) as caught:
+        raise ConfigurationError("Set it.")
+    assert Failure.of(caught.value).stack_trace == ""
+
+
+def test_poison_shows_only_its_beginning():
+    assert poison("x" * 1_000).message.endswith(f"{'x' * 80!r}.")
+
+
+def test_a_recorded_failed_message_fails_again_with_the_same_headers():
+    """But for those that say why, where and when."""
+    for row in dotnet.rows("error")[1:]:
+        recorded = json.loads(row.headers)
+        again = failed(row.headers)
+        added = {name for name in recorded if name.startswith(EXCEPTION)} | ADDED.keys()
+        assert {name: again[name] for name in again.keys() - ADDED.keys()} == {
+            name: value for name, value in recorded.items() if name not in added
+        }
+        assert added >= ADDED.keys()
+
+
+def test_the_time_of_a_failure_without_one_is_now():
+    before = datetime.now(UTC)
+    told = failed(messages.headers(1), time=None)["NServiceBus.TimeOfFailure"]
+    at = datetime.strptime(told, "%Y-%m-%d %H:%M:%S:%f Z").replace(tzinfo=UTC)
+    assert before <= at <= datetime.now(UTC)
+    assert len(told) == 28
