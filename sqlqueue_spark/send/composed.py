@@ -17,6 +17,9 @@ from sqlqueue_spark.messages.failed import Failure, failed_headers
 from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
 from sqlqueue_spark.send.outbox_keys import error_keys, keys
 
+#: Stands in a key for the address of what cannot be sent anywhere.
+_NOWHERE = ""
+
 _Columns = TypeVar("_Columns", pa.Array, pa.RecordBatch)
 
 
@@ -24,13 +27,13 @@ _Columns = TypeVar("_Columns", pa.Array, pa.RecordBatch)
 class Failed:
     """Why a message of a chunk failed.
 
-    :param to: the address that it was to go to.
+    :param to: the address that it could not reach; None where it cannot be sent anywhere. Then all its copies fail as one.
     :param queue: the queue that it failed for, a full address, and ``endpoint``, whose queue that is.
     :param id: what it is known by where its headers do not say it.
     """
 
     failure: Failure
-    to: str
+    to: str | None
     queue: str
     endpoint: str
     id: str
@@ -80,27 +83,63 @@ class Composed:
             failed={**failed, **self.failed},
         )
 
+    def failing_once(
+        self, failed: Mapping[int, Failed], error_queue: str, failed_before: set[str]
+    ) -> Composed:
+        """The same messages, of which these have failed: but one of each origin, whatever copies its message was to have.
+
+        :param failed_before: the origins that have failed already; those of these messages are added.
+        """
+        if not failed:
+            return self
+        again = set()
+        for at in sorted(failed):
+            origin = self.ids[at] if self._origins is None else self._origins[at].as_py()
+            if origin in failed_before:
+                again.add(at)
+            failed_before.add(origin)
+        whole = self.failing(failed, error_queue)
+        return whole.only([at for at in range(len(self)) if at not in again]) if again else whole
+
+    def only(self, kept: Sequence[int]) -> Composed:
+        """The messages at these positions alone, which must be in ascending order."""
+        its = pa.array(kept, pa.int32())
+        return Composed(
+            self._ids.take(its),
+            self._destinations.take(its),
+            lambda: self._sound.take(its),
+            origins=None if self._origins is None else self._origins.take(its),
+            failed={number: self.failed[at] for number, at in enumerate(kept) if at in self.failed},
+        )
+
     def keys(self, address: str, positions: Sequence[int], final: Callable[[str], str] = str) -> list[str]:
         """The outbox keys of the messages at these positions.
 
         :param address: the final address of all that have not failed.
-        :param final: gives the final address of a failed one.
+        :param final: gives the final address of one that could not be reached.
         """
         made: list[str] = keys(self._of(self._ids, positions), address).to_pylist()
         for number, at in self._failed_of(positions):
-            made[number] = self._error_keys([at], final(self.failed[at].to))[0]
+            to = self.failed[at].to
+            made[number] = self._error_keys([at], _NOWHERE if to is None else final(to))[0]
         return made
 
-    def other_keys(self, address: str, positions: Sequence[int], final: Callable[[str], str]) -> list[str]:
-        """Of each message the key that an outbox knows it by if it went the other way in an earlier try.
+    def other_keys(
+        self, address: str, positions: Sequence[int], final: Callable[[str], str]
+    ) -> Iterator[tuple[str, str]]:
+        """The keys that an outbox knows messages by if they went another way in an earlier try, each with the present key.
 
-        A message that is sent may have failed before, and the other way round: somebody has created its destination, or
-        dropped it. As :meth:`keys`.
+        A message that is sent may have failed before, and the other way round: somebody has created its destination, or dropped
+        it, or changed what reads its headers. As :meth:`keys`.
         """
-        made = self._error_keys(positions, address)
+        own = self.keys(address, positions, final)
+        yield from zip(self._error_keys(positions, address), own, strict=True)
+        if self._origins is not None:
+            yield from zip(self._error_keys(positions, _NOWHERE), own, strict=True)
         for number, at in self._failed_of(positions):
-            made[number] = keys(self._ids[at : at + 1], final(self.failed[at].to))[0].as_py()
-        return made
+            to = self.failed[at].to
+            if to is not None:
+                yield keys(self._ids[at : at + 1], final(to))[0].as_py(), own[number]
 
     def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
         """Each address, with the positions of its messages in ascending order."""

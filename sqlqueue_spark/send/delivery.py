@@ -126,9 +126,7 @@ class Remembered(Looking):
         """The keys of the messages if they went the other way in an earlier try, each with the present key."""
         found: dict[str, str] = {}
         for to, positions in self._placed:
-            others = self._chunk.other_keys(to.table.address, positions, self._routes.final)
-            own = self._chunk.keys(to.table.address, positions, self._routes.final)
-            found.update(zip(others, own, strict=True))
+            found.update(self._chunk.other_keys(to.table.address, positions, self._routes.final))
         return found
 
     @abstractmethod

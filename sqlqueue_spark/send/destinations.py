@@ -129,10 +129,11 @@ class Destinations:
             table = replace(table, catalog=self._databases.get(target))
         return table.full_address(quoted=quoted)
 
-    def failed(self, failure: Failure, *, to: str, queue: str, message_id: str) -> Failed:
+    def failed(self, failure: Failure, *, queue: str, message_id: str, to: str | None = None) -> Failed:
         """A message that has failed.
 
-        :param to: the address that it was to go to, and ``queue`` that of the queue that it failed for.
+        :param queue: the address of the queue that it failed for.
+        :param to: the address that it could not reach; None where it cannot be sent anywhere.
         """
         try:
             full, endpoint = self.full_address(queue), self.where(queue)[1].table

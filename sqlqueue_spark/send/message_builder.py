@@ -94,15 +94,23 @@ class MessageBuilder:
         :raises ConfigurationError: a row cannot be sent as it is; the text says which row and why.
         """
         sized = [self.columns.names[name] for name in ("Headers", "Body") if name in self.columns.names]
-        return map(self.composed, chunks(batches, sized, Target.of(self.options).dialect.written))
+        failed_before: set[str] = set()
+        for chunk in chunks(batches, sized, Target.of(self.options).dialect.written):
+            yield self.composed(chunk, failed_before=failed_before)
 
-    def composed(self, batch: pa.RecordBatch, new_id: Callable[[int], str] | None = None) -> Composed:
+    def composed(
+        self,
+        batch: pa.RecordBatch,
+        new_id: Callable[[int], str] | None = None,
+        failed_before: set[str] | None = None,
+    ) -> Composed:
         """Make the messages of one chunk; errors as :meth:`compose`.
 
         :param new_id: makes the id of the message at a position that has none.
+        :param failed_before: the origins that have failed in this task; those of the chunk are added.
         """
         try:
-            return self._composed(batch, new_id)
+            return self._composed(batch, new_id, set() if failed_before is None else failed_before)
         except Unsendable as error:
             named = [
                 f"{name} {batch.column(own)[error.position].as_py()}"
@@ -113,7 +121,9 @@ class MessageBuilder:
                 raise
             raise ConfigurationError(f"{error} It is the row with {', '.join(named)}.") from error
 
-    def _composed(self, batch: pa.RecordBatch, new_id: Callable[[int], str] | None) -> Composed:
+    def _composed(
+        self, batch: pa.RecordBatch, new_id: Callable[[int], str] | None, failed_before: set[str]
+    ) -> Composed:
         read = [self._column(batch, name).cast(type_) for name, type_ in _READ.items()]
         given = pa.RecordBatch.from_arrays(read, list(_READ))
         headers = self._column(batch, "Headers")
@@ -127,6 +137,10 @@ class MessageBuilder:
         ids = self._message_ids(told(given["MessageId"]), groups, received, new_id)
         row_ids = _row_ids(to_send)
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
+        for group in groups:
+            if group.poison:  # a transform that goes by headers knows no destination for it
+                its = pc.is_in(pa.array(range(len(given)), pa.int32()), value_set=group.positions)
+                destinations = pc.if_else(its, self.options.error_queue, destinations)
         if destinations.null_count:
             raise Unsendable(
                 pc.index(destinations.is_null(), True).as_py(),
@@ -136,14 +150,21 @@ class MessageBuilder:
             ids,
             destinations,
             functools.partial(self._rows, given, groups, ids, row_ids),
-            origins=origins(received, batch.column(self.columns.names["RowVersion"]))
-            if self.columns.received and not received.null_count
-            else None,
+            origins=self._origins(batch, received, ids) if self.columns.received else None,
         )
-        return self._without_failed(composed, given, groups) if self.columns.received else composed
+        if not self.columns.received:
+            return composed
+        failed = self._failures(composed, given, groups)
+        return composed.failing_once(failed, self.options.error_queue or "", failed_before)
 
-    def _without_failed(self, composed: Composed, given: pa.RecordBatch, groups: Sequence[Alike]) -> Composed:
-        """The messages, of which those go to the error queue that cannot be passed on.
+    def _origins(self, batch: pa.RecordBatch, row_ids: pa.Array, ids: pa.Array) -> pa.Array:
+        """What tells the received rows apart; the message id where a row was not received, but comes from another source."""
+        return pc.coalesce(origins(row_ids, self._column(batch, "RowVersion")), ids)
+
+    def _failures(
+        self, composed: Composed, given: pa.RecordBatch, groups: Sequence[Alike]
+    ) -> dict[int, Failed]:
+        """The messages that cannot be passed on, by their positions.
 
         :raises Unsendable: there are such messages, and there is no error queue.
         """
@@ -151,20 +172,18 @@ class MessageBuilder:
         for group in groups:
             if group.poison:
                 for at, text in zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True):
-                    to = composed.destination(at)
-                    failed[at] = self._failed(
-                        poison(text), to, given["Queue"][at].as_py() or to, composed.ids[at]
-                    )
+                    queue = given["Queue"][at].as_py() or composed.destination(at)
+                    failed[at] = self._failed(poison(text), queue, composed.ids[at])
         for at, wanted, error in in_transit(groups, given["Queue"], self.options):
             if self.options.error_queue is None:
                 raise error
-            failed[at] = self._failed(Failure.of(error), composed.destination(at), wanted, composed.ids[at])
-        return composed.failing(failed, self.options.error_queue or "") if failed else composed
+            failed[at] = self._failed(Failure.of(error), wanted, composed.ids[at])
+        return failed
 
-    def _failed(self, failure: Failure, to: str, queue: str, message_id: str) -> Failed:
-        """A message that has failed for a queue."""
+    def _failed(self, failure: Failure, queue: str, message_id: str) -> Failed:
+        """A message that has failed for a queue, and cannot be sent anywhere."""
         destinations = self.destinations or Destinations(self.options)
-        return destinations.failed(failure, to=to, queue=queue, message_id=message_id)
+        return destinations.failed(failure, queue=queue, message_id=message_id)
 
     def _rows(
         self, given: pa.RecordBatch, groups: Sequence[Alike], ids: pa.Array, row_ids: pa.Array

@@ -156,7 +156,7 @@ class OutcomeBuilder:
 
     def _failed(self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None) -> Failed:
         own = outcomes.queue(at)
-        return self.destinations.failed(failure, to=own, queue=queue or own, message_id=outcomes.row_id(at))
+        return self.destinations.failed(failure, queue=queue or own, message_id=outcomes.row_id(at))
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         own = self.columns.names.get(name)

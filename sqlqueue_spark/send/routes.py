@@ -125,7 +125,6 @@ class Routes:
             {
                 owner: self.destinations.failed(
                     Failure.of(error),
-                    to=outcomes.queue(owner),
                     queue=outcomes.queue(owner),
                     message_id=outcomes.row_id(owner),
                 )

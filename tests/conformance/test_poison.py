@@ -124,6 +124,23 @@ def test_a_message_that_failed_is_not_sent_in_the_replay(given, billing, error):
     assert (billing.count(), error.count()) == (0, 1)
 
 
+def test_poison_that_was_to_go_to_two_queues_fails_once(given, engine, billing, error):
+    """A retry puts it back into the one queue in which it was received."""
+    engine.create_queue("shipping")
+    batch = rows([1, 1, 2, 2], poison=[1], Destination=["billing", "shipping"] * 2)
+    assert forward(given, batch) == (2, 0, 1)
+    assert forward(given, batch.slice(0, 1), batch.slice(1, 1)) == (0, 1, 0)
+    assert sent_to(error) == [1]
+
+
+def test_copies_for_two_queues_that_are_missing_fail_each(given, error):
+    """A retry sends each to the queue that it could not reach."""
+    batch = rows([1, 1], Destination=["gone", "lost"])
+    assert forward(given, batch) == (0, 0, 2)
+    assert forward(given, batch) == (0, 2, 0)
+    assert {failed["NServiceBus.ProcessingEndpoint"] for failed in failed_in(error)} == {"gone", "lost"}
+
+
 def test_a_message_that_was_sent_does_not_fail_in_the_replay(given, engine, billing, error):
     """Its destination is gone by then."""
     gone = engine.create_queue("gone")

@@ -2,9 +2,9 @@
 
 from collections import Counter
 
-from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION
+from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY
 from tests.machine.query import Query, Way
-from tests.machine.world import ELSEWHERE, SOURCES, World, listed
+from tests.machine.world import DESTINATIONS, ELSEWHERE, ERROR, SOURCES, World, listed
 
 #: Once nothing is in its way, a trigger may so often find nothing while rows are free, and so often it may fail.
 _IDLE = 3
@@ -43,6 +43,8 @@ def check(world: World, query: Query) -> None:
     doubled = {n for n, count in moved.items() if count + ledger.taken[n] > 1} - ledger.may_double
     _say(query, "moved on twice", doubled)
     (check_stored if query.setup.stores else check_sent_on)(world, query)
+    if query.setup.handles:
+        check_handled(world, query)
 
 
 def ended(world: World, query: Query) -> Counter[str]:
@@ -103,9 +105,25 @@ def check_sent_on(world: World, query: Query) -> None:
     }:  # what was sent and what was settled were two commits, and the replica stood between
         both -= ledger.came_back
     _say(query, "sent on though another consumer has it", both)
-    if not query.modes & {ATOMIC, NO_TRANSACTION} and "none" not in query.outboxes:
+    if (
+        not query.modes & {ATOMIC, NO_TRANSACTION}
+        and "none" not in query.outboxes
+        and not query.setup.handles
+    ):
         twice = {pair for pair, count in by_id.items() if count > 1}
         _say(query, "sent twice under one id", {n for n in sent if any(ledger.ids[n] == i for i, _ in twice)})
+
+
+def check_handled(world: World, query: Query) -> None:
+    """A message that is handled goes to both destinations; one that fails goes to neither. An id is handled once."""
+    ledger = world.ledger
+    first, second = (world.in_table(name) for name in DESTINATIONS)
+    _say(query, "sent in part", {n for n in first | second if first[n] != second[n]})
+    failed = world.in_table(ERROR)
+    _say(query, "handled and failed", {n for n in first & failed if n in ledger.sent} - ledger.may_double)
+    if query.modes == {RECEIVE_ONLY} and "none" not in query.outboxes:
+        by_id = Counter(ledger.ids[n] for n in first.elements())
+        _say(query, "handled twice under one id", {n for n in first if by_id[ledger.ids[n]] > 1})
 
 
 def _lost(world: World, is_somewhere) -> set[int]:  # type: ignore[no-untyped-def] # a predicate

@@ -37,12 +37,16 @@ from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
-from tests.machine.world import DESTINATIONS, ENDPOINT, SOURCES, World, listed
+from tests.machine.world import DESTINATIONS, ENDPOINT, ERROR, SOURCES, World, listed
+from tests.support.outcomes import composed_outcomes
+from tests.support.outcomes import frame as outcome_frame
 from tests.support.sending import composed
 
 OFFSET_NOT_LOGGED = "offset not logged"
 BATCH_WRITTEN = "batch written but not logged"
 BATCH_LOGGED = "batch logged"
+#: In the place of a destination, where a message is handled or fails.
+OUTCOME = "an outcome"
 
 #: The addresses to which a message goes; for ``None`` the option ``queue`` says where.
 Route = tuple[str | None, ...]
@@ -85,6 +89,10 @@ class Setup:
     #: Whether the second source is atomic too at first; the core refuses that.
     both_atomic: bool = False
     sinks: int = 1
+    #: Whether the sink has an error queue.
+    errors: bool = False
+    #: Whether the sink is given outcomes: each message goes to both destinations or fails, and not always in the same way.
+    handles: bool = False
     routes: tuple[Route, ...] = ((None,),)
 
     @property
@@ -93,14 +101,15 @@ class Setup:
         if self.stores:
             return f"{self.options.mode}, stored"
         outbox = "" if self.options.mode == ATOMIC else f", outbox {self.options.outbox}"
-        return f"{self.options.mode}, sent on{outbox}"
+        return f"{self.options.mode}, {'handled' if self.handles else 'sent on'}{outbox}"
 
     def __str__(self) -> str:
-        sink = (
-            "a sink that knows batches by number"
-            if self.stores
-            else f"{self.sinks} sink(s) that send, by turns, to {self.routes}"
-        )
+        sink = "a sink that knows batches by number"
+        if self.handles:
+            sink = "a sink that is given outcomes"
+        elif not self.stores:
+            errors = ", with an error queue" if self.errors else ""
+            sink = f"{self.sinks} sink(s) that send, by turns, to {self.routes}{errors}"
         return (
             f"{self.options}; {self.sources} source(s), {sink}{', Spark before 4.2' if self.follows else ''}"
         )
@@ -208,6 +217,8 @@ class Query:
         self._planned = set[int]()
         #: The destinations that each sink of the process has found.
         self._destinations: dict[int, Destinations] = {}
+        #: How often the sink was given outcomes.
+        self._tries = 0
         #: What each sink has staged its last batch for.
         self._last_runs: dict[int, Run] = {}
 
@@ -375,9 +386,11 @@ class Query:
         """How often each message stands in each destination."""
         if self.setup.stores:
             return Counter()
-        return Counter(
-            {(n, to): count for to in DESTINATIONS for n, count in self.world.in_table(to).items()}
-        )
+        if self.setup.handles:
+            first, failed = (self.world.in_table(name) for name in (DESTINATIONS[0], ERROR))
+            return Counter({(n, OUTCOME): count for n, count in (first + failed).items()})
+        there = (*DESTINATIONS, ERROR) if self.setup.errors else DESTINATIONS
+        return Counter({(n, to): count for to in there for n, count in self.world.in_table(to).items()})
 
     def follow_remedy(self, *, again: bool) -> None:
         """Do what the error that ended the query says, as far as it names something to do.
@@ -598,11 +611,22 @@ class Query:
             self.unremembered.add(key)
         if key in self.unremembered and key in self.attempted:
             self.world.ledger.may_double |= {n for n, _ in self.attempted[key]}
-        due = {(int(message["Body"]), to or self.options.queue) for message, to in rows}
+        if (self.options.mode == ATOMIC or self.options.outbox == NO_OUTBOX) and any(
+            len(route) > 1 for route in self.setup.routes
+        ):  # two tasks may have a copy each of what nobody can read, and nothing tells them so
+            self.world.ledger.may_double |= {
+                int(message["Body"]) for message in messages
+            } & self.world.ledger.poison
+        due = {(n, self._goes_to(n, to)) for message, to in rows for n in [int(message["Body"])]}
         self.attempted[key] = due
         share = -(-len(rows) // self.setup.sinks)
         for i in range(self.setup.sinks):
             self._send(i, rows[i * share : (i + 1) * share])
+
+    def _goes_to(self, n: int, to: str | None) -> str:
+        if self.setup.handles:
+            return OUTCOME
+        return ERROR if n in self.world.ledger.poison else to or self.options.queue
 
     def _route(self, n: int) -> Route:
         return self.setup.routes[n % len(self.setup.routes)]
@@ -619,8 +643,47 @@ class Query:
         run = self._last_runs[sink] = prepare(
             given, found, addresses, again=last is not None, batch=batch, last=last
         )
+        frames = (
+            self._outcomes([message for message, _ in rows]) if self.setup.handles else self._frames(rows)
+        )
+
+        def make(each: pa.RecordBatch) -> Any:
+            return composed_outcomes(given, found, each) if self.setup.handles else composed(given, each)
+
+        if given.transaction_mode == ATOMIC:
+            seal(given, [stage(given, found, make(each)) for each in frames], run)
+        else:
+            for each in frames:
+                with Sender(given, found) as sender:
+                    sender.send(make(each))
+
+    def _outcomes(self, messages: list[dict[str, Any]]) -> list[pa.RecordBatch]:
+        """What the tasks' functions make of the messages, each time something else."""
+        self._tries += 1
+        told = []
+        for message in messages:
+            n = int(message["Body"])
+            fails = (n + self._tries) % 3 == 0
+            told.append(
+                {
+                    "Queue": SOURCES[0],
+                    **{name: message[name] for name in ("RowVersion", "Id", "Headers", "Body")},
+                    "Outgoing": [{"Destination": to, "Body": str(n).encode()} for to in DESTINATIONS],
+                    "Failure": {"ExceptionType": "Machine", "Message": "fails"} if fails else None,
+                }
+            )
+        half = max(1, -(-len(told) // 2))
+        return [outcome_frame(told[at : at + half]) for at in range(0, len(told), half)]
+
+    def _frames(self, rows: list[tuple[dict[str, Any], str | None]]) -> list[pa.RecordBatch]:
+        """What the two tasks of a sink are given."""
+        received = {"Id": pa.string(), "RowVersion": pa.int64()} if self.setup.errors else {}
         table = pa.table(
             {
+                **{
+                    name: pa.array([message.get(name) for message, _ in rows], type_)
+                    for name, type_ in received.items()
+                },
                 "Headers": pa.array([message["Headers"] for message, _ in rows], pa.string()),
                 "Body": pa.array(
                     [
@@ -634,13 +697,7 @@ class Query:
                 "Destination": pa.array([to for _, to in rows], pa.string()),
             }
         )
-        tasks = table.to_batches(max_chunksize=max(1, -(-len(rows) // 2)))
-        if given.transaction_mode == ATOMIC:
-            seal(given, [stage(given, found, composed(given, task)) for task in tasks], run)
-        else:
-            for task in tasks:
-                with Sender(given, found) as sender:
-                    sender.send(composed(given, task))
+        return table.to_batches(max_chunksize=max(1, -(-len(rows) // 2)))  # type: ignore[no-any-return] # pyarrow has no types
 
     # -- options -----------------------------------------------------------------------------------
 
@@ -672,6 +729,7 @@ class Query:
             queue=self.options.queue,
             outbox=self.options.outbox,
             endpoint=ENDPOINT,
+            **({"errorQueue": ERROR} if self.setup.errors or self.setup.handles else {}),
         )
 
     # -- what must hold at every step --------------------------------------------------------------

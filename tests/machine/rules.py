@@ -26,6 +26,8 @@ class Send(Step):
     kind: str = "plain"
 
     def happen(self, world: World, query: Query) -> str | None:
+        if self.kind == "poison" and not query.setup.errors:
+            return None  # such a stream ends there
         lasts = {"expired": "-1 second", "perishable": "1 hour"}.get(self.kind)
         source = _source(self.source, query)
         numbers = world.send(
@@ -34,6 +36,7 @@ class Send(Step):
             lasts=lasts,
             same_id=self.kind == "of one id",
             in_transit=self.kind == "in transit",
+            poison=self.kind == "poison",
         )
         kind = "" if self.kind == "plain" else f" ({self.kind})"
         return f"{listed(numbers)} are sent to {source}{kind}"

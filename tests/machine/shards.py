@@ -86,6 +86,7 @@ _BUNDLES: dict[str, tuple[st.Chance[Any], ...]] = {
         st.builds(r.Send, _COUNT, _SOURCE, st.sampled_from(("expired", "perishable"))),
     ),
     "in transit": (st.builds(r.Send, _COUNT, _SOURCE, st.just("in transit")),),
+    "poison": (st.builds(r.Send, _COUNT, _SOURCE, st.just("poison")),),
     "equal ids": (st.builds(r.Send, _COUNT, _SOURCE, st.just("of one id")),),
     "crashes": (st.builds(r.Crash, st.booleans()), st.just(r.Notice())),
     "cuts": (st.builds(r.Cut, st.booleans()), st.just(r.Notice())),
@@ -211,6 +212,7 @@ def atomic() -> st.Chance[Scenario]:
         sources=st.sampled_from((1, 1, 1, 2)),
         both_atomic=st.booleans(),
         sinks=st.integers(1, 2),
+        errors=st.booleans(),
         routes=_ROUTES,
     )
     restart = _restarts(
@@ -238,6 +240,7 @@ def sending() -> st.Chance[Scenario]:
         stores=st.just(False),
         follows=st.booleans(),
         sinks=st.integers(1, 2),
+        errors=st.booleans(),
         routes=_ROUTES,
     )
     restart = _restarts(
@@ -265,4 +268,32 @@ def taking() -> st.Chance[Scenario]:
     return _scenarios(setup, _TAKING, oddities=(_odd(),), restarts=(restart,))
 
 
-SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking)}
+def handling() -> st.Chance[Scenario]:
+    """Scenarios in which each message has an outcome, under an outbox or atomically, and not always the same."""
+    setup = st.builds(
+        Setup,
+        options=st.builds(
+            Options,
+            mode=st.sampled_from((RECEIVE_ONLY, RECEIVE_ONLY, ATOMIC)),
+            outbox=st.sampled_from(("optimistic", "pessimistic")),
+            limit=_LIMIT,
+            ahead=st.booleans(),
+        ),
+        stores=st.just(False),
+        follows=st.booleans(),
+        handles=st.just(True),
+        errors=st.just(True),
+    )
+    restart = _restarts(
+        mode=(ATOMIC, RECEIVE_ONLY),
+        outbox=("optimistic", "pessimistic"),
+        limit=(1, 3, 10),
+        ahead=(True, False),
+    )
+    again: tuple[st.Chance[r.Step], ...] = (_faulty(_SENDING, *_DEATHS), st.builds(r.Trigger))
+    return _scenarios(
+        setup, (*_RECEIVING, *_SENDING, *_STAGING), oddities=(_odd(),), restarts=(restart,), tried_again=again
+    )
+
+
+SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking, handling)}

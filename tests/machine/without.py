@@ -2,10 +2,13 @@
 
 import contextlib
 import hashlib
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive import destructive_read, headroom, offset, open_claim
@@ -17,7 +20,9 @@ from sqlqueue_spark.receive.open_claim import OpenClaim, Settling
 from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.receive.stage_dispatch import StageDispatch
 from sqlqueue_spark.send.composed import Composed
-from sqlqueue_spark.send.routes import Routes
+from sqlqueue_spark.send.destinations import Destination
+from sqlqueue_spark.send.outcomes import Keys, Outcomes
+from sqlqueue_spark.send.routes import Refusal, Routes
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
@@ -215,6 +220,50 @@ def neighbours_that_go() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def origins_of_outcomes() -> Iterator[None]:
+    """The outbox knows that a message was handled, and not that it has failed."""
+
+    def only_handled(self: Outcomes, queue: Callable[[str], str]) -> Keys:
+        found = keys(self, queue)
+        unheard_of = [f"{each}!{uuid.uuid4()}" for each in found.origins]
+        return Keys([each[-200:] for each in unheard_of], found.ids)
+
+    keys = Outcomes.keys
+    with mock.patch.object(Outcomes, "keys", only_handled):
+        yield
+
+
+@contextlib.contextmanager
+def ids_of_handled_messages() -> Iterator[None]:
+    """The outbox knows a message that was handled by its row alone."""
+
+    def only_origins(self: Outcomes, queue: Callable[[str], str]) -> Keys:
+        found = keys(self, queue)
+        return Keys(found.origins, [f"{each}!"[-200:] for each in found.origins])
+
+    keys = Outcomes.keys
+    with mock.patch.object(Outcomes, "keys", only_origins):
+        yield
+
+
+@contextlib.contextmanager
+def outcomes_at_once() -> Iterator[None]:
+    """What an outcome sends to each destination is committed by itself."""
+
+    def each_alone(
+        self: Routes, connection: Connection, to: Destination, chunk: Composed, positions: Sequence[int]
+    ) -> list[Refusal]:
+        done = insert(self, connection, to, chunk, positions)
+        connection.commit()
+        fail_points.step(fail_points.ROWS_INSERTED)
+        return done
+
+    insert = Routes.insert
+    with mock.patch.object(Routes, "insert", each_alone):
+        yield
+
+
 #: Takes a fix out within a block.
 Fix = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -233,4 +282,7 @@ FIXES: dict[Fix, str] = {
     stage_of_the_offset: "atomic",
     batches_left_to_the_sink: "atomic",
     keys_of_final_addresses: "sending",
+    origins_of_outcomes: "handling",
+    ids_of_handled_messages: "handling",
+    outcomes_at_once: "handling",
 }

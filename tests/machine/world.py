@@ -24,6 +24,8 @@ SOURCES = ("orders", "returns")
 DESTINATIONS = ("billing", "shipping")
 #: Where messages in transit go.
 ELSEWHERE = "elsewhere"
+#: Where messages go that fail.
+ERROR = "error"
 ENDPOINT = "Machine"
 #: After so many milliseconds an operator gives up.
 _ADMIN_WAITS = 10
@@ -32,7 +34,7 @@ _WAY = rf',"NServiceBus.SqlServer.ForwardDestination":"\"public\".\"{ELSEWHERE}\
 _INSERT = """
 INSERT INTO {} (id, expires, headers, body)
 SELECT ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() AT TIME ZONE 'UTC' + lasts,
-       '{{"NServiceBus.MessageId":"' || m || '"' || way || '}}', convert_to(n::text, 'UTF8')
+       CASE WHEN way = 'poison' THEN way ELSE '{{"NServiceBus.MessageId":"' || m || '"' || way || '}}' END, convert_to(n::text, 'UTF8')
 FROM unnest(%s::int[], %s::text[], %s::interval[], %s::text[]) WITH ORDINALITY AS given (n, m, lasts, way, i) ORDER BY i
 RETURNING convert_from(body, 'UTF8')::int, seq
 """
@@ -71,6 +73,8 @@ class Ledger:
     may_double: set[int] = field(default_factory=set)
     #: They are on their way to another queue.
     in_transit: set[int] = field(default_factory=set)
+    #: Nobody can read their headers.
+    poison: set[int] = field(default_factory=set)
     #: A fail-over undid their settling: they are in their source again, as if nobody had received them.
     came_back: set[int] = field(default_factory=set)
     #: The message that stands in a source under a number of the table (``seq``).
@@ -86,6 +90,7 @@ class Ledger:
             set(self.may_be_lost),
             set(self.may_double),
             set(self.in_transit),
+            set(self.poison),
             set(self.came_back),
             dict(self.numbers),
         )
@@ -123,7 +128,7 @@ class World:
             url, autocommit=True, prepare_threshold=0, options=f"-c lock_timeout={_ADMIN_WAITS}"
         )
         self._others: list[psycopg.Connection] = []
-        for name in (*SOURCES, *DESTINATIONS, ELSEWHERE):
+        for name in (*SOURCES, *DESTINATIONS, ELSEWHERE, ERROR):
             self.admin.execute(sql.SQL(_CREATE).format(sql.Identifier(name)))
         with PostgresConnection(Target(url=url)) as connection, connection.transaction():
             OutboxTable(connection, ENDPOINT).create()
@@ -153,7 +158,7 @@ class World:
             prepare=False,
         )
 
-    _queues = (*SOURCES, *DESTINATIONS, ELSEWHERE)
+    _queues = (*SOURCES, *DESTINATIONS, ELSEWHERE, ERROR)
 
     def tables(self) -> list[str]:
         """All tables, also the stages that streams have made."""
@@ -194,10 +199,14 @@ class World:
         lasts: str | None = None,
         same_id: bool = False,
         in_transit: bool = False,
+        poison: bool = False,
     ) -> list[int]:
         """Let others send messages and commit; returns their numbers."""
-        numbers = self._insert(self.admin, source, count, lasts, same_id, in_transit)[0]
+        way = _WAY if in_transit else "poison" if poison else ""
+        numbers = self._insert(self.admin, source, count, lasts, same_id, way)[0]
         self.ledger.sent.update(numbers)
+        if poison:
+            self.ledger.poison.update(numbers)
         if in_transit:
             self.ledger.in_transit.update(numbers)
         if lasts == "-1 second":
@@ -237,11 +246,11 @@ class World:
         count: int,
         lasts: str | None,
         same_id: bool,
-        in_transit: bool = False,
+        way: str = "",
     ) -> tuple[list[int], dict[int, int]]:
         numbers = [next(self._next) for _ in range(count)]
         ids = [f"m{numbers[0] if same_id else n}" for n in numbers]
-        ways = [_WAY if in_transit else ""] * count
+        ways = [way] * count
         done = self._run(connection, _INSERT, source, numbers, ids, [lasts] * count, ways)
         self.ledger.ids.update(zip(numbers, ids, strict=True))
         self.ledger.numbers.update({(source, seq): n for n, seq in done})

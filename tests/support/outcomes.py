@@ -1,13 +1,14 @@
 """Sends outcomes of received messages without Spark: makes the frames that Spark would hand to a task."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, OutcomeBuilder, Sender, Sent, prepare, seal, stage
+from sqlqueue_spark.send.outcomes import Outcomes
 from tests.support import messages
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, row_id
@@ -85,6 +86,13 @@ def _builder(given: SinkOptions, destinations: Destinations) -> OutcomeBuilder:
     return OutcomeBuilder(columns=columns, options=given, destinations=destinations)
 
 
+def composed_outcomes(
+    given: SinkOptions, destinations: Destinations, *frames: pa.RecordBatch
+) -> Iterator[Outcomes]:
+    """The chunks that a task makes of these outcomes."""
+    return _builder(given, destinations).compose(frames)
+
+
 def settle(given: SinkOptions, *outcomes: Json) -> tuple[int, int, int]:
     """Send outcomes as one task does.
 
@@ -97,7 +105,7 @@ def settle_all(given: SinkOptions, *frames: pa.RecordBatch) -> tuple[int, int, i
     """As :func:`settle`, for record batches."""
     destinations = Destinations(given)
     with Sender(given, destinations) as sender:
-        done: Sent = sender.send(_builder(given, destinations).compose(frames))
+        done: Sent = sender.send(composed_outcomes(given, destinations, *frames))
     return done.sent, done.repeated, done.failed
 
 
@@ -105,7 +113,7 @@ def stage_all(given: SinkOptions, *frames: pa.RecordBatch) -> tuple[int, int]:
     """Stage outcomes as one task of an atomic batch does, and seal; returns how many rows it staged and how many have failed."""
     destinations = Destinations(given)
     run = prepare(given, destinations, ())
-    staged = stage(given, destinations, _builder(given, destinations).compose(frames))
+    staged = stage(given, destinations, composed_outcomes(given, destinations, *frames))
     seal(given, [staged], run)
     return staged.rows, staged.failed
 
