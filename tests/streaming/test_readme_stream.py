@@ -10,7 +10,7 @@ import pytest
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
-from tests.support.messages import body, headers, message_ids
+from tests.support.messages import body, headers, message_ids, row_id
 from tests.support.streams import end
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
             end(names["query"])
             assert names["query"].exception() is None
 
-    receive, send, send_batch, process, forward = PROGRAMS
+    receive, send, send_batch, process, fail, forward = PROGRAMS
     orders, billing, shipping = (postgresql.create_queue(name) for name in ("orders", "Billing", "Shipping"))
     for endpoint in ("Shop.Spark", "Shop.Orders"):
         outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), endpoint)
@@ -63,9 +63,17 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
             found = connection.execute("SELECT id, body FROM placed ORDER BY id").fetchall()
         assert found == [*zip(message_ids(range(4)), (body(n).decode() for n in range(4)), strict=True)]
 
+    error = postgresql.create_queue("error")
+    orders.insert(2)
+    orders.insert_row(id=row_id(9), headers=headers(9), body=b"")
+    run(fail)
+    assert ([row.body for row in billing.rows()[2:]], shipping.count()) == ([body(0), body(1)], 3)
+    (failed,) = error.rows()
+    assert json.loads(failed.headers)["NServiceBus.ExceptionInfo.ExceptionType"] == "shop.EmptyOrder"
+
     orders.insert(5)
     run(forward)
     assert orders.count() == 0
-    assert [(row.headers, row.body) for row in billing.rows()[2:]] == [
+    assert [(row.headers, row.body) for row in billing.rows()[4:]] == [
         (headers(n), body(n)) for n in range(5)
     ]

@@ -88,8 +88,10 @@ class Forward(Stream):
         to = [self._to[message["RowVersion"] % len(self._to)] for message in messages]
         batch = Batch(query=self.query, number=self.done, attempt=self._attempt)
         run = self._last = prepare(given, found, dict.fromkeys(to), batch=batch, last=self._last)
+        received = ("Id", "RowVersion") if given.error_queue is not None else ()
         rows = pa.table(
             {
+                **{name: [message[name] for message in messages] for name in received},
                 "Headers": [message["Headers"] for message in messages],
                 "Body": pa.array([message["Body"] for message in messages], pa.binary()),
                 "Destination": to,
