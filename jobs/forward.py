@@ -19,23 +19,16 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
-from sqlqueue_spark import SqlQueueSink
-from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import (
     ForwardOptions,
     Totals,
     agreed,
     as_outgoing,
-    read_queue,
-    run_until_stopped,
-    send,
-    stoppable,
+    send_until_stopped,
     transformed,
 )
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
-from sqlqueue_spark.plain_text import plain
-from sqlqueue_spark.send import FrameColumns
 
 SECTIONS = ("source", "sink", "forward")
 #: The keys of the configuration that each flag stands for.
@@ -93,20 +86,15 @@ def run(
     spark: SparkSession, source: Mapping[str, str], sink: Mapping[str, str], options: ForwardOptions
 ) -> Totals:
     """Forward until stopped."""
-    with stoppable(source) as (stopping, stop_file, done_file):
-        own = SourceOptions.parse(source)
-        queue = str(own.naming(dialect_of(own.url)).table(own.queue))
-        messages = as_outgoing(transformed(read_queue(spark, stopping), options), queue)
-        # A wrong column fails now rather than with the first batch.
-        FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
-        queues = SqlQueueSink(options=sink)
-        query = send(messages, queues, options.checkpoint, available_now=options.available_now)
-        click.echo(plain(f"forwarding queue={own.queue}"))
-        totals = run_until_stopped(
-            spark, query, stop_file, click.echo, done_file=done_file, details=queues.details
-        )
-    click.echo(f"received={totals.messages} {totals}")
-    return totals
+    return send_until_stopped(
+        spark,
+        source,
+        sink,
+        lambda messages, queue: as_outgoing(transformed(messages, options), queue),
+        options.checkpoint,
+        available_now=options.available_now,
+        doing="forwarding",
+    )
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ _LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
 #: Longer ids do not fit into the columns of ServiceControl's database, nor into those of an outbox.
 _LONGEST_ID, _LONGEST_NAME = 200, 450
 _MOST_DATA = 50
+_SHOWN = 1_000
 #: What a message may not take along: it would be gone before somebody looks at it, or be sent on its way again.
 _LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, PROCESSING_ENDPOINT, PROCESSING_MACHINE}  # fmt: skip
 
@@ -75,8 +76,8 @@ class Failure:
         traced = error.__traceback__ is not None and not isinstance(error, SqlQueueError)
         return cls(
             exception_type=_full_name(error),
-            message=str(error),
-            stack_trace="".join(traceback.format_exception(error)) if traced else "",
+            message=_cut(_said(error), _LONGEST_MESSAGE),
+            stack_trace=_stack(error) if traced else "",
             inner_exception_type=None if inner is None else _full_name(inner),
         )
 
@@ -180,6 +181,24 @@ def _is_guid(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as another:  # noqa: BLE001 -- the class is a user's, and may do anything
+        return f"(its text cannot be had: {type(another).__name__})"
+
+
+def _stack(error: BaseException) -> str:
+    """The stack trace without the error's text, which may be longer than all of it, but for its first line."""
+    lines = traceback.format_tb(error.__traceback__)
+    said = (_said(error).splitlines() or [""])[0][:_SHOWN]
+    return _cut(
+        f"Traceback (most recent call last):\n{''.join(lines)}{_full_name(error)}: {said}\n",
+        _LONGEST_TEXT,
+        end=True,
+    )
 
 
 def _full_name(error: BaseException) -> str:

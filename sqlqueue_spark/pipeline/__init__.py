@@ -23,12 +23,14 @@ from sqlqueue_spark.pipeline.flow import (
     with_message_columns,
     write_delta,
 )
+from sqlqueue_spark.pipeline.handle import HandleOptions, check_error_queue, handled
 from sqlqueue_spark.pipeline.pipeline_options import agreed
 from sqlqueue_spark.pipeline.readiness import check_ready, create_missing
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
+from sqlqueue_spark.pipeline.sending_job import send_until_stopped
 from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
 
 __all__ = [
-    "INTO_DELTA", "DeltaOptions", "ForwardOptions", "Totals", "agreed", "as_outgoing", "check_ready", "create_missing", "drain_to_delta", "progress_line", "read_queue", "run_until_stopped",
-    "send", "sentence_of", "stoppable", "transformed", "with_message_columns", "write_delta",
+    "INTO_DELTA", "DeltaOptions", "ForwardOptions", "HandleOptions", "Totals", "agreed", "as_outgoing", "check_error_queue", "check_ready", "create_missing", "drain_to_delta", "handled", "progress_line", "read_queue", "run_until_stopped",
+    "send", "send_until_stopped", "sentence_of", "stoppable", "transformed", "with_message_columns", "write_delta",
 ]  # fmt: skip

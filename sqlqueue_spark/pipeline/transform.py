@@ -66,7 +66,7 @@ def _by_sql(messages: DataFrame, query: str) -> DataFrame:
 
 
 def _by_function(messages: DataFrame, name: str) -> DataFrame:
-    function = _found(name)
+    function = found(name)
     try:
         result = function(messages)
     except SqlQueueError:
@@ -82,7 +82,11 @@ def _by_function(messages: DataFrame, name: str) -> DataFrame:
     return _streaming(result, f"The function {name}")
 
 
-def _found(name: str) -> Callable[[DataFrame], object]:
+def found(name: str) -> Callable[..., object]:
+    """The function of this name, ``module:function``.
+
+    :raises ConfigurationError: the module cannot be imported, or has no such function.
+    """
     module_name, _, attribute = name.partition(":")
     try:
         module = importlib.import_module(module_name)
@@ -91,10 +95,10 @@ def _found(name: str) -> Callable[[DataFrame], object]:
             f"The module of the function {name} cannot be imported ({type(error).__name__}: {_reason(error)}); put it on "
             "PYTHONPATH or give it to spark-submit with --py-files, and correct the name."
         ) from error
-    found: Callable[[DataFrame], object] | None = getattr(module, attribute, None)
-    if not callable(found):
+    function: Callable[..., object] | None = getattr(module, attribute, None)
+    if not callable(function):
         raise ConfigurationError(f"The module {module_name} has no function {attribute}; correct the name.")
-    return found
+    return function
 
 
 def _streaming(result: DataFrame, whose: str) -> DataFrame:

@@ -17,7 +17,7 @@ RANKS = {
     "options": 2,
     "engines": 3,
     "tables": 4,
-    **dict.fromkeys(("receive", "send", "inspection", "functions"), 5),
+    **dict.fromkeys(("receive", "send", "inspection", "functions", "handling"), 5),
     **dict.fromkeys(("administration", "spark"), 6),
     **dict.fromkeys(("pipeline", "__init__"), 7),
     "demo": 8,
@@ -67,7 +67,7 @@ def test_only_engines_hold_sql(file):
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_only_what_speaks_to_spark_imports_it(file):
-    public = {"functions", "pipeline", "__init__", "demo"}
+    public = {"functions", "handling", "pipeline", "__init__", "demo"}
     spark = {"pyspark", "delta", "py4j"} & {name.split(".")[0] for name in imports(file)}
     assert component(file) in {"spark", *public} or spark == set()
 

@@ -1,0 +1,18 @@
+"""Handlers: Python functions that are called for each message, what they answer, and what becomes of those that fail."""
+
+from sqlqueue_spark.handling.answers import Reply, Send
+from sqlqueue_spark.handling.calls import HandlerTimeout, NoHandler, NoReplyAddress, WrongAnswer
+from sqlqueue_spark.handling.each_message import each_message
+from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
+
+__all__ = [
+    "HandlerTimeout",
+    "NoHandler",
+    "NoReplyAddress",
+    "ReceivedMessage",
+    "Reply",
+    "Send",
+    "WrongAnswer",
+    "WrongBody",
+    "each_message",
+]  # fmt: skip

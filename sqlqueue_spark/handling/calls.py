@@ -1,0 +1,130 @@
+"""Calls a handler for a message: again at once when it fails, and not for longer than it may take."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from sqlqueue_spark.handling.answers import Answer, Reply, Send
+from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
+from sqlqueue_spark.plain_text import logger
+
+log = logger(__name__)
+
+Function = Callable[[ReceivedMessage], object]
+#: A function that swallows the first alarm is told again every so many seconds.
+_AGAIN_SECONDS = 1.0
+
+
+class HandlerTimeout(Exception):
+    """A handler took longer than it may."""
+
+
+class WrongAnswer(TypeError):
+    """A handler answered something that is neither nothing nor messages. To try again does not help."""
+
+
+class NoHandler(LookupError):
+    """There is no handler for the type of a message. To try again does not help."""
+
+
+class NoReplyAddress(LookupError):
+    """A handler replies to a message that says nowhere to reply. To try again does not help."""
+
+
+#: To try again does not help.
+_HOPELESS = (WrongBody, WrongAnswer, NoHandler, NoReplyAddress)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handler:
+    """A function for every message, or one for each message type.
+
+    :param functions: the function, or functions by the full name of a type.
+    :param immediate_retries: how often it is called again at once when it fails.
+    :param timeout: how many seconds a call may take.
+    :param unrecoverable: the exceptions after which it is not called again.
+    """
+
+    functions: Function | Mapping[str, Function]
+    immediate_retries: int
+    timeout: float
+    unrecoverable: tuple[type[BaseException], ...] = ()
+
+    def answers(self, message: ReceivedMessage) -> list[Answer]:
+        """What the function answers to a message.
+
+        :raises Exception: what its last call raised.
+        """
+        function = self._function(message)
+        if function is None:
+            return []
+        for left in range(self.immediate_retries, -1, -1):
+            try:
+                with _limited(self.timeout):
+                    return _listed(function(message), message)
+            except (Exception, SystemExit) as error:
+                if not left or isinstance(error, (*_HOPELESS, *self.unrecoverable)):
+                    raise
+        raise AssertionError("unreachable: the last call returns or raises")
+
+    def _function(self, message: ReceivedMessage) -> Function | None:
+        """The function for a message; None for a control message for which there is none."""
+        if callable(self.functions):
+            return self.functions
+        for each in message.types:
+            if each in self.functions:
+                return self.functions[each]
+        if message.is_control:
+            return None
+        raise NoHandler(
+            f"There is no handler for the type {message.type!r}; there are handlers for {', '.join(self.functions) or 'nothing'}."
+        )
+
+
+def _listed(answer: object, message: ReceivedMessage) -> list[Answer]:
+    """The messages that a function answers."""
+    if answer is None:
+        return []
+    many = [answer] if isinstance(answer, Send | Reply) else answer
+    if isinstance(many, str | bytes | Mapping) or not isinstance(many, Iterable):
+        raise WrongAnswer(
+            f"The handler answered {type(answer).__name__}; let it return nothing, Send, Reply, or a list of these."
+        )
+    found: list[Answer] = []
+    for each in many:
+        if not isinstance(each, Send | Reply):
+            raise WrongAnswer(
+                f"The handler answered {type(each).__name__} among its messages; let it return Send or Reply."
+            )
+        if isinstance(each, Reply) and message.reply_to is None:
+            raise NoReplyAddress(
+                f"The message {message.id} has no ReplyToAddress, so nobody waits for the reply to it."
+            )
+        found.append(each)
+    return found
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """End the block by :class:`HandlerTimeout` when it takes too long.
+
+    An alarm ends Python code, and calls into the system. It does not end a loop within a library's C code.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # no alarm reaches it there; Spark's workers call handlers on their main thread
+        return
+
+    def ring(_: int, __: object) -> None:
+        raise HandlerTimeout(f"The handler took longer than handlerTimeout ({seconds:g} s).")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

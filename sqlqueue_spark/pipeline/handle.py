@@ -1,0 +1,57 @@
+"""Handles each message of a stream by a Python function, which the options name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.handling import each_message
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.options.fields import Options, boolean, duration, option, text
+from sqlqueue_spark.pipeline.transform import found, function_name
+
+_HALF_A_MINUTE = timedelta(seconds=30)
+
+
+def _retries(value: str) -> int:
+    if not value.isdecimal():
+        raise ValueError("a number, 0 or more")
+    return int(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandleOptions(Options):
+    """How each message of a queue is handled."""
+
+    checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
+    handler: str = option("`module:function`, called for each message; it returns what is to be sent.", parse=function_name)  # fmt: skip
+    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    immediate_retries: int = option("How often a function that fails is called again at once.", parse=_retries, default=5, shown="`5`")  # fmt: skip
+    handler_timeout: timedelta = option("How long a call may take.", parse=duration, default=_HALF_A_MINUTE, shown="`30s`")  # fmt: skip
+
+
+def check_error_queue(sink: SinkOptions) -> None:
+    """:raises ConfigurationError: the sink has no error queue, where a message goes for which its handler raises."""
+    if sink.error_queue is None:
+        raise ConfigurationError(
+            "There is no option errorQueue of the sink, where a message goes for which its handler raises; name a queue: "
+            "--error-queue error."
+        )
+
+
+def handled(messages: DataFrame, options: HandleOptions, queue: str) -> DataFrame:
+    """The outcomes of a stream of messages, for the sink.
+
+    :param queue: the address of the queue in which they are received.
+    :raises ConfigurationError: the function cannot be found.
+    """
+    transform = each_message(
+        found(options.handler),
+        queue=queue,
+        immediateRetries=options.immediate_retries,
+        handlerTimeout=options.handler_timeout,
+    )
+    return messages.transform(transform)

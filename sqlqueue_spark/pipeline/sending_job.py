@@ -1,0 +1,48 @@
+"""What the jobs share that send what they receive: from the source by way of a transform to the sink, until stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import click
+from pyspark.sql import DataFrame, SparkSession
+
+from sqlqueue_spark.engines.dialects import dialect_of
+from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline.batch_report import Totals
+from sqlqueue_spark.pipeline.flow import read_queue, send
+from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
+from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.send import FrameColumns
+from sqlqueue_spark.spark.sink import SqlQueueSink
+
+
+def send_until_stopped(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
+    transform: Callable[[DataFrame, str], DataFrame],
+    checkpoint: str,
+    *,
+    available_now: bool,
+    doing: str,
+) -> Totals:
+    """Send what a transform makes of a queue's messages, and say how it goes.
+
+    :param transform: is given the stream and the queue's canonical address, and returns what the sink is to send.
+    :param doing: begins the job's first line.
+    """
+    with stoppable(source) as (stopping, stop_file, done_file):
+        own = SourceOptions.parse(source)
+        queue = str(own.naming(dialect_of(own.url)).table(own.queue))
+        messages = transform(read_queue(spark, stopping), queue)
+        # A wrong column fails now rather than with the first batch.
+        FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
+        queues = SqlQueueSink(options=sink)
+        query = send(messages, queues, checkpoint, available_now=available_now)
+        click.echo(plain(f"{doing} queue={own.queue}"))
+        totals = run_until_stopped(
+            spark, query, stop_file, click.echo, done_file=done_file, details=queues.details
+        )
+    click.echo(f"received={totals.messages} {totals}")
+    return totals

@@ -1,0 +1,204 @@
+"""A function for each message under Spark: what it answers goes out once, what it raises goes to the error queue, in each mode."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from pyspark.errors import PySparkException
+
+from sqlqueue_spark import SqlQueueSink
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.handling import Reply, Send, each_message
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.pipeline import HandleOptions, agreed
+from tests.support import dotnet
+from tests.support.jobs import module_of
+from tests.support.messages import body, message_id, row_id
+from tests.support.outcomes import failed_in, sent_to
+from tests.support.streams import drain, stream, to_each
+
+PROGRAM = module_of("handle")
+MODES = {
+    "receiveOnly": {"outbox": "optimistic", "endpoint": "Shop.Spark"},
+    "atomic": {"transactionMode": "sendsAtomicWithReceive", "stream": "Shop.Spark"},
+}
+MODE_OF_SOURCE = ("transactionMode", "stream")
+TEXT = json.dumps(
+    {"NServiceBus.MessageId": "{id}", "NServiceBus.ReplyToAddress": "web", "NServiceBus.ConversationId": "c"}
+)
+
+
+@pytest.fixture
+def queues(postgresql):
+    outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Shop.Spark")
+    return [postgresql.create_queue(name) for name in ("orders", "web", "shipping", "error")]
+
+
+def place(orders, numbers):
+    """Orders to which somebody waits for a reply."""
+    for number in numbers:
+        text = TEXT.replace("{id}", message_id(number))
+        orders.insert_row(id=row_id(number), headers=text, body=body(number))
+
+
+def handler():
+    """A function that Spark sends to its workers by value."""
+
+    def handle(message):
+        order = message.json()["order"]
+        if order % 3 == 0:
+            raise ValueError(f"order {order} cannot be done")
+        return [
+            Reply("Shop.Accepted, Shop", {"order": order}),
+            Send("shipping", "Shop.Ship, Shop", message.body),
+        ]
+
+    return handle
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_reply_and_a_message_go_out_or_the_order_fails(spark, postgresql, queues, tmp_path, mode):
+    orders, web, shipping, error = queues
+    place(orders, range(9))
+    given = {name: value for name, value in MODES[mode].items() if name in MODE_OF_SOURCE}
+    messages = stream(spark, postgresql, orders, **given)
+    sink = SqlQueueSink(options={"url": postgresql.url, "errorQueue": "error", **MODES[mode]})
+    drain(
+        to_each(
+            messages.transform(each_message(handler(), queue="orders", immediateRetries=1)), tmp_path, sink
+        )
+    )
+    good = [number for number in range(9) if number % 3]
+    assert (sent_to(web), sent_to(shipping), sent_to(error), orders.count()) == (good, good, [0, 3, 6], 0)
+    reply = json.loads(web.rows()[0].headers)
+    assert {name: reply[f"NServiceBus.{name}"] for name in ("RelatedTo", "CorrelationId", "ConversationId", "MessageIntent", "ReplyToAddress")} == {
+        "RelatedTo": message_id(1),
+        "CorrelationId": message_id(1),
+        "ConversationId": "c",
+        "MessageIntent": "Reply",
+        "ReplyToAddress": '"public"."orders"',
+    }  # fmt: skip
+    assert {failed["NServiceBus.ExceptionInfo.Message"] for failed in failed_in(error)} == {
+        f"order {number} cannot be done" for number in (0, 3, 6)
+    }
+
+
+def test_a_message_that_comes_again_is_handled_once(spark, postgresql, queues):
+    """Its function is called again, and what it answers then does not count."""
+    orders, _, shipping, error = queues
+    place(orders, [1, 2])
+    messages = spark.read.format("sqlqueue").options(url=postgresql.url, queue="orders").load()
+    sink = SqlQueueSink(options={"url": postgresql.url, "errorQueue": "error", **MODES["receiveOnly"]})
+    answers = [
+        lambda _: Send("shipping", body=b'{"order":1}'),
+        lambda _: Send("shipping", body=b'{"order":2}'),
+    ]
+    for answer in answers:
+        sink(messages.transform(each_message(answer, queue="orders")), 0)
+    assert (sent_to(shipping), error.count()) == ([1, 1], 0)
+
+
+def test_a_reply_relates_as_a_recorded_one(spark, postgresql, queues, tmp_path):
+    """The recorded command is handled, and the reply compared with that of the .NET endpoint that handled such a one."""
+    orders, *_, _ = queues
+    command = next(row for row in dotnet.rows("queue") if "Interop.OrderPlaced" in row.headers)
+    orders.insert_row(id=command.id, headers=command.headers, body=command.body)
+    replies = postgresql.create_queue("Interop.Recorder")
+    sink = SqlQueueSink(options={"url": postgresql.url, "errorQueue": "error", **MODES["receiveOnly"]})
+    answer = each_message(lambda _: Reply("Interop.OrderReply, Interop", b"{}"), queue="orders")
+    drain(to_each(stream(spark, postgresql, orders).transform(answer), tmp_path, sink))
+    (ours,) = [json.loads(row.headers) for row in replies.rows()]
+    asked = json.loads(command.headers)
+    theirs = next(
+        found for row in dotnet.rows("audit")
+        if (found := json.loads(row.headers)).get("NServiceBus.MessageIntent") == "Reply"
+    )  # fmt: skip
+    of_processing = ("Processing", "diagnostics", "NServiceBus.Version")
+    assert set(ours) == {name for name in theirs if not any(each in name for each in of_processing)}
+    for name in ("ConversationId", "CorrelationId"):
+        assert ours[f"NServiceBus.{name}"] == asked[f"NServiceBus.{name}"]
+    assert ours["NServiceBus.RelatedTo"] == asked["NServiceBus.MessageId"]
+
+
+def test_a_frame_without_a_queue_is_refused(spark, postgresql, queues):
+    messages = spark.read.format("sqlqueue").options(url=postgresql.url, queue="orders").load()
+    with pytest.raises(ConfigurationError, match="each_message needs the column Queue"):
+        messages.transform(each_message(lambda _: None))
+    with pytest.raises(ConfigurationError, match="each_message needs the column Body"):
+        messages.drop("Body").transform(each_message(lambda _: None, queue="orders"))
+
+
+# -- the job --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_job_handles_what_is_there(spark, postgresql, queues, tmp_path, monkeypatch, capsys, mode):
+    orders, _, shipping, error = queues
+    place(orders, range(6))
+    (tmp_path / "shop_orders.py").write_text(
+        "from sqlqueue_spark.handling import Send\n\n"
+        "def handle(message):\n"
+        "    if message.json()['order'] == 4:\n"
+        "        raise ValueError('no')\n"
+        "    return Send('shipping', 'Shop.Ship, Shop', message.body)\n"
+    )
+    spark.sparkContext.addPyFile(str(tmp_path / "shop_orders.py"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = {"url": postgresql.url, "queue": "orders", "pollInterval": "100ms"}
+    given = {
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "availableNow": "true",
+        "handler": "shop_orders:handle",
+    }
+    totals = PROGRAM.run(
+        spark, *agreed(source, {"errorQueue": "error", **MODES[mode]}), HandleOptions.parse(given)
+    )
+    assert (sent_to(shipping), sent_to(error), orders.count(), totals.messages) == (
+        [0, 1, 2, 3, 5],
+        [4],
+        0,
+        6,
+    )
+    first, batch, _ = capsys.readouterr().out.splitlines()
+    assert first == "handling queue=orders"
+    assert batch.endswith(" failed=1")
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--handler", "shop"], "handler"),
+        (
+            ["--handler", "a:b", "--set", "handle.handlerTimeout=soon", "--error-queue", "error"],
+            "handlerTimeout",
+        ),
+        (["--handler", "a:b"], "There is no option errorQueue of the sink"),
+    ],
+)
+def test_what_is_wrong_is_said_before_spark_starts(tmp_path, arguments, said):
+    flags = [
+        "--url",
+        "postgresql://nobody@127.0.0.1:1/x",
+        "--queue",
+        "orders",
+        "--endpoint",
+        "E",
+        "--checkpoint",
+        str(tmp_path),
+    ]
+    ran = CliRunner().invoke(PROGRAM.main, [*flags, *arguments])
+    assert (ran.exit_code, said in ran.stderr) == (2, True), ran.stderr
+
+
+def test_a_module_that_is_missing_is_named(spark, postgresql, queues, tmp_path):
+    source = {"url": postgresql.url, "queue": "orders"}
+    given = {"checkpoint": str(tmp_path / "checkpoint"), "handler": "no_such_module:handle"}
+    with pytest.raises(
+        (ConfigurationError, PySparkException), match="The module of the function no_such_module:handle"
+    ):
+        PROGRAM.run(
+            spark,
+            *agreed(source, {"errorQueue": "error", **MODES["receiveOnly"]}),
+            HandleOptions.parse(given),
+        )

@@ -1,0 +1,311 @@
+"""A handler is called for each message; what it answers becomes messages out, and what it raises a failure."""
+
+import json
+import time
+
+import pyarrow as pa
+import pytest
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.handling import ReceivedMessage, Reply, Send, each_message
+from sqlqueue_spark.handling.calls import Handler
+from sqlqueue_spark.handling.each_message import _Task
+from tests.support import messages
+from tests.support.messages import body, message_id, row_id
+
+TYPE = "Shop.Messages.OrderPlaced"
+
+
+class OutOfStock(Exception):
+    pass
+
+
+def batch(*numbers, **changes):
+    rows = [
+        {
+            "Queue": "orders",
+            "Id": str(row_id(number)),
+            "RowVersion": number,
+            "Headers": messages.headers(number),
+            "Body": body(number),
+            **changes,
+        }
+        for number in numbers
+    ]
+    return pa.RecordBatch.from_pylist(rows)
+
+
+def outcomes(functions, given, *, retries=0, timeout=30.0, unrecoverable=()):
+    """The columns Outgoing and Failure of each message."""
+    handler = Handler(
+        functions=functions, immediate_retries=retries, timeout=timeout, unrecoverable=unrecoverable
+    )
+    (found,) = _Task(handler)(iter([given]))
+    return list(zip(found["Outgoing"].to_pylist(), found["Failure"].to_pylist(), strict=True))
+
+
+def failure_of(function, given=None, **more):
+    ((sends, failure),) = outcomes(function, batch(1) if given is None else given, **more)
+    assert sends is None
+    return failure
+
+
+def test_the_columns_of_the_source_stay():
+    given = batch(1, 2)
+    handler = Handler(functions=lambda _: None, immediate_retries=0, timeout=1.0)
+    (found,) = _Task(handler)(iter([given]))
+    assert found.select(given.schema.names) == given
+    assert found.schema.names == [*given.schema.names, "Outgoing", "Failure"]
+
+
+def test_a_function_sees_the_whole_message():
+    seen: list[ReceivedMessage] = []
+    outcomes(seen.append, batch(1, ReplyToAddress="Old"))
+    (message,) = seen
+    assert (message.id, message.row_id, message.row_version, message.queue) == (
+        message_id(1),
+        str(row_id(1)),
+        1,
+        "orders",
+    )
+    assert (message.type, message.types, message.reply_to) == (TYPE, [TYPE], "Shop.Web@[dbo]@[shop]")
+    assert (message.headers, message.body) == (json.loads(messages.headers(1)), body(1))
+    assert message.json() == json.loads(body(1))
+
+
+def test_nothing_is_an_answer():
+    assert outcomes(lambda _: None, batch(1, 2)) == [([], None)] * 2
+
+
+def test_a_reply_relates_to_its_message_as_that_of_a_net_endpoint():
+    (((sent,), failure),) = outcomes(lambda _: Reply("Shop.Accepted, Shop", {"ok": True}), batch(1))
+    assert failure is None
+    assert {**sent, "Headers": dict(sent["Headers"])} == {
+        "Destination": "Shop.Web@[dbo]@[shop]",
+        "Headers": {
+            "NServiceBus.MessageIntent": "Reply",
+            "NServiceBus.RelatedTo": message_id(1),
+            "NServiceBus.CorrelationId": message_id(1),
+            "NServiceBus.ConversationId": "20000000-0000-4000-8000-000000000001",
+            "NServiceBus.EnclosedMessageTypes": "Shop.Accepted, Shop",
+        },
+        "Body": b'{"ok":true}',
+        "MessageId": None,
+        "ReplyToAddress": "orders",
+    }
+
+
+def test_several_messages_go_out_in_their_order():
+    def handle(message):
+        yield Send("Billing", body="text")
+        yield Send("Shipping", "T", b"bytes", headers={"NServiceBus.CorrelationId": "mine"}, id="m")
+
+    (((first, second), _),) = outcomes(handle, batch(1))
+    assert [(each["Destination"], each["Body"], each["MessageId"]) for each in (first, second)] == [
+        ("Billing", b"text", None),
+        ("Shipping", b"bytes", "m"),
+    ]
+    assert dict(second["Headers"])["NServiceBus.CorrelationId"] == "mine"
+    assert dict(first["Headers"])["NServiceBus.MessageIntent"] == "Send"
+
+
+def test_a_failure_tells_all_that_is_known():
+    def handle(message):
+        try:
+            dict[str, int]()["key"]
+        except KeyError as error:
+            raise OutOfStock("nothing left") from error
+
+    failure = failure_of(handle)
+    assert failure.pop("TimeOfFailure").tzinfo is not None
+    stack = failure.pop("StackTrace")
+    assert stack.splitlines()[0] == "Traceback (most recent call last):"
+    assert stack.splitlines()[-1].endswith("OutOfStock: nothing left")
+    assert failure == {
+        "ExceptionType": f"{OutOfStock.__module__}.OutOfStock",
+        "InnerExceptionType": "KeyError",
+        "Message": "nothing left",
+        "Data": [("Message type", TYPE), ("Message ID", message_id(1))],
+    }
+
+
+def test_a_function_that_fails_is_called_again_at_once():
+    calls = []
+
+    def handle(message):
+        calls.append(message.id)
+        if len(calls) < 3:
+            raise OutOfStock
+        return Send("Billing")
+
+    (((sent,), failure),) = outcomes(handle, batch(1), retries=5)
+    assert (len(calls), sent["Destination"], failure) == (3, "Billing", None)
+
+
+def test_a_function_that_always_fails_is_called_as_often_as_was_said():
+    calls = []
+
+    def handle(message):
+        calls.append(1)
+        raise OutOfStock
+
+    failure_of(handle, retries=5)
+    assert len(calls) == 6
+
+
+@pytest.mark.parametrize(
+    "answer, kind",
+    [
+        (lambda m: m.json(), "sqlqueue_spark.handling.received_message.WrongBody"),
+        (lambda _: 42, "sqlqueue_spark.handling.calls.WrongAnswer"),
+        (lambda _: "text", "sqlqueue_spark.handling.calls.WrongAnswer"),
+        (lambda _: {"Send": 1}, "sqlqueue_spark.handling.calls.WrongAnswer"),
+        (lambda _: [Send("Billing"), 42], "sqlqueue_spark.handling.calls.WrongAnswer"),
+        (lambda _: Reply(), "sqlqueue_spark.handling.calls.NoReplyAddress"),
+    ],
+)
+def test_what_is_hopeless_is_not_tried_again(answer, kind):
+    calls = []
+
+    def handle(message):
+        calls.append(1)
+        return answer(message)
+
+    failure = failure_of(handle, batch(1, Body=b"no JSON", Headers="{}"), retries=5)
+    assert (failure["ExceptionType"], len(calls)) == (kind, 1)
+
+
+def test_an_unrecoverable_error_is_not_tried_again():
+    calls = []
+
+    def handle(message):
+        calls.append(1)
+        raise OutOfStock
+
+    failure_of(handle, retries=5, unrecoverable=(OutOfStock,))
+    assert len(calls) == 1
+
+
+def test_one_message_that_fails_leaves_the_others_alone():
+    def handle(message):
+        if message.row_version == 2:
+            raise OutOfStock
+        return Send("Billing")
+
+    told = outcomes(handle, batch(1, 2, 3))
+    assert [(sends is None, failure is None) for sends, failure in told] == [
+        (False, True),
+        (True, False),
+        (False, True),
+    ]
+
+
+@pytest.mark.parametrize("error", [SystemExit, RecursionError, MemoryError])
+def test_a_function_that_wants_to_end_its_worker_fails(error):
+    def handle(message):
+        raise error
+
+    assert failure_of(handle)["ExceptionType"] == error.__name__
+
+
+def test_a_function_that_hangs_ends_after_its_time():
+    """And the next message gets its own time."""
+
+    def handle(message):
+        if message.row_version == 1:
+            time.sleep(60)
+        return Send("Billing")
+
+    before = time.monotonic()
+    (first, second) = outcomes(handle, batch(1, 2), timeout=0.2)
+    assert time.monotonic() - before < 10
+    assert first[1]["ExceptionType"] == "sqlqueue_spark.handling.calls.HandlerTimeout"
+    assert first[1]["Message"] == "The handler took longer than handlerTimeout (0.2 s)."
+    assert second[1] is None
+
+
+def test_a_function_that_swallows_the_alarm_hears_it_again():
+    def handle(message):
+        try:
+            time.sleep(60)
+        except Exception:  # noqa: BLE001 -- what careless handlers do
+            time.sleep(60)
+
+    before = time.monotonic()
+    failure_of(handle, timeout=0.2)
+    assert time.monotonic() - before < 10
+
+
+def test_an_error_with_a_text_of_20_mb_is_cut():
+    def handle(message):
+        raise OutOfStock("x" * 20_000_000)
+
+    failure = failure_of(handle)
+    assert len(failure["Message"]) == 16_384
+    assert len(failure["StackTrace"]) < 10_000
+
+
+def test_an_error_without_a_text_says_so():
+    class Silent(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def handle(message):
+        raise Silent
+
+    assert failure_of(handle)["Message"] == "(its text cannot be had: RuntimeError)"
+
+
+def test_functions_by_type_are_found_by_any_enclosed_type():
+    """The most derived first."""
+    text = json.dumps({"NServiceBus.EnclosedMessageTypes": "A.Derived, A, Version=1;A.Base, A"})
+    functions = {"A.Base": lambda _: Send("base"), "A.Derived": lambda _: Send("derived")}
+    (((sent,), _),) = outcomes(functions, batch(1, Headers=text))
+    assert sent["Destination"] == "derived"
+    (((sent,), _),) = outcomes({"A.Base": functions["A.Base"]}, batch(1, Headers=text))
+    assert sent["Destination"] == "base"
+
+
+def test_a_type_without_a_function_fails():
+    failure = failure_of({"A.B": lambda _: None}, retries=5)
+    assert failure["Message"] == f"There is no handler for the type '{TYPE}'; there are handlers for A.B."
+
+
+def test_a_control_message_needs_no_type():
+    text = json.dumps({"NServiceBus.ControlMessage": "True"})
+    assert outcomes({"A.B": lambda _: Send("x")}, batch(1, Headers=text, Body=None)) == [([], None)]
+
+
+@pytest.mark.parametrize(
+    "text, called",
+    [
+        ("no JSON", False),
+        ('{"NServiceBus.SqlServer.ForwardDestination":"Elsewhere"}', False),
+        ('{"NServiceBus.SqlServer.ForwardDestination":"\\"public\\".\\"orders\\""}', True),
+        ('{"NServiceBus.SqlServer.ForwardDestination":"Elsewhere","NServiceBus.FailedQ":"x"}', True),
+    ],
+)
+def test_a_message_that_is_not_for_us_is_not_handled(text, called):
+    """Nobody can read it, or it is on its way to another queue: the sink lets it fail."""
+    calls: list[ReceivedMessage] = []
+    told = outcomes(calls.append, batch(1, Headers=text))
+    assert (bool(calls), told) == (called, [([], None) if called else (None, None)])
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (("x",), "each_message was given str; give a function, or functions by message type."),
+        (({"A": 1},), "each_message was given dict; give a function, or functions by message type."),
+    ],
+)
+def test_what_is_no_function_is_refused(arguments, said):
+    with pytest.raises(ConfigurationError) as caught:
+        each_message(*arguments)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("named", [{"immediateRetries": -1}, {"handlerTimeout": "soon"}])
+def test_wrong_options_are_refused(named):
+    with pytest.raises(ConfigurationError, match=next(iter(named))):
+        each_message(print, **named)
