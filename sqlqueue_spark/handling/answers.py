@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 from sqlqueue_spark.handling.received_message import ReceivedMessage
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers
 from sqlqueue_spark.messages.outgoing import (
     CONVERSATION_ID,
     CORRELATION_ID,
@@ -53,7 +53,17 @@ class Reply:
 Answer = Send | Reply
 
 
-def outgoing(answer: Answer, message: ReceivedMessage) -> dict[str, Any]:
+class Outgoing(NamedTuple):
+    """An element of the column Outgoing."""
+
+    destination: str | None
+    headers: str
+    body: bytes
+    message_id: str | None
+    reply_to: str | None
+
+
+def outgoing(answer: Answer, message: ReceivedMessage) -> Outgoing:
     """An answer as an element of the column Outgoing. Replies to it go to the queue in which the message was received."""
     to = answer.to if isinstance(answer, Send) else message.reply_to
     headers = {
@@ -65,13 +75,13 @@ def outgoing(answer: Answer, message: ReceivedMessage) -> dict[str, Any]:
         headers[CONVERSATION_ID] = conversation
     if answer.type is not None:
         headers[ENCLOSED_MESSAGE_TYPES] = answer.type
-    return {
-        "Destination": to,
-        "Headers": {**headers, **answer.headers},
-        "Body": _body(answer.body),
-        "MessageId": answer.id,
-        "ReplyToAddress": None if REPLY_TO_ADDRESS in answer.headers else message.queue,
-    }
+    return Outgoing(
+        to,
+        format_headers({**headers, **answer.headers}),
+        _body(answer.body),
+        answer.id,
+        None if REPLY_TO_ADDRESS in answer.headers else message.queue,
+    )
 
 
 def _body(body: object) -> bytes:

@@ -55,7 +55,7 @@ class Handler:
     unrecoverable: tuple[type[BaseException], ...] = ()
 
     def answers(self, message: ReceivedMessage) -> list[Answer]:
-        """What the function answers to a message.
+        """What the function answers to a message; call it within :func:`alarms`.
 
         :raises Exception: what its last call raised.
         """
@@ -64,8 +64,11 @@ class Handler:
             return []
         for left in range(self.immediate_retries, -1, -1):
             try:
-                with _limited(self.timeout):
+                signal.setitimer(signal.ITIMER_REAL, self.timeout, _AGAIN_SECONDS)
+                try:
                     return _listed(function(message), message)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
             except (Exception, SystemExit) as error:
                 if not left or isinstance(error, (*_HOPELESS, *self.unrecoverable)):
                     raise
@@ -109,22 +112,22 @@ def _listed(answer: object, message: ReceivedMessage) -> list[Answer]:
 
 
 @contextlib.contextmanager
-def _limited(seconds: float) -> Iterator[None]:
-    """End the block by :class:`HandlerTimeout` when it takes too long.
+def alarms() -> Iterator[None]:
+    """In this block a call that takes too long is ended.
 
-    An alarm ends Python code, and calls into the system. It does not end a loop within a library's C code.
+    An alarm ends Python code, and calls into the system. It does not end a loop within a library's C code. None reaches another
+    thread than the main one, on which Spark's workers call handlers; elsewhere nothing is ended.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield  # no alarm reaches it there; Spark's workers call handlers on their main thread
+        yield
         return
-
-    def ring(_: int, __: object) -> None:
-        raise HandlerTimeout(f"The handler took longer than handlerTimeout ({seconds:g} s).")
-
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
+    before = signal.signal(signal.SIGALRM, _ring)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _ring(_: int, __: object) -> None:
+    raise HandlerTimeout("The handler took longer than handlerTimeout.")

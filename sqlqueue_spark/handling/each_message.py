@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,8 +22,8 @@ from pyspark.sql.types import (
 )
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.handling.answers import outgoing
-from sqlqueue_spark.handling.calls import Function, Handler
+from sqlqueue_spark.handling.answers import Outgoing, outgoing
+from sqlqueue_spark.handling.calls import Function, Handler, alarms
 from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.messages.addresses import Address
 from sqlqueue_spark.messages.failed import FAILED_QUEUE, Failure
@@ -38,7 +39,7 @@ _ADDED = (
             StructType(
                 [
                     StructField("Destination", _TEXT),
-                    StructField("Headers", MapType(_TEXT, _TEXT)),
+                    StructField("Headers", _TEXT),
                     StructField("Body", BinaryType()),
                     StructField("MessageId", _TEXT),
                     StructField("ReplyToAddress", _TEXT),
@@ -61,16 +62,14 @@ _ADDED = (
     ),
 )
 _TEXTS = pa.map_(pa.string(), pa.string())
-_OUTGOING = pa.list_(
-    pa.struct(
-        [
-            ("Destination", pa.string()),
-            ("Headers", _TEXTS),
-            ("Body", pa.binary()),
-            ("MessageId", pa.string()),
-            ("ReplyToAddress", pa.string()),
-        ]
-    )
+_MESSAGE = pa.schema(
+    [
+        ("Destination", pa.string()),
+        ("Headers", pa.string()),
+        ("Body", pa.binary()),
+        ("MessageId", pa.string()),
+        ("ReplyToAddress", pa.string()),
+    ]
 )
 _FAILURE = pa.struct(
     [
@@ -161,24 +160,35 @@ class _Task:
     handler: Handler
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            told = [self._outcome(message) for message in _received(batch)]
-            sends = pa.array([sends for sends, _ in told], _OUTGOING)
-            failures = pa.array([failure for _, failure in told], _FAILURE)
-            names = [*batch.schema.names, "Outgoing", "Failure"]
-            yield pa.RecordBatch.from_arrays([*batch.columns, sends, failures], names)
+        with alarms():
+            for batch in batches:
+                told = [self._outcome(message) for message in _received(batch)]
+                sends = _lists([sends for sends, _ in told])
+                failures = pa.array([failure for _, failure in told], _FAILURE)
+                names = [*batch.schema.names, "Outgoing", "Failure"]
+                yield pa.RecordBatch.from_arrays([*batch.columns, sends, failures], names)
 
     def _outcome(
         self, message: ReceivedMessage | None
-    ) -> tuple[list[dict[str, Any]] | None, dict[str, Any] | None]:
+    ) -> tuple[list[Outgoing] | None, dict[str, Any] | None]:
         """What a message sends, and its failure."""
         if message is None:
             return None, None
         try:
-            answers = self.handler.answers(message)
-            return [outgoing(each, message) for each in answers], None
+            return [outgoing(each, message) for each in self.handler.answers(message)], None
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- a handler is a user's, and may raise anything
             return None, _failure(error, message)
+
+
+def _lists(sends: Sequence[Sequence[Outgoing] | None]) -> pa.Array:
+    """The column Outgoing. Built column by column it costs a third of what Arrow takes for dicts in lists."""
+    ends = itertools.accumulate((len(each or ()) for each in sends), initial=0)
+    offsets = pa.array(ends, pa.int32())
+    flat = list(zip(*itertools.chain.from_iterable(filter(None, sends)), strict=True)) or [()] * len(_MESSAGE)
+    columns = [pa.array(values, each.type) for values, each in zip(flat, _MESSAGE, strict=True)]
+    messages = pa.StructArray.from_arrays(columns, fields=list(_MESSAGE))
+    failed = pa.array([each is None for each in sends], pa.bool_())
+    return pa.ListArray.from_arrays(offsets, messages, mask=failed)
 
 
 def _received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:

@@ -7,6 +7,7 @@ form, a NUL in the exception's message, a retry's id that is no GUID.
 
 from __future__ import annotations
 
+import functools
 import re
 import socket
 import traceback
@@ -153,12 +154,17 @@ def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
         if value is not None
     }
     return {
-        PROCESSING_MACHINE: socket.gethostname(),
+        PROCESSING_MACHINE: _machine(),
         PROCESSING_ENDPOINT: endpoint[:_LONGEST_NAME],
         FAILED_QUEUE: queue,
         **exception,
         TIME_OF_FAILURE: format_time(failure.time or datetime.now(UTC)),
     }
+
+
+@functools.cache
+def _machine() -> str:
+    return socket.gethostname()
 
 
 def _cut(text: str, units: int, *, end: bool = False) -> str:

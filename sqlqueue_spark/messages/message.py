@@ -59,6 +59,8 @@ _TEXT = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _OBJECT_OF_TEXTS = re.compile(
     rf"\s*\{{\s*(?:{_TEXT}\s*:\s*{_TEXT}\s*(?:,\s*{_TEXT}\s*:\s*{_TEXT}\s*)*)?\}}\s*"
 )
+#: Made once: to make one takes as long as to read the headers of a message.
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str)
 _STRING = {str}
 _SCALARS = {str, bool, type(None)}
 _BOOLEANS: Mapping[object, str] = {True: "true", False: "false"}
@@ -70,7 +72,7 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
     if not text or text.isspace():
         return {}
     try:
-        headers = json.loads(text.removeprefix("\ufeff"), parse_int=str, parse_float=str)
+        headers = _DECODER.decode(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError):
         return None
     if headers is None or headers == []:

@@ -5,6 +5,7 @@ Format: the headers of NServiceBus. A header that is there is never overwritten.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -14,6 +15,7 @@ import time
 import uuid
 from array import array
 from datetime import datetime, timedelta
+from json.encoder import encode_basestring as _quoted
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -102,13 +104,20 @@ def new_row_ids(count: int) -> pa.Array:
 def derived_id(message_id: str, schema: str, table: str, position: int) -> str:
     """The id of a message that was sent because another one was received, and has no id of its own.
 
-    It is the UUID of version 5 (RFC 9562) of what it is made of, as text in a compact JSON array: the same whenever the received
+    It is the UUID of version 5 (RFC 9562) of what it is made of, as text in a compact JSON array, as in Python
+    ``uuid.uuid5(namespace, '["id","schema","table",0]')``: the same whenever the received
     message is handled again.
 
     :param message_id: the id of the received message, in the queue of this schema and table.
     :param position: its place among the messages that were sent because of that one, from 0.
     """
-    return str(uuid.uuid5(_DERIVED, json.dumps([message_id, schema, table, position], separators=(",", ":"))))
+    texts = ",".join(map(_quoted, (message_id, schema, table)))
+    digest = bytearray(
+        hashlib.sha1(_DERIVED.bytes + f"[{texts},{position}]".encode(), usedforsecurity=False).digest()[:16]
+    )
+    digest[6] = digest[6] & 0x0F | 0x50
+    digest[8] = digest[8] & 0x3F | 0x80
+    return uuid_text(digest)
 
 
 def new_id_texts(count: int) -> pa.Array:
@@ -127,7 +136,7 @@ def _random_uuids(count: int) -> bytes:
     return bytes(random)
 
 
-def uuid_text(given: bytes) -> str:
+def uuid_text(given: bytes | bytearray) -> str:
     """A UUID as people write it."""
     digits = given.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

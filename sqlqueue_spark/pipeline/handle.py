@@ -30,7 +30,7 @@ class HandleOptions(Options):
     handler: str = option("`module:function`, called for each message; it returns what is to be sent.", parse=function_name)  # fmt: skip
     available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
     immediate_retries: int = option("How often a function that fails is called again at once.", parse=_retries, default=5, shown="`5`")  # fmt: skip
-    handler_timeout: timedelta = option("How long a call may take.", parse=duration, default=_HALF_A_MINUTE, shown="`30s`")  # fmt: skip
+    handler_timeout: timedelta = option("How long a call may take.", parse=duration, default=_HALF_A_MINUTE, shown="`30s`")  # fmt: skip # noqa: RUF009 -- it declares a field
 
 
 def check_error_queue(sink: SinkOptions) -> None:

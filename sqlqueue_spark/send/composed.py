@@ -6,7 +6,7 @@ A message that cannot go there may fail. Then it goes to the error queue instead
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -119,9 +119,11 @@ class Composed:
         :param final: gives the final address of one that could not be reached.
         """
         made: list[str] = keys(self._of(self._ids, positions), address).to_pylist()
-        for number, at in self._failed_of(positions):
-            to = self.failed[at].to
-            made[number] = self._error_keys([at], _NOWHERE if to is None else final(to))[0]
+        numbers = {at: number for number, at in self._failed_of(positions)}
+        for to, its in self._by_address(numbers).items():
+            where = _NOWHERE if to is None else final(to)
+            for at, key in zip(its, self._error_keys(its, where), strict=True):
+                made[numbers[at]] = key
         return made
 
     def other_keys(
@@ -136,10 +138,18 @@ class Composed:
         yield from zip(self._error_keys(positions, address), own, strict=True)
         if self._origins is not None:
             yield from zip(self._error_keys(positions, _NOWHERE), own, strict=True)
-        for number, at in self._failed_of(positions):
-            to = self.failed[at].to
+        numbers = {at: number for number, at in self._failed_of(positions)}
+        for to, its in self._by_address(numbers).items():
             if to is not None:
-                yield keys(self._ids[at : at + 1], final(to))[0].as_py(), own[number]
+                sends = keys(self._of(self._ids, its), final(to)).to_pylist()
+                yield from ((key, own[numbers[at]]) for at, key in zip(its, sends, strict=True))
+
+    def _by_address(self, failed: Iterable[int]) -> dict[str | None, list[int]]:
+        """These positions of failed messages by the address that they could not reach."""
+        found: dict[str | None, list[int]] = {}
+        for at in failed:
+            found.setdefault(self.failed[at].to, []).append(at)
+        return found
 
     def destinations(self) -> Iterator[tuple[str, Sequence[int]]]:
         """Each address, with the positions of its messages in ascending order."""
@@ -183,6 +193,7 @@ class Composed:
         )
 
     def _of(self, columns: _Columns, positions: Sequence[int]) -> _Columns:
+        """The rows at these positions, which are in ascending order."""
         return columns if len(positions) == len(self) else columns.take(pa.array(positions, pa.int32()))
 
     def _failed_of(self, positions: Sequence[int]) -> Iterator[tuple[int, int]]:

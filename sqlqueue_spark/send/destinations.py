@@ -73,6 +73,8 @@ class Destinations:
     _found_since: float = 0.0
     _earlier: dict[Target, bool] = field(default_factory=dict)
     _has_sent: dict[Target, bool] = field(default_factory=dict)
+    #: How addresses are written in failed messages, and whose queues they are.
+    _written: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
     #: The name of each database that was reached.
     _databases: dict[Target, str] = field(default_factory=dict)
 
@@ -135,10 +137,16 @@ class Destinations:
         :param queue: the address of the queue that it failed for.
         :param to: the address that it could not reach; None where it cannot be sent anywhere.
         """
-        try:
-            full, endpoint = self.full_address(queue), self.where(queue)[1].table
-        except ConfigurationError:  # nobody can read it: who retries the message has to name another one
-            full = endpoint = queue
+        told = (
+            queue,
+            len(self._databases),
+        )  # of an address in a database that is found later, more will be known
+        if told not in self._written:
+            try:
+                self._written[told] = self.full_address(queue), self.where(queue)[1].table
+            except ConfigurationError:  # nobody can read it: who retries the message has to name another one
+                self._written[told] = queue, queue
+        full, endpoint = self._written[told]
         return Failed(failure=failure, to=to, queue=full, endpoint=endpoint, id=message_id)
 
     def holds_earlier_keys(self, target: Target, look: Callable[[], bool]) -> bool:

@@ -6,6 +6,8 @@ only on its way through its queue.
 
 from __future__ import annotations
 
+import bisect
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -15,6 +17,7 @@ import pyarrow.compute as pc
 
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failed import Failure, poison
 from sqlqueue_spark.messages.outgoing import derived_id
 from sqlqueue_spark.options import SinkOptions
@@ -120,12 +123,7 @@ class OutcomeBuilder:
         its, owners = its.filter(its.is_valid()), owners.filter(its.is_valid())
         rows = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
 
-        def new_id(at: int) -> str:
-            owner = owners[at].as_py()
-            table = self.destinations.where(outcomes.queue(owner))[1]
-            first = pc.index(owners, owners[at]).as_py()
-            return derived_id(outcomes.ids[owner].as_py(), table.schema, table.table, at - first)
-
+        new_id = _NewIds(self.destinations, outcomes, owners.to_pylist())
         return self._of(FrameColumns(names=self.columns.outgoing), rows, owners, new_id)
 
     def _of(
@@ -176,6 +174,34 @@ class _Sends:
         if self.rows is None or not self.rows.num_rows:
             return None
         return self.builder.composed(self.rows, self.new_id)
+
+
+class _NewIds:
+    """Makes the ids of messages that have none."""
+
+    def __init__(self, destinations: Destinations, outcomes: Outcomes, owners: Sequence[int]) -> None:
+        """:param owners: of each message the position of the received one that sends it, in ascending order."""
+        self._destinations = destinations
+        self._outcomes = outcomes
+        self._owners = owners
+
+    def __call__(self, at: int) -> str:
+        owner = self._owners[at]
+        first = bisect.bisect_left(self._owners, owner)
+        table = self._tables[self._queues[owner]]
+        return derived_id(self._ids[owner], table.schema, table.table, at - first)
+
+    @functools.cached_property
+    def _ids(self) -> Sequence[str]:
+        return self._outcomes.ids.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+    @functools.cached_property
+    def _queues(self) -> Sequence[str]:
+        return self._outcomes.queues.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+    @functools.cached_property
+    def _tables(self) -> Mapping[str, Table]:
+        return {each: self._destinations.where(each)[1] for each in set(self._queues)}
 
 
 @dataclass

@@ -80,7 +80,7 @@ def test_nothing_is_an_answer():
 def test_a_reply_relates_to_its_message_as_that_of_a_net_endpoint():
     (((sent,), failure),) = outcomes(lambda _: Reply("Shop.Accepted, Shop", {"ok": True}), batch(1))
     assert failure is None
-    assert {**sent, "Headers": dict(sent["Headers"])} == {
+    assert {**sent, "Headers": json.loads(sent["Headers"])} == {
         "Destination": "Shop.Web@[dbo]@[shop]",
         "Headers": {
             "NServiceBus.MessageIntent": "Reply",
@@ -105,8 +105,8 @@ def test_several_messages_go_out_in_their_order():
         ("Billing", b"text", None),
         ("Shipping", b"bytes", "m"),
     ]
-    assert dict(second["Headers"])["NServiceBus.CorrelationId"] == "mine"
-    assert dict(first["Headers"])["NServiceBus.MessageIntent"] == "Send"
+    assert json.loads(second["Headers"])["NServiceBus.CorrelationId"] == "mine"
+    assert json.loads(first["Headers"])["NServiceBus.MessageIntent"] == "Send"
 
 
 def test_a_failure_tells_all_that_is_known():
@@ -220,7 +220,7 @@ def test_a_function_that_hangs_ends_after_its_time():
     (first, second) = outcomes(handle, batch(1, 2), timeout=0.2)
     assert time.monotonic() - before < 10
     assert first[1]["ExceptionType"] == "sqlqueue_spark.handling.calls.HandlerTimeout"
-    assert first[1]["Message"] == "The handler took longer than handlerTimeout (0.2 s)."
+    assert first[1]["Message"] == "The handler took longer than handlerTimeout."
     assert second[1] is None
 
 
