@@ -33,7 +33,7 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
             end(names["query"])
             assert names["query"].exception() is None
 
-    receive, send, send_batch, process, fail, forward = PROGRAMS
+    receive, send, send_batch, process, fail, handle, forward = PROGRAMS
     orders, billing, shipping = (postgresql.create_queue(name) for name in ("orders", "Billing", "Shipping"))
     for endpoint in ("Shop.Spark", "Shop.Orders"):
         outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), endpoint)
@@ -70,6 +70,15 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
     assert ([row.body for row in billing.rows()[2:]], shipping.count()) == ([body(0), body(1)], 3)
     (failed,) = error.rows()
     assert json.loads(failed.headers)["NServiceBus.ExceptionInfo.ExceptionType"] == "shop.EmptyOrder"
+
+    web = postgresql.create_queue("web")
+    text = '{"NServiceBus.MessageId":"m","NServiceBus.ReplyToAddress":"web"}'
+    orders.insert_row(id=row_id(10), headers=text, body=b'{"order":1}')
+    orders.insert_row(id=row_id(11), headers=text.replace('"m"', '"n"'), body=b'{"order":-1}')
+    run(handle)
+    assert [row.body for row in web.rows()] == [b'{"order":1}']
+    assert shipping.rows()[-1].body == b'{"order":1}'
+    assert json.loads(error.rows()[-1].headers)["NServiceBus.ExceptionInfo.Message"] == "there is no order -1"
 
     orders.insert(5)
     run(forward)
