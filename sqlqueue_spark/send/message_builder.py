@@ -96,21 +96,11 @@ class MessageBuilder:
         sized = [self.columns.names[name] for name in ("Headers", "Body") if name in self.columns.names]
         failed_before: set[str] = set()
         for chunk in chunks(batches, sized, Target.of(self.options).dialect.written):
-            yield self.composed(chunk, failed_before=failed_before)
+            yield self._told_apart(chunk, failed_before)
 
-    def composed(
-        self,
-        batch: pa.RecordBatch,
-        new_id: Callable[[int], str] | None = None,
-        failed_before: set[str] | None = None,
-    ) -> Composed:
-        """Make the messages of one chunk; errors as :meth:`compose`.
-
-        :param new_id: makes the id of the message at a position that has none.
-        :param failed_before: the origins that have failed in this task; those of the chunk are added.
-        """
+    def _told_apart(self, batch: pa.RecordBatch, failed_before: set[str]) -> Composed:
         try:
-            return self._composed(batch, new_id, set() if failed_before is None else failed_before)
+            return self.composed(batch, failed_before=failed_before)
         except Unsendable as error:
             named = [
                 f"{name} {batch.column(own)[error.position].as_py()}"
@@ -121,9 +111,18 @@ class MessageBuilder:
                 raise
             raise ConfigurationError(f"{error} It is the row with {', '.join(named)}.") from error
 
-    def _composed(
-        self, batch: pa.RecordBatch, new_id: Callable[[int], str] | None, failed_before: set[str]
+    def composed(
+        self,
+        batch: pa.RecordBatch,
+        new_id: Callable[[int], str] | None = None,
+        failed_before: set[str] | None = None,
     ) -> Composed:
+        """Make the messages of one chunk.
+
+        :param new_id: makes the id of the message at a position that has none.
+        :param failed_before: the origins that have failed in this task; those of the chunk are added.
+        :raises Unsendable: a row cannot be sent as it is.
+        """
         read = [self._column(batch, name).cast(type_) for name, type_ in _READ.items()]
         given = pa.RecordBatch.from_arrays(read, list(_READ))
         headers = self._column(batch, "Headers")
@@ -155,7 +154,8 @@ class MessageBuilder:
         if not self.columns.received:
             return composed
         failed = self._failures(composed, given, groups)
-        return composed.failing_once(failed, self.options.error_queue or "", failed_before)
+        before = set() if failed_before is None else failed_before
+        return composed.failing_once(failed, self.options.error_queue or "", before)
 
     def _origins(self, batch: pa.RecordBatch, row_ids: pa.Array, ids: pa.Array) -> pa.Array:
         """What tells the received rows apart; the message id where a row was not received, but comes from another source."""

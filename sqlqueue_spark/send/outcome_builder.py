@@ -94,16 +94,18 @@ class OutcomeBuilder:
 
     def _sending(self, outcomes: Outcomes, batch: pa.RecordBatch) -> Outcomes:
         """The outcomes with what they send. One that would send what cannot be sent has failed."""
-        while True:
-            sends = self._sends(outcomes, batch)
+        sends = self._sends(outcomes, batch)
+        try:
+            made = sends.composed()
+        except Unsendable:
             owners = sends.owners.to_pylist()
-            try:
-                made = sends.composed()
-            except Unsendable as error:
-                owner = owners[error.position]
-                outcomes = outcomes.failing({owner: self._failed(outcomes, owner, Failure.of(error))})
-            else:
-                return replace(outcomes, sends=made, owners=owners)
+            wrong = {owners[at]: Failure.of(error) for at, error in sends.unsendable()}
+            outcomes = outcomes.failing(
+                {at: self._failed(outcomes, at, failure) for at, failure in wrong.items()}
+            )
+            sends = self._sends(outcomes, batch)
+            made = sends.composed()
+        return replace(outcomes, sends=made, owners=sends.owners.to_pylist())
 
     def _sends(self, outcomes: Outcomes, batch: pa.RecordBatch) -> _Sends:
         """The rows of the messages out, of those that have not failed."""
@@ -174,6 +176,15 @@ class _Sends:
         if self.rows is None or not self.rows.num_rows:
             return None
         return self.builder.composed(self.rows, self.new_id)
+
+    def unsendable(self) -> Iterator[tuple[int, Unsendable]]:
+        """The messages that cannot be sent, each tried by itself: the position of each, and why."""
+        rows = self.rows
+        for at in range(0 if rows is None else rows.num_rows):
+            try:
+                self.builder.composed(rows.slice(at, 1), lambda _: "")  # type: ignore[union-attr] # there is one
+            except Unsendable as error:
+                yield at, error
 
 
 class _NewIds:

@@ -287,6 +287,23 @@ def test_a_message_without_a_destination_fails_the_one_that_sends_it(given, bill
     assert (sent_to(billing), sent_to(error)) == ([12], [1, 3])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"Headers": [("NServiceBus.MessageId", "another")], "MessageId": "m"}, {"Destination": ""}],
+    ids=["two ids", "no destination"],
+)
+def test_messages_that_cannot_be_made_fail_those_that_send_them(given, billing, error, wrong):
+    """However many they are."""
+    rows = [
+        outcome(
+            number, {**outgoing("billing", number), **wrong} if number % 2 else outgoing("billing", number)
+        )
+        for number in range(200)
+    ]
+    assert settle(given, *rows) == (100, 0, 100)
+    assert (sent_to(billing), sent_to(error)) == ([*range(0, 200, 2)], [*range(1, 200, 2)])
+
+
 @pytest.mark.parametrize("outbox", OUTBOXES)
 def test_a_destination_in_another_database_fails_the_message(
     engine, elsewhere, billing, error, remembered, outbox

@@ -128,3 +128,67 @@ def test_somebody_must_say_where_to_send():
         "Nothing says where to send: give the option queue, or the column Destination with an address for each row."
     )
     FrameColumns.of([*FEW.items(), ("Destination", "string")], sink(queue=None))
+
+
+# -- outcomes -------------------------------------------------------------------------------------
+
+RECEIVED = {"Queue": "string", "RowVersion": "bigint", "Id": "string", "Headers": "string", "Body": "binary"}
+OUTGOING = "array<struct<Destination:string,Headers:map<string,string>,Body:binary>>"
+FAILURE = "struct<ExceptionType:string,Data:map<string,string>,timeoffailure:timestamp>"
+ERRORS = {"errorQueue": "error", "queue": None}
+
+
+def test_outcomes_are_understood_with_the_columns_of_the_source():
+    columns = {
+        **RECEIVED,
+        "Recoverable": "boolean",
+        "Expires": "timestamp",
+        "outgoing": OUTGOING,
+        "Failure": FAILURE,
+    }
+    found = FrameColumns.of(list(columns.items()), sink(**ERRORS))
+    assert found.outcomes
+    assert found.names["Outgoing"] == "outgoing"
+    assert found.outgoing == {"Destination": "Destination", "Headers": "Headers", "Body": "Body"}
+    assert found.failure == {
+        "ExceptionType": "ExceptionType",
+        "Data": "Data",
+        "TimeOfFailure": "timeoffailure",
+    }
+
+
+@pytest.mark.parametrize("column", ["Outgoing", "Failure"])
+def test_a_column_of_nothing_may_stand_for_each(column):
+    columns = {**RECEIVED, column: "void"}
+    assert FrameColumns.of(list(columns.items()), sink(errorQueue="error")).outcomes
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (
+            {"Queue": None},
+            "has no column Queue; keep the columns of the source, and give Queue the address of its queue.",
+        ),
+        ({"Id": None}, "has no column Id;"),
+        ({"Body": None}, "has no column Body;"),
+        ({"Outgoing": "string"}, "The column Outgoing is string; cast it to array<struct<…>>."),
+        (
+            {"Outgoing": "array<struct<Bodi:binary>>"},
+            "The column Outgoing has no field 'Bodi'; did you mean Body?",
+        ),
+        ({"Outgoing": "array<struct<Destination:string>>"}, "The column Outgoing has no field Body"),
+        ({"Outgoing": "array<struct<Body:int>>"}, "The column Body is int; cast it to binary or string."),
+        ({"Outgoing": "array<struct<Body:binary>>"}, "Nothing says where to send"),
+        ({"Failure": "struct<Message:string>"}, "The column Failure has no field ExceptionType"),
+        ({"Failure": "struct<ExceptionType:string,Extra:int>"}, "The column Failure has no field 'Extra'"),
+        ({"Destination": "string"}, "The frame has the columns Outgoing and Destination;"),
+    ],
+)
+def test_outcomes_that_cannot_be_are_refused(given, said):
+    columns = {**RECEIVED, "Outgoing": OUTGOING, "Failure": FAILURE, **given}
+    assert said in refusal({name: type_ for name, type_ in columns.items() if type_}, **ERRORS)
+
+
+def test_outcomes_need_an_error_queue():
+    assert "there is no option errorQueue" in refusal({**RECEIVED, "Outgoing": OUTGOING})
