@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
+from datetime import UTC, datetime
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Placed
-from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION
+from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, error_day, error_days
 from sqlqueue_spark.send.routes import Refused, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import Keyed
@@ -89,9 +90,11 @@ class Remembered(Looking):
         self._chunk = chunk
         self._placed = placed
         self._earlier = earlier
+        self._finals: dict[str, str] = {}
 
     def attempt(self, connection: Connection) -> Sent:
         self._seen = None
+        now = datetime.now(UTC)
         outbox = OutboxTable(connection, self._options.sender or "", self._options.default_schema)
         keyed = [(each.destination, self._keyed(each)) for each in self._placed]
 
@@ -102,19 +105,26 @@ class Remembered(Looking):
             return inserted(self._routes, connection, self._chunk, placed)
 
         earlier = self._earlier(connection, outbox, keyed)
-        other = self._other_keys() if self._options.error_queue is not None else {}
         with connection.transaction():
             known = {earlier[each] for each in outbox.seen_of(earlier, EARLIER_VERSION)}
-            known |= {other[each] for each in outbox.seen(other)}
+            known |= self._went_another_way(outbox, now)
             keys = [key for _, positions in keyed for key in positions]
             sent = self._send(outbox, keys, known, insert)
+            if sent.failed:  # last, because others wait for it until this transaction ends
+                outbox.add_new([error_day(now.date())])
         fail_points.step(fail_points.CHUNK_SENT)
         total = sum(len(each.positions) for each in self._placed)
         return sent + Sent(repeated=total - sent.sent - sent.failed)
 
+    def _final(self, address: str) -> str:
+        """The final address of a message that has failed, which is looked for before the transaction begins."""
+        if address not in self._finals:
+            self._finals[address] = self._routes.final(address)
+        return self._finals[address]
+
     def _keyed(self, placed: Placed) -> dict[str, int]:
         """The outbox key of each message with the message's position, in the order of the chunk; each key once."""
-        keys = self._chunk.keys(placed.destination.table.address, placed.positions, self._routes.final)
+        keys = self._chunk.keys(placed.destination.table.address, placed.positions, self._final)
         keyed = dict(zip(keys, placed.positions, strict=True))
         if len(keyed) < len(keys):  # some keys come more than once: the first message of each goes out
             keyed = {}
@@ -122,12 +132,17 @@ class Remembered(Looking):
                 keyed.setdefault(key, at)
         return keyed
 
-    def _other_keys(self) -> dict[str, str]:
-        """The keys of the messages if they went the other way in an earlier try, each with the present key."""
-        found: dict[str, str] = {}
+    def _went_another_way(self, outbox: OutboxTable, now: datetime) -> set[str]:
+        """The keys of those messages that went another way in an earlier try: they failed, or they were sent before they fail now."""
+        if self._options.error_queue is None:
+            return set()
+        failing = any(at in self._chunk.failed for each in self._placed for at in each.positions)
+        if not failing and not outbox.seen(error_days(now, self._options.keep_deduplication_data_for)):
+            return set()
+        other: dict[str, str] = {}
         for to, positions in self._placed:
-            found.update(self._chunk.other_keys(to.table.address, positions, self._routes.final))
-        return found
+            other.update(self._chunk.other_keys(to.table.address, positions, self._final))
+        return {other[each] for each in outbox.seen(other)}
 
     @abstractmethod
     def _send(

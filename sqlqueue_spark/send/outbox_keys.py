@@ -9,7 +9,8 @@ in a renamed database neither loses nor doubles messages, and one message may go
     368ab41b-cf63-4e0f-84ba-850c83c7ef95>4qblcojrfl   an id of lower-case hexadecimal digits and hyphens, as most are
     Order-42>8f99f06ea394950c34cc88b3a1f2ed5d         any other id: the digest covers the id too
 
-The outcome of a received message has other keys of the same form: its origin (``<row id>-<RowVersion>``, with the queue in the
+A send that failed has another key, of the received row and the final address. That there are any is said by a key a day
+(:func:`error_day`), so that nobody looks for them where nothing failed. The outcome of a received message has other keys of the same form: its origin (``<row id>-<RowVersion>``, with the queue in the
 digest), and, where it was handled, its id (with the queue in the digest). The digest says which of them a key is.
 
 So two ids that a collation takes for the same (by case, accents, trailing blanks) have two keys. And an id fits that is too
@@ -22,6 +23,7 @@ import base64
 import functools
 import hashlib
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +36,7 @@ from sqlqueue_spark.tables.outbox_ids import (
     PLAIN,
     SHOWN,
     id_length,
+    process_key,
 )
 
 #: This version wrote keys of another form (:func:`earlier_keys`). The column PersistenceVersion tells who wrote a row.
@@ -44,6 +47,8 @@ EARLIER_VERSION = "sqlqueue 0.1.0"
 #: outbox apart. With 13 characters for an address each message would write 14 bytes more on PostgreSQL, and cost 2 % more of
 #: the processor.
 _ADDRESS_CHARACTERS = 10
+#: So many days are looked for at most: nobody runs a batch again after a longer time.
+_MOST_DAYS = 1_000
 
 
 def keys(ids: pa.Array, address: str) -> pa.Array:
@@ -83,6 +88,20 @@ def error_keys(origins: pa.Array, address: str) -> pa.Array:
     :param address: where they were to go.
     """
     return keys(origins, f"{address}\0error")
+
+
+def error_day(day: date) -> str:
+    """The key that says that messages failed on a day (UTC); it is added with the keys of such messages."""
+    return process_key(f"errors {day.isoformat()}")
+
+
+def error_days(now: datetime, keep: timedelta) -> list[str]:
+    """Those of the days on which messages may have failed that an outbox still knows of.
+
+    One more at each end: clocks differ, and an outbox is not cleaned at the very moment.
+    """
+    today, days = now.astimezone(UTC).date(), -(-keep // timedelta(days=1))
+    return [error_day(today - timedelta(days=each)) for each in range(-1, min(days, _MOST_DAYS) + 2)]
 
 
 def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, MessageBuilder, Sender
+from sqlqueue_spark.send.outbox_keys import error_day
 from tests.support import messages
 from tests.support.driver import at_step
 from tests.support.messages import message_ids, row_id
@@ -122,6 +124,34 @@ def test_a_message_that_failed_is_not_sent_in_the_replay(given, billing, error):
     forward(given, rows([1], poison=[1]))
     assert forward(given, rows([1])) == (0, 1, 0)
     assert (billing.count(), error.count()) == (0, 1)
+
+
+def failing_days(remembered):
+    """The keys that say on which days messages failed."""
+    return [key for key in remembered.ids() if key.startswith("errors")]
+
+
+def test_an_outbox_says_on_which_day_messages_failed(given, remembered, error, billing):
+    """So that nobody looks for them where none did."""
+    forward(given, rows(range(3)))
+    assert failing_days(remembered) == []
+    for number in (3, 4):
+        forward(given, rows([number], poison=[number]))
+    today = datetime.now(UTC).date()
+    assert failing_days(remembered) == [error_day(today)]
+
+
+@pytest.mark.parametrize("days", [-1, 0, 1, 7, 8])
+def test_a_failure_of_an_earlier_day_counts_as_long_as_ids_are_kept(
+    given, engine, remembered, billing, error, days
+):
+    forward(given, rows([1], poison=[1]))
+    (key,) = failing_days(remembered)
+    then = error_day(datetime.now(UTC).date() - timedelta(days=days))
+    column = '"MessageId"' if engine.name == "postgresql" else "MessageId"
+    engine.execute(f"UPDATE {remembered.table} SET {column} = '{then}' WHERE {column} = '{key}'")
+    assert forward(given, rows([1])) == (0, 1, 0)
+    assert billing.count() == 0
 
 
 def test_poison_that_was_to_go_to_two_queues_fails_once(given, engine, billing, error):
