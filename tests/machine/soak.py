@@ -9,11 +9,13 @@ import os
 import random
 import shlex
 import shutil
+import signal
 import sys
 import time
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -75,5 +77,11 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _terminated(*_: object) -> NoReturn:
+    """End as by an error, so that the servers and the Spark program that were started end too."""
+    sys.exit(128 + signal.SIGTERM)
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _terminated)
     sys.exit(main(**vars(_arguments())))
