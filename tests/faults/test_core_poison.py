@@ -13,8 +13,8 @@ from tests.support.sending import ids_in
 
 pytestmark = [pytest.mark.needs("reads_json_as_documented"), pytest.mark.provokes("lock timeout")]
 
-MANY = 600
-POISON = 300
+MANY = 240
+POISON = 120
 RECEIVING = (*fail_points.STEPS, OFFSET_NOT_LOGGED, BATCH_WRITTEN)
 SENDING = (fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT)
 STAGING = (fail_points.ROWS_STAGED, fail_points.STAGE_SEALED)
@@ -42,8 +42,8 @@ def test_one_poison_row_is_moved_once(engine, tables, mode, step):
         engine,
         queue,
         transactionMode=ATOMIC if mode == "atomic" else RECEIVE_ONLY,
-        maxMessagesPerTrigger="250",
-        minMessagesPerPartition="60",
+        maxMessagesPerTrigger="100",
+        minMessagesPerPartition="25",
     ) as stream:
         stream.outbox = "optimistic" if mode == "atomic" else mode
         stream.sink_says = {"errorQueue": "error"}
@@ -57,7 +57,7 @@ def test_one_poison_row_is_moved_once(engine, tables, mode, step):
 @pytest.mark.parametrize("step", [fail_points.OFFSET_LOGGED, fail_points.ROWS_TAKEN, BATCH_WRITTEN])
 def test_in_mode_none_nothing_comes_twice(engine, tables, step):
     queue, billing, error = tables
-    with forwarding(engine, queue, transactionMode=NO_TRANSACTION, maxMessagesPerTrigger="250") as stream:
+    with forwarding(engine, queue, transactionMode=NO_TRANSACTION, maxMessagesPerTrigger="100") as stream:
         stream.outbox = NO_OUTBOX
         stream.sink_says = {"errorQueue": "error"}
         with at_step(step, crash, on={2}) as crashes:
