@@ -10,9 +10,6 @@ from dataclasses import dataclass
 
 from sqlqueue_spark.handling.answers import Answer, Reply, Send
 from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
-from sqlqueue_spark.plain_text import logger
-
-log = logger(__name__)
 
 Function = Callable[[ReceivedMessage], object]
 #: A function that swallows the first alarm is told again every so many seconds.
@@ -64,11 +61,8 @@ class Handler:
             return []
         for left in range(self.immediate_retries, -1, -1):
             try:
-                signal.setitimer(signal.ITIMER_REAL, self.timeout, _AGAIN_SECONDS)
-                try:
+                with _limited(self.timeout):
                     return _listed(function(message), message)
-                finally:
-                    signal.setitimer(signal.ITIMER_REAL, 0)
             except (Exception, SystemExit) as error:
                 if not left or isinstance(error, (*_HOPELESS, *self.unrecoverable)):
                     raise
@@ -118,7 +112,7 @@ def alarms() -> Iterator[None]:
     An alarm ends Python code, and calls into the system. It does not end a loop within a library's C code. None reaches another
     thread than the main one, on which Spark's workers call handlers; elsewhere nothing is ended.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if not _reached_by_alarms():
         yield
         return
     before = signal.signal(signal.SIGALRM, _ring)
@@ -127,6 +121,26 @@ def alarms() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+class _limited:  # noqa: N801 -- used as a function; a class costs a tenth of a generator, and it is made for each call
+    """End the block by :class:`HandlerTimeout` when it takes too long, within :func:`alarms`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds if _reached_by_alarms() else 0.0
+
+    def __enter__(self) -> None:
+        if self._seconds:
+            signal.setitimer(signal.ITIMER_REAL, self._seconds, _AGAIN_SECONDS)
+
+    def __exit__(self, *_: object) -> None:
+        if self._seconds:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _reached_by_alarms() -> bool:
+    """Whether this is the main thread. For another one nobody may set an alarm: without :func:`alarms` it ends the process."""
+    return threading.current_thread() is threading.main_thread()
 
 
 def _ring(_: int, __: object) -> None:

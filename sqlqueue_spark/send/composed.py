@@ -6,6 +6,7 @@ A message that cannot go there may fail. Then it goes to the error queue instead
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 from sqlqueue_spark.messages.failed import Failure, failed_headers
 from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
 from sqlqueue_spark.send.outbox_keys import error_keys, keys
+from sqlqueue_spark.send.sent import Sent
 
 #: Stands in a key for the address of what cannot be sent anywhere.
 _NOWHERE = ""
@@ -37,6 +39,13 @@ class Failed:
     queue: str
     endpoint: str
     id: str
+
+    def headers(self, text: str | None) -> str:
+        """The headers with which the message goes to the error queue.
+
+        :param text: the headers that it has.
+        """
+        return failed_headers(text, self.failure, queue=self.queue, endpoint=self.endpoint, row_id=self.id)
 
 
 class Composed:
@@ -144,6 +153,12 @@ class Composed:
                 sends = keys(self._of(self._ids, its), final(to)).to_pylist()
                 yield from ((key, own[numbers[at]]) for at, key in zip(its, sends, strict=True))
 
+    def counted(self, placed: Iterable[Sequence[int]]) -> Sent:
+        """How many of the messages at these positions are sent, and how many have failed."""
+        together = list(itertools.chain.from_iterable(placed))
+        failed = sum(at in self.failed for at in together) if self.failed else 0
+        return Sent(sent=len(together) - failed, failed=failed)
+
     def _by_address(self, failed: Iterable[int]) -> dict[str | None, list[int]]:
         """These positions of failed messages by the address that they could not reach."""
         found: dict[str | None, list[int]] = {}
@@ -181,10 +196,7 @@ class Composed:
         wrong = _among(sorted(self.failed), len(self))
         bad = rows.filter(wrong)
         told = (self.failed[at] for at in sorted(self.failed))
-        headers = [
-            failed_headers(text, each.failure, queue=each.queue, endpoint=each.endpoint, row_id=each.id)
-            for text, each in zip(bad["headers"].to_pylist(), told, strict=True)
-        ]
+        headers = [each.headers(text) for text, each in zip(bad["headers"].to_pylist(), told, strict=True)]
         good = pc.invert(wrong)
         everywhere = pa.array(range(len(self)), pa.int32())
         return in_order(

@@ -23,6 +23,9 @@ from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import Keyed
 from sqlqueue_spark.tables.outbox import OutboxTable
 
+#: Inserts the messages whose keys are not among these.
+_Insert = Callable[[Container[str]], Sent]
+
 
 class Delivery(ABC):
     """The messages of one chunk on their way into one database: tried until they are there, or until that is not worth it."""
@@ -136,7 +139,7 @@ class Remembered(Looking):
         """The keys of those messages that went another way in an earlier try: they failed, or they were sent before they fail now."""
         if self._options.error_queue is None:
             return set()
-        failing = any(at in self._chunk.failed for each in self._placed for at in each.positions)
+        failing = self._chunk.counted(each.positions for each in self._placed).failed
         if not failing and not outbox.seen(error_days(now, self._options.keep_deduplication_data_for)):
             return set()
         other: dict[str, str] = {}
@@ -145,26 +148,14 @@ class Remembered(Looking):
         return {other[each] for each in outbox.seen(other)}
 
     @abstractmethod
-    def _send(
-        self,
-        outbox: OutboxTable,
-        keys: Sequence[str],
-        known: set[str],
-        insert: Callable[[Container[str]], Sent],
-    ) -> Sent:
+    def _send(self, outbox: OutboxTable, keys: Sequence[str], known: set[str], insert: _Insert) -> Sent:
         """Write rows and ids in the open transaction, but for the ``known`` keys."""
 
 
 class Optimistic(Remembered):
     """Inserts the ids last."""
 
-    def _send(
-        self,
-        outbox: OutboxTable,
-        keys: Sequence[str],
-        known: set[str],
-        insert: Callable[[Container[str]], Sent],
-    ) -> Sent:
+    def _send(self, outbox: OutboxTable, keys: Sequence[str], known: set[str], insert: _Insert) -> Sent:
         seen = self._seen = outbox.seen(keys) | known
         fail_points.step(fail_points.IDS_CHECKED)
         sent = insert(seen)
@@ -177,13 +168,7 @@ class Optimistic(Remembered):
 class Pessimistic(Remembered):
     """Inserts the ids first, so that a twin waits."""
 
-    def _send(
-        self,
-        outbox: OutboxTable,
-        keys: Sequence[str],
-        known: set[str],
-        insert: Callable[[Container[str]], Sent],
-    ) -> Sent:
+    def _send(self, outbox: OutboxTable, keys: Sequence[str], known: set[str], insert: _Insert) -> Sent:
         seen = self._seen = set(keys) - outbox.add_new(each for each in keys if each not in known)
         fail_points.step(fail_points.IDS_INSERTED)
         sent = insert(seen)
@@ -201,6 +186,4 @@ def inserted(routes: Routes, connection: Connection, chunk: Composed, placed: Se
     ]
     if refusals:
         raise Refused(refusals)
-    count = sum(len(positions) for _, positions in placed)
-    failed = sum(at in chunk.failed for _, positions in placed for at in positions) if chunk.failed else 0
-    return Sent(sent=count - failed, failed=failed)
+    return chunk.counted(positions for _, positions in placed)

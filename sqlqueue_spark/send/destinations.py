@@ -137,10 +137,8 @@ class Destinations:
         :param queue: the address of the queue that it failed for.
         :param to: the address that it could not reach; None where it cannot be sent anywhere.
         """
-        told = (
-            queue,
-            len(self._databases),
-        )  # of an address in a database that is found later, more will be known
+        # Of an address in a database that is found later, more will be known then.
+        told = (queue, len(self._databases))
         if told not in self._written:
             try:
                 self._written[told] = self.full_address(queue), self.where(queue)[1].table

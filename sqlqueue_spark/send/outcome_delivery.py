@@ -88,9 +88,8 @@ class PessimisticOutcomes(RememberedOutcomes):
         known = set(keys.origins) - outbox.add_new(keys.origins)
         known |= outbox.seen(keys.ids)
         decided = self._outcomes.decide(keys, known)
-        late = set(decided.ids) - outbox.add_new(
-            decided.ids
-        )  # somebody has handled them as other rows since the look
+        # Those that are late were handled as other rows since the look.
+        late = set(decided.ids) - outbox.add_new(decided.ids)
         self._seen = known | late
         fail_points.step(fail_points.IDS_INSERTED)
         return self._insert(connection, [at for at in decided.accepted if keys.ids[at] not in late])

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlqueue_spark.messages.failed import failed_headers
 from sqlqueue_spark.send.composed import Composed, Failed, failed_rows
 from sqlqueue_spark.send.outbox_keys import handled_keys, origin_keys
 
@@ -132,16 +131,7 @@ class Outcomes:
 
     def error_rows(self, positions: Sequence[int]) -> pa.RecordBatch:
         """The rows with which these go to the error queue."""
-        headers = [
-            failed_headers(
-                self._texts[at],
-                self.failed[at].failure,
-                queue=self.failed[at].queue,
-                endpoint=self.failed[at].endpoint,
-                row_id=self.failed[at].id,
-            )
-            for at in positions
-        ]
+        headers = [self.failed[at].headers(self._texts[at]) for at in positions]
         return failed_rows(headers, self.bodies.take(pa.array(positions, pa.int32())))
 
     @cached_property

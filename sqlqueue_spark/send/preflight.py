@@ -68,10 +68,8 @@ def prepare(
             for address in addresses:
                 if error_queue in (None, address):
                     destinations.find(address, connected)
-                else:
-                    with suppress(
-                        QueueError, ConfigurationError
-                    ):  # the tasks find it out too, and then messages fail
+                else:  # the tasks find out too what is missing, and then messages fail
+                    with suppress(QueueError, ConfigurationError):
                         destinations.find(address, connected)
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error

@@ -14,6 +14,7 @@ from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.preflight import check_one_database
 from sqlqueue_spark.tables.insert import Inserter
 
 log = logger(__name__)
@@ -161,13 +162,8 @@ class Routes:
         return _refused(connection, inserter, chunk, positions)
 
     def _check(self, address: str) -> None:
-        if self.options.transaction_mode == ATOMIC and self.destinations.where(address)[0] != Target.of(
-            self.options
-        ):
-            raise ConfigurationError(
-                f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive cannot "
-                "reach in one transaction; send to it with receiveOnly and an outbox."
-            )
+        if self.options.transaction_mode == ATOMIC:
+            check_one_database(self.options, self.destinations, [address])
         self.find(address)
 
 

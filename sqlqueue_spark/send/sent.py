@@ -17,6 +17,11 @@ class Sent:
     repeated: int = 0
     failed: int = 0
 
+    @property
+    def failures(self) -> str:
+        """What a line says of messages that failed, with a blank before; empty where none did."""
+        return f" failed={self.failed}" if self.failed else ""
+
     def __add__(self, other: Self) -> Self:
         sent, repeated, failed = map(sum, zip(astuple(self), astuple(other), strict=True))
         return type(self)(sent=sent, repeated=repeated, failed=failed)

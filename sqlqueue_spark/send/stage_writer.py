@@ -147,10 +147,9 @@ class _StageWriter:
         if has_sent(self._options, self._destinations, connection):
             before = SentBefore(self._options, self._destinations, lambda _: connection)
             placed = before.unsent(chunk, connection, placed)
+        done = chunk.counted(positions for _, positions in placed)
         rows = [(to, chunk.rows(positions)) for to, positions in placed]
-        count = sum(len(each) for _, each in rows)
-        failed = sum(at in chunk.failed for _, positions in placed for at in positions) if chunk.failed else 0
-        return rows, Sent(sent=count - failed, repeated=len(chunk) - count, failed=failed)
+        return rows, done + Sent(repeated=len(chunk) - done.sent - done.failed)
 
     def _outcomes(
         self, outcomes: Outcomes, connection: Connection, routes: Routes

@@ -81,8 +81,7 @@ def log_sent(which: str, sent: Sent) -> None:
     After a failure repeats are right. Else they are a sign that ids are not as unique as they should be.
     """
     level = logging.WARNING if sent.repeated or sent.failed else logging.INFO
-    failed = f" failed={sent.failed}" if sent.failed else ""
-    log.log(level, "sent %ssent=%d repeated=%d%s", which, sent.sent, sent.repeated, failed)
+    log.log(level, "sent %ssent=%d repeated=%d%s", which, sent.sent, sent.repeated, sent.failures)
 
 
 def log_untyped(count: int) -> None:

@@ -123,15 +123,8 @@ class SqlQueueSink:
         )
         self._remember(run.batch.number, sent)
         level = logging.WARNING if sent.repeated or sent.failed else logging.INFO
-        failed = f" failed={sent.failed}" if sent.failed else ""
-        log.log(
-            level,
-            "staged batch=%s staged=%d repeated=%d%s",
-            run.batch.number,
-            sent.sent,
-            sent.repeated,
-            failed,
-        )
+        said = "staged batch=%s staged=%d repeated=%d%s"
+        log.log(level, said, run.batch.number, sent.sent, sent.repeated, sent.failures)
         self._say_untyped(sum(each.untyped for each in done))
 
     def _say_untyped(self, count: int) -> None:
@@ -154,8 +147,7 @@ class SqlQueueSink:
             return ""
         atomic = self._options.transaction_mode == ATOMIC
         repeated = f" repeated={sent.repeated}" if sent.repeated or not atomic else ""
-        failed = f" failed={sent.failed}" if sent.failed else ""
-        return f"sent={sent.sent}{repeated}{failed}"
+        return f"sent={sent.sent}{repeated}{sent.failures}"
 
     def _remember(self, batch_id: int, sent: Sent) -> None:
         self._counts.pop(batch_id, None)

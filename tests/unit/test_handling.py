@@ -1,6 +1,7 @@
 """A handler is called for each message; what it answers becomes messages out, and what it raises a failure."""
 
 import json
+import threading
 import time
 
 import pyarrow as pa
@@ -222,6 +223,21 @@ def test_a_function_that_hangs_ends_after_its_time():
     assert first[1]["ExceptionType"] == "sqlqueue_spark.handling.calls.HandlerTimeout"
     assert first[1]["Message"] == "The handler took longer than handlerTimeout."
     assert second[1] is None
+
+
+def test_no_alarm_is_set_on_another_thread():
+    """It would end the process: no handler of signals is there, and none reaches another thread."""
+    told = []
+
+    def handle(message):
+        time.sleep(0.1)
+        return Send("Billing")
+
+    thread = threading.Thread(target=lambda: told.append(outcomes(handle, batch(1), timeout=0.01)))
+    thread.start()
+    thread.join()
+    (((sent,), failure),) = told[0]
+    assert (sent["Destination"], failure) == ("Billing", None)
 
 
 def test_a_function_that_swallows_the_alarm_hears_it_again():
