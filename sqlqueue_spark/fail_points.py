@@ -25,6 +25,11 @@ TRANSIT_INSERTED = "messages in transit inserted"
 TRANSIT_DELETED = "messages in transit deleted"
 TRANSIT_MOVED = "messages in transit moved"
 
+DUE_LOCKED = "due messages locked"
+DUE_SENT = "due messages sent"
+DUE_DELETED = "due messages deleted"
+DUE_MOVED = "due messages moved"
+
 IDS_CHECKED = "ids checked"
 ROWS_INSERTED = "rows inserted"
 IDS_INSERTED = "ids inserted"
@@ -38,6 +43,8 @@ STEPS = (ROWS_LOCKED, OFFSET_LOGGED, HALF_READ, COMMIT_LOGGED, DELETED, COMMITTE
 LEFT_STEPS = (LEFT_DELETED, LEFT_COMMITTED)
 #: The steps of moving on messages in transit.
 TRANSIT_STEPS = (TRANSIT_LOCKED, TRANSIT_INSERTED, TRANSIT_DELETED, TRANSIT_MOVED)
+#: The steps of moving delayed messages that are due.
+DUE_STEPS = (DUE_LOCKED, DUE_SENT, DUE_DELETED, DUE_MOVED)
 #: The steps of a micro-batch in transaction mode ``none``.
 TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
 

@@ -134,6 +134,7 @@ def _all(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
 
 
 queues = click.argument("queues", metavar="QUEUE...", nargs=-1, required=True, type=queue_address)
+queue = click.argument("queue", metavar="QUEUE", type=queue_address)
 endpoint = click.argument("endpoint", metavar="ENDPOINT", type=endpoint_name)
 as_json = click.option("--json", "json_", is_flag=True, help="One JSON object a line.")
 debug = click.option(

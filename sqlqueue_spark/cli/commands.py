@@ -12,6 +12,7 @@ import click
 from sqlqueue_spark import __version__
 from sqlqueue_spark.administration import queue_tables
 from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.outbox_commands import outbox
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
@@ -33,6 +34,7 @@ def main() -> None:
 
 
 main.add_command(outbox)
+main.add_command(delayed)
 
 
 @main.command()

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from sqlqueue_spark.administration.delayed_tables import Length as DelayedLength
 from sqlqueue_spark.administration.outbox_tables import Report
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
 from sqlqueue_spark.inspection.doctor import Check, State
@@ -154,6 +155,25 @@ def report_text(report: Report) -> Iterator[str]:
             "finding: rows that are not dispatched hold messages that a .NET endpoint stored and has not sent; no cleanup "
             "deletes them. If their number does not fall while the endpoint runs, see its logs."
         )
+
+
+def delayed_json(length: DelayedLength) -> dict[str, Any]:
+    first = length.first_due_in
+    return {
+        "table": length.table,
+        "rows": length.rows,
+        "due": length.due,
+        "firstDueInSeconds": None if first is None else round(first.total_seconds(), 3),
+    }
+
+
+def delayed_text(length: DelayedLength) -> Iterator[str]:
+    yield _plain(length.table)
+    yield f"  rows   {length.rows:,}"
+    yield f"  due    {length.due:,}"
+    if length.first_due_in is not None:
+        overdue = length.first_due_in <= timedelta(0)
+        yield f"  first  {f'due since {_age(-length.first_due_in)}' if overdue else f'due in {_age(length.first_due_in)}'}"
 
 
 def options_text(options: type[Options]) -> Iterator[str]:

@@ -96,6 +96,8 @@ class Dialect(Database):
     reaches_other_databases: ClassVar[bool] = False
     #: The scope that a Microsoft Entra token must have to be a login here.
     entra_scope: ClassVar[str]
+    #: What a table of delayed messages stores in ``due`` of a message that a stage holds, whose ``expires`` has it.
+    staged_due: ClassVar[str]
     #: Whether the transport's ``"schema"."table"`` is an address here.
     quoted_addresses: ClassVar[bool] = False
 
@@ -128,6 +130,10 @@ class Dialect(Database):
     @abstractmethod
     def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> Load:
         """Messages as ``stage_insert`` loads them; they are given by their destinations' names."""
+
+    @abstractmethod
+    def bind_due(self, rows: Sequence[str], ids: Sequence[str], headers: Sequence[str]) -> Parameters:
+        """Delayed messages as ``delayed_send`` and ``delayed_delete`` find them, with the Ids and headers of their new rows."""
 
     @abstractmethod
     def kind(self, error: DriverError) -> Kind:

@@ -14,7 +14,7 @@ import traceback
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from sqlqueue_spark.errors import SqlQueueError
@@ -59,6 +59,8 @@ class Failure:
     :param exception_type: the full name, by which people group failures: ``package.module.Error``.
     :param data: what else is known, as the headers ``NServiceBus.ExceptionInfo.Data.<name>``.
     :param time: when it failed; None for now.
+    :param retry_after: after how long it is tried again; None where it goes to the error queue at once.
+    :param error_queue: the address of that; None for the one of the sink.
     """
 
     exception_type: str
@@ -69,6 +71,8 @@ class Failure:
     source: str | None = None
     data: Mapping[str, str] = field(default_factory=dict)
     time: datetime | None = None
+    retry_after: timedelta | None = None
+    error_queue: str | None = None
 
     @classmethod
     def of(cls, error: BaseException) -> Self:

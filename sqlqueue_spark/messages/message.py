@@ -22,14 +22,18 @@ CONTROL_MESSAGE = "NServiceBus.ControlMessage"
 #: Where a delayed message is to go from the queue of its sender.
 FORWARD_DESTINATION = "NServiceBus.SqlServer.ForwardDestination"
 
+#: When a delayed message is due.
+DELIVER_AT = "NServiceBus.DeliverAt"
+
 #: How often a message was tried again later.
 RETRIES = "NServiceBus.Retries"
+RETRIES_TIMESTAMP = "NServiceBus.Retries.Timestamp"
 
 #: The headers of one hop. They are for whoever receives the message, and end there: a message that is passed on loses them.
 ONE_HOP = frozenset({
     FORWARD_DESTINATION,
     RETRIES,
-    "NServiceBus.Retries.Timestamp",
+    RETRIES_TIMESTAMP,
     "$.store-and-forward.destination",
     "$.store-and-forward.eventtype",
 })  # fmt: skip

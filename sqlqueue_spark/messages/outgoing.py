@@ -20,7 +20,13 @@ from json.encoder import encode_basestring as _quoted
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT
+from sqlqueue_spark.messages.message import (
+    DELIVER_AT,
+    ENCLOSED_MESSAGE_TYPES,
+    FORWARD_DESTINATION,
+    MESSAGE_ID,
+    TIME_SENT,
+)
 
 CONTENT_TYPE = "NServiceBus.ContentType"
 CONVERSATION_ID = "NServiceBus.ConversationId"
@@ -33,8 +39,8 @@ TIME_TO_BE_RECEIVED = "NServiceBus.TimeToBeReceived"
 
 #: The headers that a message may get where it has none of its own.
 COMPLETED = frozenset({
-    CONTENT_TYPE, CONVERSATION_ID, CORRELATION_ID, ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, MESSAGE_INTENT, ORIGINATING_ENDPOINT,
-    ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT, TIME_TO_BE_RECEIVED,
+    CONTENT_TYPE, CONVERSATION_ID, CORRELATION_ID, DELIVER_AT, ENCLOSED_MESSAGE_TYPES, FORWARD_DESTINATION, MESSAGE_ID,
+    MESSAGE_INTENT, ORIGINATING_ENDPOINT, ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT, TIME_TO_BE_RECEIVED,
 })  # fmt: skip
 
 #: The namespace of :func:`derived_id`; it never changes, or a message that goes out again would have another id.
@@ -69,7 +75,8 @@ _TIME_SPAN = re.compile(
 _LONGEST_DAYS = 365_000
 
 #: Messages on their way out, a row to insert each. ``id`` is a UUID's 16 bytes, ``headers`` is JSON. ``ttl_ms`` counts from now
-#: by the database's clock. Where it is given, ``expires`` is computed from it.
+#: by the database's clock. Where it is given, ``expires`` is computed from it. A message with ``delay_ms``, which
+#: counts likewise, or ``due`` waits until then in a table of delayed messages; it has no time of expiry.
 OUTGOING = pa.schema([
     pa.field("id", pa.binary(16), nullable=False),
     pa.field("headers", pa.string(), nullable=False),
@@ -78,6 +85,8 @@ OUTGOING = pa.schema([
     ("correlation_id", pa.string()),
     ("reply_to", pa.string()),
     ("expires", pa.timestamp("us", tz="UTC")),
+    ("delay_ms", pa.int64()),
+    ("due", pa.timestamp("us", tz="UTC")),
 ])  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from datetime import UTC
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points, plain_text
-from sqlqueue_spark.errors import ConfigurationError, RowsHeld, SqlQueueError, TryAgain
+from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.failed import FAILED_QUEUE, Failure, failed_headers
 from sqlqueue_spark.messages.message import (
@@ -99,7 +99,7 @@ class Forwarder:
                 moved += its
             except _ItsOwnError:
                 stay.update(row.row_version for row in its)
-            except RowsHeld as error:
+            except LockTimeout as error:  # somebody holds this destination; the others are not held up
                 self._wait(queue, error)
             except SqlQueueError as error:
                 if isinstance(error, TryAgain):
@@ -228,6 +228,8 @@ def _batch(rows: Sequence[InTransit]) -> pa.RecordBatch:
             pa.array([row.correlation_id for row in rows], pa.string()),
             pa.array([row.reply_to for row in rows], pa.string()),
             pa.array(expires, pa.timestamp("us", tz="UTC")),
+            pa.nulls(len(rows), pa.int64()),
+            pa.nulls(len(rows), pa.timestamp("us", tz="UTC")),
         ],
         schema=OUTGOING,
     )

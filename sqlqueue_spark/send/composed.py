@@ -9,11 +9,13 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlqueue_spark.messages.delayed_retry import retry_headers
 from sqlqueue_spark.messages.failed import Failure, failed_headers
 from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
 from sqlqueue_spark.send.outbox_keys import error_keys, keys
@@ -40,6 +42,10 @@ class Failed:
     endpoint: str
     id: str
 
+    def retry_headers(self, text: str | None, now: datetime, delay: timedelta) -> str:
+        """The headers with which the message waits until it is tried again; ``text`` as for :meth:`headers`."""
+        return retry_headers(text, queue=self.queue, row_id=self.id, now=now, due=now + delay)
+
     def headers(self, text: str | None) -> str:
         """The headers with which the message goes to the error queue.
 
@@ -62,16 +68,20 @@ class Composed:
         *,
         origins: pa.Array | None = None,
         failed: Mapping[int, Failed] | None = None,
+        delayed: bool = False,
     ) -> None:
         """:param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
         :param origins: what tells the received rows apart that the messages came as; None where they were not received.
         :param failed: those that have failed, by their positions; ``destinations`` has the error queue for them.
+        :param delayed: whether some of them wait until they are due.
         """
         self._ids = ids
         self._destinations = destinations
         self._make = make
         self._origins = origins
         self.failed = failed or {}
+        #: Whether some of the messages wait until they are due.
+        self.delayed = delayed
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -90,6 +100,7 @@ class Composed:
             lambda: self._sound,
             origins=self._origins,
             failed={**failed, **self.failed},
+            delayed=self.delayed,
         )
 
     def failing_once(
@@ -119,6 +130,7 @@ class Composed:
             lambda: self._sound.take(its),
             origins=None if self._origins is None else self._origins.take(its),
             failed={number: self.failed[at] for number, at in enumerate(kept) if at in self.failed},
+            delayed=self.delayed,
         )
 
     def keys(self, address: str, positions: Sequence[int], final: Callable[[str], str] = str) -> list[str]:
@@ -157,7 +169,11 @@ class Composed:
         """How many of the messages at these positions are sent, and how many have failed."""
         together = list(itertools.chain.from_iterable(placed))
         failed = sum(at in self.failed for at in together) if self.failed else 0
-        return Sent(sent=len(together) - failed, failed=failed)
+        waiting = 0
+        if self.delayed:
+            rows = self.rows(sorted(together))
+            waiting = pc.sum(pc.or_(rows["due"].is_valid(), rows["delay_ms"].is_valid())).as_py() or 0
+        return Sent(sent=len(together) - failed, failed=failed, delayed=waiting)
 
     def _by_address(self, failed: Iterable[int]) -> dict[str | None, list[int]]:
         """These positions of failed messages by the address that they could not reach."""

@@ -13,7 +13,7 @@ from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
 from sqlqueue_spark.messages.failed import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Failed
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.insert import Column, columns_of
 from sqlqueue_spark.tables.queue_admin import database
 from sqlqueue_spark.tables.queues import QueueTable
@@ -71,6 +71,7 @@ class Destinations:
     clock: Callable[[], float] = time.monotonic
     _found: dict[str, Destination] = field(default_factory=dict)
     _found_since: float = 0.0
+    _delayed: dict[tuple[Target, Table], Destination] = field(default_factory=dict)
     _earlier: dict[Target, bool] = field(default_factory=dict)
     _has_sent: dict[Target, bool] = field(default_factory=dict)
     #: How addresses are written in failed messages, and whose queues they are.
@@ -116,6 +117,28 @@ class Destinations:
                 self._found_since = self.clock()
             self._found[address] = found
         return found
+
+    def find_delayed(
+        self, target: Target, owner: Table, connected: Callable[[Target], Connection]
+    ) -> Destination:
+        """Find the table in which the delayed messages of a queue or an endpoint wait; ``connected`` as for :meth:`find`.
+
+        :raises QueueError: there is no such table.
+        """
+        found = self._delayed.get((target, owner))
+        if found is None:
+            with connected(target).transaction() as connection:
+                table = queues.find(connection, delayed.table_of(owner))
+                if table is None or not delayed.is_delayed(table.columns):
+                    raise delayed.missing(owner)
+                found = Destination(target=target, table=table, columns=tuple(columns_of(connection, table)))
+            self._delayed[target, owner] = found
+        return found
+
+    def owner_of_delayed(self, target: Target) -> Table:
+        """Whose table of delayed messages those use in a database that are sent with a time of delivery."""
+        name = self.options.delayed_endpoint or self.options.sender or "sqlqueue"
+        return Table(table=name, schema=self.options.default_schema or target.dialect.default_schema)
 
     def full_address(self, address: str) -> str:
         """An address as the transport writes it, whatever form the user gave: complete, under these options' naming.
@@ -180,5 +203,6 @@ class Destinations:
     def forget(self) -> None:
         """Forget what was found, so that it is looked for again: somebody may have created or altered a table."""
         self._found.clear()
+        self._delayed.clear()
         self._earlier.clear()
         self._has_sent.clear()

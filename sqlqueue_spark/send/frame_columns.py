@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, SinkOptions
 from sqlqueue_spark.options.fields import suggestion
 
 _TEXT = ("string",)
@@ -21,6 +21,8 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
     "ReplyToAddress": _TEXT,
     "TimeToBeReceived": ("interval day to second",),
     "Expires": ("timestamp",),
+    "DeliverAt": ("timestamp",),
+    "DelayDeliveryFor": ("interval day to second",),
     # These two tell where a received row stood. They are not written.
     "Queue": _TEXT,
     "RowVersion": ("bigint",),
@@ -39,6 +41,8 @@ _FAILURE: Mapping[str, tuple[str, ...]] = {
     "Source": _TEXT,
     "Data": ("map<string,string>",),
     "TimeOfFailure": ("timestamp",),
+    "RetryAfter": ("interval day to second",),
+    "ErrorQueue": _TEXT,
 }
 #: The columns that make a frame one of outcomes, each with how its type begins.
 _NESTED: Mapping[str, str] = {"Outgoing": "array<struct<", "Failure": "struct<"}
@@ -47,6 +51,8 @@ _OUTCOMES: Mapping[str, tuple[str, ...]] = {
     **{name: (f"{begin}…{'>' * begin.count('<')}",) for name, begin in _NESTED.items()},
     "Recoverable": ("boolean",),
 }
+#: The columns that say when a message is due.
+_DELAYS = frozenset({"DeliverAt", "DelayDeliveryFor"})
 #: What tells which received row an outcome is one of.
 ORIGIN = ("Queue", "RowVersion", "Id")
 _NOTHING = "void"  # a column of NULLs
@@ -72,6 +78,16 @@ class FrameColumns:
     def outcomes(self) -> bool:
         """Whether a row is the outcome of a received message: what it sends, or why it failed."""
         return not {"Outgoing", "Failure"}.isdisjoint(self.names)
+
+    @property
+    def delays(self) -> bool:
+        """Whether a message may wait until it is due."""
+        return any(not _DELAYS.isdisjoint(names) for names in (self.names, self.outgoing))
+
+    @property
+    def retries(self) -> bool:
+        """Whether a message that has failed may be tried again later."""
+        return "RetryAfter" in self.failure
 
     @classmethod
     def of(cls, columns: Sequence[tuple[str, str]], options: SinkOptions) -> FrameColumns:
@@ -154,8 +170,7 @@ def _check_together(columns: FrameColumns, options: SinkOptions) -> None:
         raise ConfigurationError(
             "There is no column Body to send; name the payload so: df.select(…, to_json(…).alias('Body'))."
         )
-    if {"TimeToBeReceived", "Expires"} <= names.keys():
-        raise ConfigurationError("Both TimeToBeReceived and Expires are given; drop one of them.")
+    _check_times(names)
     _check_destination(names, options)
     ids = {"MessageId", "Headers", *(["Id"] if columns.received else [])}
     if options.uses_outbox and not ids & names.keys():
@@ -163,6 +178,18 @@ def _check_together(columns: FrameColumns, options: SinkOptions) -> None:
             "An outbox needs message ids, and there is neither a column MessageId nor Headers; make ids of key columns, "
             "withColumn('MessageId', functions.deterministic_id('order', 'line')), or set outbox to none."
         )
+
+
+def _check_times(names: Mapping[str, str]) -> None:
+    for one, other in (("TimeToBeReceived", "Expires"), ("DeliverAt", "DelayDeliveryFor")):
+        if {one, other} <= names.keys():
+            raise ConfigurationError(f"Both {one} and {other} are given; drop one of them.")
+    for delay in _DELAYS & names.keys():
+        for end in ("TimeToBeReceived", "Expires"):
+            if end in names:
+                raise ConfigurationError(
+                    f"Both {delay} and {end} are given, and a message that waits cannot expire meanwhile; drop one of them."
+                )
 
 
 def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
@@ -184,6 +211,11 @@ def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
             "The column Failure has no field ExceptionType, by which people group failures; give it one, such as the full "
             "name of an exception's class."
         )
+    if columns.retries and options.outbox == NO_OUTBOX and options.transaction_mode != ATOMIC:
+        raise ConfigurationError(
+            "Messages that failed are to be tried again later, and without an outbox a batch that Spark runs again would put them back "
+            "twice; set outbox to optimistic, or transactionMode to sendsAtomicWithReceive."
+        )
     if "Outgoing" not in names:
         _check_together(columns, options)
         return
@@ -191,13 +223,14 @@ def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
         raise ConfigurationError(
             "The column Outgoing has no field Body, the payload of a message; give it one."
         )
-    for name in ("Destination", "TimeToBeReceived"):
+    for name in ("Destination", "TimeToBeReceived", *sorted(_DELAYS)):
         if name in names:
             raise ConfigurationError(
                 f"The frame has the columns Outgoing and {name}; a message out has its {name} as a field of Outgoing, so drop "
                 "the column."
             )
     if columns.outgoing:
+        _check_times(columns.outgoing)
         _check_destination(columns.outgoing, options)
 
 

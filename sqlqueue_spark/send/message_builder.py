@@ -19,6 +19,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.failed import Failure, poison
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
+    DELIVER_AT,
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
     MESSAGE_ID,
@@ -62,6 +63,8 @@ _READ = {
     "ReplyToAddress": pa.string(),
     "TimeToBeReceived": pa.duration("us"),
     "Expires": pa.timestamp("us", tz="UTC"),
+    "DeliverAt": pa.timestamp("us", tz="UTC"),
+    "DelayDeliveryFor": pa.duration("us"),
     "Queue": pa.string(),
 }
 
@@ -145,10 +148,12 @@ class MessageBuilder:
                 pc.index(destinations.is_null(), True).as_py(),
                 "A row's Destination is NULL and there is no option queue; give one, or filter such rows.",
             )
+        delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
         composed = Composed(
             ids,
             destinations,
-            functools.partial(self._rows, given, groups, ids, row_ids),
+            functools.partial(self._rows, given, groups, ids, row_ids, destinations),
+            delayed=pc.any(delayed).as_py(),
             origins=self._origins(batch, received, ids) if self.columns.received else None,
         )
         if not self.columns.received:
@@ -186,10 +191,16 @@ class MessageBuilder:
         return destinations.failed(failure, queue=queue, message_id=message_id)
 
     def _rows(
-        self, given: pa.RecordBatch, groups: Sequence[Alike], ids: pa.Array, row_ids: pa.Array
+        self,
+        given: pa.RecordBatch,
+        groups: Sequence[Alike],
+        ids: pa.Array,
+        row_ids: pa.Array,
+        destinations: pa.Array,
     ) -> pa.RecordBatch:
         """The rows of all messages, with the headers that they lack added."""
         standard = self._standard()
+        given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
         made = []
         for group in groups:
             at = group.positions
@@ -232,18 +243,56 @@ class MessageBuilder:
                 own[TIME_TO_BE_RECEIVED] = _each(format_time_span, ttl, pa.string())
         elif "Expires" not in self.columns.names:
             ttl = pc.coalesce(ttl, _each(parse_time_span, group.asked[TIME_TO_BE_RECEIVED], ttl.type))
+        delay_ms = _each(milliseconds, given["DelayDeliveryFor"], pa.int64())
+        due = given["DeliverAt"]
+        own |= self._delayed(group, given)
         headers = group.completed(standard, [members(name, values) for name, values in own.items()])
         ttl_ms = _each(milliseconds, ttl, pa.int64())
-        columns = [headers, body, ttl_ms, _fitting(related), _fitting(reply_to), given["Expires"]]
+        columns = [
+            headers,
+            body,
+            ttl_ms,
+            _fitting(related),
+            _fitting(reply_to),
+            given["Expires"],
+            delay_ms,
+            due,
+        ]
         return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
+
+    def _delayed(self, group: Alike, given: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The headers of messages that wait until they are due: when that is, and where they go then.
+
+        :raises Unsendable: the headers of a message say otherwise.
+        """
+        delays = given["DelayDeliveryFor"]
+        if given["DeliverAt"].null_count == delays.null_count == len(delays):
+            return {}
+        counted = pc.add(pa.scalar(datetime.now(UTC), given["DeliverAt"].type), delays)
+        due = pc.coalesce(given["DeliverAt"], counted)
+        if FORWARD_DESTINATION in group.names:
+            at = pc.index(due.is_valid(), True).as_py()
+            raise Unsendable(
+                group.positions[at].as_py(),
+                f"A row has a time of delivery and the header {FORWARD_DESTINATION}, which would send it elsewhere; take the header out "
+                "of Headers, and give the address as Destination.",
+            )
+        to = pc.if_else(due.is_valid(), given["Destination"], pa.scalar(None, pa.string()))
+        own = {FORWARD_DESTINATION: self._full_addresses(to, group.positions, kept=True)}
+        if DELIVER_AT not in group.names:
+            own[DELIVER_AT] = _each(format_time, due, pa.string())
+        return own
 
     def _count_untyped(self, group: Alike) -> None:
         if ENCLOSED_MESSAGE_TYPES not in group.names and self.options.message_type is None:
             control = pc.match_substring(group.texts, f'"{CONTROL_MESSAGE}"')
             self.untyped.number += len(control) - (pc.sum(control).as_py() or 0)
 
-    def _full_addresses(self, addresses: pa.Array, positions: pa.Array) -> pa.Array:
-        """The addresses as the transport writes them. One that cannot be read stays as it is where its row was received."""
+    def _full_addresses(self, addresses: pa.Array, positions: pa.Array, *, kept: bool = False) -> pa.Array:
+        """The addresses as the transport writes them. One that cannot be read stays as it is where its row was received.
+
+        :param kept: it stays as it is in any case, because its message fails.
+        """
         destinations = self.destinations or Destinations(self.options)
         distinct = addresses.dictionary_encode()
         full = []
@@ -251,7 +300,7 @@ class MessageBuilder:
             try:
                 full.append(destinations.full_address(address))
             except ConfigurationError as error:
-                if not self.columns.received:
+                if not (kept or self.columns.received):
                     at = pc.index(distinct.indices, number).as_py()
                     raise Unsendable(
                         positions[at].as_py(), f"The ReplyToAddress of a row cannot be read: {error}"

@@ -267,4 +267,6 @@ def _failure(told_: Mapping[str, object]) -> Failure:
         source=texts.get("Source"),
         data={name: value for name, value in dict(data).items() if value is not None},  # type: ignore[call-overload] # a map of texts
         time=None if time is None else time.astimezone(UTC),  # type: ignore[attr-defined] # a timestamp
+        retry_after=told_.get("RetryAfter"),  # type: ignore[arg-type] # an interval
+        error_queue=texts.get("ErrorQueue") or None,
     )

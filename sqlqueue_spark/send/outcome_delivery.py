@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
 from sqlqueue_spark.send.delivery import Delivery, Looking, inserted
-from sqlqueue_spark.send.destinations import Placed, place
+from sqlqueue_spark.send.destinations import Destination, Placed, place
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
 from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.send.sent import Sent
@@ -100,10 +103,34 @@ def _inserted(routes: Routes, outcomes: Outcomes, connection: Connection, accept
     sent = Sent()
     if (positions := outcomes.sent_by(accepted)) and outcomes.sends is not None:
         sent = inserted(routes, connection, outcomes.sends, placed(routes, outcomes, positions))
-    if failed := outcomes.failed_of(accepted):
-        to = routes.find(routes.options.error_queue or "")
-        Inserter(connection, to.table, to.columns).insert(outcomes.error_rows(failed))
-    return sent + Sent(failed=len(failed), repeated=len(outcomes) - len(accepted))
+    for to, rows in held_back(routes, outcomes, accepted):
+        Inserter(connection, to.table, to.columns).insert(rows)
+    return sent + counted(outcomes, accepted)
+
+
+def held_back(
+    routes: Routes, outcomes: Outcomes, accepted: Sequence[int]
+) -> list[tuple[Destination, pa.RecordBatch]]:
+    """The rows (:data:`OUTGOING`) of those received messages that have failed, by the table that they go to."""
+    now = datetime.now(UTC)
+    rows = [
+        (routes.find(address or routes.options.error_queue or ""), outcomes.error_rows(positions))
+        for address, positions in outcomes.in_error(accepted).items()
+    ]
+    rows += [
+        (routes.waiting_for(queue), outcomes.retry_rows(positions, now))
+        for queue, positions in outcomes.retried(accepted).items()
+    ]
+    return sorted(rows, key=lambda each: each[0].table.address)
+
+
+def counted(outcomes: Outcomes, accepted: Sequence[int]) -> Sent:
+    """What became of the received messages, apart from what they send."""
+    return Sent(
+        failed=sum(map(len, outcomes.in_error(accepted).values())),
+        retried=sum(map(len, outcomes.retried(accepted).values())),
+        repeated=len(outcomes) - len(accepted),
+    )
 
 
 def placed(routes: Routes, outcomes: Outcomes, positions: Sequence[int]) -> list[Placed]:

@@ -1,19 +1,21 @@
 """The outcomes of received messages: what each of them sends, or why it failed.
 
 A received message has one outcome, the first that is committed. All that it sends goes out together, or it fails: then nothing of
-it goes out, and the message goes to the error queue.
+it goes out, and the message goes to the error queue, or waits until it is tried again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.send.composed import Composed, Failed, failed_rows
 from sqlqueue_spark.send.outbox_keys import handled_keys, origin_keys
 
@@ -125,14 +127,40 @@ class Outcomes:
         sending = set(accepted).difference(self.failed)
         return [at for at, owner in enumerate(self.owners) if owner in sending]
 
-    def failed_of(self, accepted: Sequence[int]) -> list[int]:
-        """Those of these received messages that have failed."""
-        return [at for at in accepted if at in self.failed] if self.failed else []
+    def retried(self, positions: Iterable[int]) -> dict[str, list[int]]:
+        """Those of these received messages that are tried again later, by the address of their queue."""
+        found: dict[str, list[int]] = {}
+        for at in positions if self.failed else ():
+            if at in self.failed and self.failed[at].failure.retry_after is not None:
+                found.setdefault(self.queue(at), []).append(at)
+        return found
+
+    def in_error(self, positions: Iterable[int]) -> dict[str | None, list[int]]:
+        """Those of these received messages that go to an error queue, by its address; None for that of the sink."""
+        found: dict[str | None, list[int]] = {}
+        for at in positions if self.failed else ():
+            if at in self.failed and self.failed[at].failure.retry_after is None:
+                found.setdefault(self.failed[at].failure.error_queue, []).append(at)
+        return found
 
     def error_rows(self, positions: Sequence[int]) -> pa.RecordBatch:
-        """The rows with which these go to the error queue."""
+        """The rows with which these go to an error queue."""
         headers = [self.failed[at].headers(self._texts[at]) for at in positions]
-        return failed_rows(headers, self.bodies.take(pa.array(positions, pa.int32())))
+        return failed_rows(headers, self._bodies_of(positions))
+
+    def retry_rows(self, positions: Sequence[int], now: datetime) -> pa.RecordBatch:
+        """The rows with which these wait until they are tried again."""
+        delays = [self.failed[at].failure.retry_after or timedelta() for at in positions]
+        headers = [
+            self.failed[at].retry_headers(self._texts[at], now, delay)
+            for at, delay in zip(positions, delays, strict=True)
+        ]
+        waiting = failed_rows(headers, self._bodies_of(positions))
+        milliseconds = [delay // timedelta(milliseconds=1) for delay in delays]
+        return replaced(waiting, delay_ms=pa.array(milliseconds, pa.int64()))
+
+    def _bodies_of(self, positions: Sequence[int]) -> pa.Array:
+        return self.bodies.take(pa.array(positions, pa.int32()))
 
     @cached_property
     def _texts(self) -> Sequence[str | None]:

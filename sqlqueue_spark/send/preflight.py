@@ -31,6 +31,7 @@ def prepare(
     addresses: Iterable[str],
     *,
     again: bool = False,
+    delays: bool = False,
     batch: Batch = NO_BATCH,
     last: Run | None = None,
 ) -> Run:
@@ -39,6 +40,7 @@ def prepare(
     Where there is an error queue, any other address may be missing: messages to it go there.
 
     :param again: whether the sink has reached these databases before. If so, it waits for one that lets nobody in.
+    :param delays: whether messages may wait until they are due; then the tables for that are found too.
     :param batch: the batch to send.
     :param last: what this returned for the sink's last batch.
     :returns: what an atomic pipeline's batch is staged for.
@@ -71,6 +73,8 @@ def prepare(
                 else:  # the tasks find out too what is missing, and then messages fail
                     with suppress(QueueError, ConfigurationError):
                         destinations.find(address, connected)
+            for target in destinations.databases() if delays else ():
+                destinations.find_delayed(target, destinations.owner_of_delayed(target), connected)
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error
     return run

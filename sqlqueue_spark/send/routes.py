@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.failed import Failure
@@ -62,11 +65,36 @@ class Routes:
         ]
         if unreachable:
             chunk = self.failing(chunk, unreachable)
-        return chunk, place(chunk.destinations(), self.find)
+        placed = place(chunk.destinations(), self.find)
+        if chunk.delayed:
+            for each in placed:
+                self.delayed(each.destination)
+        return chunk, placed
 
     def find(self, address: str) -> Destination:
         """The table at an address."""
         return self.destinations.find(address, self.connected)
+
+    def delayed(self, to: Destination) -> Destination:
+        """The table in which messages for a destination wait until they are due.
+
+        :raises QueueError: there is no such table.
+        """
+        owner = self.destinations.owner_of_delayed(to.target)
+        return self.destinations.find_delayed(to.target, owner, self.connected)
+
+    def waiting_for(self, queue: str) -> Destination:
+        """The table in which the messages of a queue wait until they are tried again. Errors as :meth:`delayed`."""
+        to = self.find(queue)
+        return self.destinations.find_delayed(to.target, to.table.table, self.connected)
+
+    def parted(self, to: Destination, rows: pa.RecordBatch) -> list[tuple[Destination, pa.RecordBatch]]:
+        """The rows (:data:`OUTGOING`) for a destination by the tables that they go to: those that wait go to another one."""
+        waiting = pc.or_(rows["due"].is_valid(), rows["delay_ms"].is_valid())
+        if not pc.any(waiting).as_py():
+            return [(to, rows)]
+        parts = [(to, rows.filter(pc.invert(waiting))), (self.delayed(to), rows.filter(waiting))]
+        return [(where, its) for where, its in parts if its.num_rows]
 
     def unreachable(self, address: str) -> SqlQueueError | None:
         """Why messages to an address fail; None where they do not.
@@ -101,6 +129,10 @@ class Routes:
         All that an outcome sends must lie in the database in which its message was received, or it could not go out at once.
         """
         self.find(self.options.error_queue or "")
+        for address in outcomes.in_error(range(len(outcomes))):
+            self.find(address or self.options.error_queue or "")
+        for queue in outcomes.retried(range(len(outcomes))):
+            self.waiting_for(queue)
         own = Target.of(self.options)
         for queue in outcomes.queues.unique().to_pylist():
             if self.find(queue).target != own:
@@ -155,11 +187,15 @@ class Routes:
         """
         if not positions:
             return []
-        inserter = Inserter(connection, to.table, to.columns)
+
+        def insert(some: Sequence[int]) -> None:
+            for where, rows in self.parted(to, chunk.rows(some)):
+                Inserter(connection, where.table, where.columns).insert(rows)
+
         if self.options.error_queue is None or to == self.find(self.options.error_queue):
-            inserter.insert(chunk.rows(positions))
+            insert(positions)
             return []
-        return _refused(connection, inserter, chunk, positions)
+        return _refused(connection, insert, positions)
 
     def _check(self, address: str) -> None:
         if self.options.transaction_mode == ATOMIC:
@@ -168,12 +204,12 @@ class Routes:
 
 
 def _refused(
-    connection: Connection, inserter: Inserter, chunk: Composed, positions: Sequence[int]
+    connection: Connection, insert: Callable[[Sequence[int]], None], positions: Sequence[int]
 ) -> list[Refusal]:
     """Insert messages, and halve what is refused until it is known which of them that is."""
     try:
         with connection.attempt():
-            inserter.insert(chunk.rows(positions))
+            insert(positions)
     except (QueueError, ConfigurationError) as error:  # the table or a right is missing, for all of them
         return [Refusal(positions, error)]
     except SqlQueueError as error:
@@ -185,6 +221,6 @@ def _refused(
         return [
             refusal
             for part in (positions[:half], positions[half:])
-            for refusal in _refused(connection, inserter, chunk, part)
+            for refusal in _refused(connection, insert, part)
         ]
     return []

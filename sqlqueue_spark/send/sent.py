@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Self
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """How many messages went out, how many had been sent before, and how many went to the error queue.
+    """How many messages went out, had been sent before, went to an error queue, and wait until they are tried again.
 
     Of a frame of outcomes ``repeated`` counts the received messages that had their outcome before.
     """
@@ -16,12 +16,16 @@ class Sent:
     sent: int = 0
     repeated: int = 0
     failed: int = 0
+    retried: int = 0
+    #: So many of those that went out wait until they are due.
+    delayed: int = 0
 
     @property
-    def failures(self) -> str:
-        """What a line says of messages that failed, with a blank before; empty where none did."""
-        return f" failed={self.failed}" if self.failed else ""
+    def others(self) -> str:
+        """What a line says of messages that neither went out nor were repeated, each with a blank before; empty where none was."""
+        named = {name: number for name, number in asdict(self).items() if name not in ("sent", "repeated")}
+        return "".join(f" {name}={number}" for name, number in named.items() if number)
 
     def __add__(self, other: Self) -> Self:
-        sent, repeated, failed = map(sum, zip(astuple(self), astuple(other), strict=True))
-        return type(self)(sent=sent, repeated=repeated, failed=failed)
+        names = [each.name for each in fields(self)]
+        return type(self)(**{name: getattr(self, name) + getattr(other, name) for name in names})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations
-from sqlqueue_spark.send.outcome_delivery import placed
+from sqlqueue_spark.send.outcome_delivery import counted, held_back, placed
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.preflight import rehearse
 from sqlqueue_spark.send.routes import Routes
@@ -36,10 +36,9 @@ class Staged:
     task: str
     destinations: tuple[str, ...]
     rows: int
-    #: How many messages it has left out, because the outbox knows them from times in which the pipeline was not atomic.
-    repeated: int = 0
-    #: How many of the rows go to the error queue.
-    failed: int = 0
+    #: What these rows are. Repeated are those that it has left out: the outbox knows them from times in which the pipeline was not
+    #: atomic.
+    sent: Sent = field(default_factory=Sent)
 
 
 def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Composed | Outcomes]) -> Staged:
@@ -52,19 +51,14 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
     """
     task = str(uuid.uuid4())
     used: dict[str, int] = {}
-    done = Sent()
+    rows, done = 0, Sent()
     with _StageWriter(options, destinations, task) as stager:
         for chunk in chunks:
             put, sent = stager.put(chunk)
             used |= put
+            rows += sum(put.values())
             done += sent
-    return Staged(
-        task=task,
-        destinations=tuple(used),
-        rows=done.sent + done.failed,
-        repeated=done.repeated,
-        failed=done.failed,
-    )
+    return Staged(task=task, destinations=tuple(used), rows=rows, sent=done)
 
 
 def seal(options: SinkOptions, staged: Iterable[Staged], run: Run, *, own_ids: bool = False) -> None:
@@ -148,8 +142,8 @@ class _StageWriter:
             before = SentBefore(self._options, self._destinations, lambda _: connection)
             placed = before.unsent(chunk, connection, placed)
         done = chunk.counted(positions for _, positions in placed)
-        rows = [(to, chunk.rows(positions)) for to, positions in placed]
-        return rows, done + Sent(repeated=len(chunk) - done.sent - done.failed)
+        rows = [part for to, positions in placed for part in routes.parted(to, chunk.rows(positions))]
+        return _by_table(rows), done + Sent(repeated=len(chunk) - done.sent - done.failed)
 
     def _outcomes(
         self, outcomes: Outcomes, connection: Connection, routes: Routes
@@ -160,16 +154,17 @@ class _StageWriter:
         if has_sent(self._options, self._destinations, connection):
             before = SentBefore(self._options, self._destinations, lambda _: connection)
             accepted = before.undecided(outcomes, connection)
-        positions, failed = outcomes.sent_by(accepted), outcomes.failed_of(accepted)
+        positions = outcomes.sent_by(accepted)
         rows: list[_Rows] = []
         if positions and outcomes.sends is not None:
             sends = outcomes.sends
-            rows = [(to, sends.rows(its)) for to, its in placed(routes, outcomes, positions)]
-        if failed:
-            rows.append((routes.find(self._options.error_queue or ""), outcomes.error_rows(failed)))
-        return _by_table(rows), Sent(
-            sent=len(positions), repeated=len(outcomes) - len(accepted), failed=len(failed)
-        )
+            rows = [
+                part
+                for to, its in placed(routes, outcomes, positions)
+                for part in routes.parted(to, sends.rows(its))
+            ]
+        rows += held_back(routes, outcomes, accepted)
+        return _by_table(rows), Sent(sent=len(positions)) + counted(outcomes, accepted)
 
     def _connected(self) -> Connection:
         if self._connection is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Self
 
 import pyarrow as pa
@@ -25,21 +25,14 @@ from sqlqueue_spark.spark.processes import log_to_stderr
 
 log = logger(__name__)
 
-_COUNTS = [("repeated", pa.int64()), ("failed", pa.int64()), ("untyped", pa.int64())]
-_SENT = pa.schema([("sent", pa.int64()), *_COUNTS])
+_COUNTS = [*(each.name for each in fields(Sent)), "untyped"]
+_SENT = pa.schema([(name, pa.int64()) for name in _COUNTS])
 _STAGED = pa.schema(
-    [
-        ("task", pa.string()),
-        ("destinations", pa.list_(pa.string())),
-        ("rows", pa.int64()),
-        *_COUNTS,
-    ]
+    [("task", pa.string()), ("destinations", pa.list_(pa.string())), ("rows", pa.int64()), *_SENT]
 )
 #: What :meth:`SendTask.send` and :meth:`SendTask.stage` yield, as Spark's ``mapInArrow`` wants it said.
-SENT_COLUMNS = "sent long, repeated long, failed long, untyped long"
-STAGED_COLUMNS = (
-    "task string, destinations array<string>, rows long, repeated long, failed long, untyped long"
-)
+SENT_COLUMNS = ", ".join(f"{name} long" for name in _COUNTS)
+STAGED_COLUMNS = f"task string, destinations array<string>, rows long, {SENT_COLUMNS}"
 
 
 @dataclass(frozen=True)
@@ -66,13 +59,16 @@ class SendTask:
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         log_to_stderr()
         staged = stage(self.builder.options, self.destinations, self.builder.compose(batches))
-        yield pa.RecordBatch.from_pylist(
-            [{**asdict(staged), "untyped": self.builder.untyped.number}], _STAGED
-        )
+        told = {"task": staged.task, "destinations": staged.destinations, "rows": staged.rows}
+        counts = {**asdict(staged.sent), "untyped": self.builder.untyped.number}
+        yield pa.RecordBatch.from_pylist([{**told, **counts}], _STAGED)
 
 
-def together(sent: Iterable[Sent]) -> Sent:
-    return sum(sent, Sent())
+def counted(rows: Iterable[object]) -> Sent:
+    """What became of the messages of all tasks, by the rows that these have yielded."""
+    return sum(
+        (Sent(**{each.name: getattr(row, each.name) for each in fields(Sent)}) for row in rows), Sent()
+    )
 
 
 def log_sent(which: str, sent: Sent) -> None:
@@ -81,7 +77,7 @@ def log_sent(which: str, sent: Sent) -> None:
     After a failure repeats are right. Else they are a sign that ids are not as unique as they should be.
     """
     level = logging.WARNING if sent.repeated or sent.failed else logging.INFO
-    log.log(level, "sent %ssent=%d repeated=%d%s", which, sent.sent, sent.repeated, sent.failures)
+    log.log(level, "sent %ssent=%d repeated=%d%s", which, sent.sent, sent.repeated, sent.others)
 
 
 def log_untyped(count: int) -> None:

@@ -24,9 +24,9 @@ from sqlqueue_spark.spark.send_task import (
     SENT_COLUMNS,
     STAGED_COLUMNS,
     SendTask,
+    counted,
     log_sent,
     log_untyped,
-    together,
 )
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stage import Run
@@ -85,7 +85,13 @@ class SqlQueueSink:
             sent_before = last is not None
             run = self._patience.retried(
                 lambda: prepare(
-                    self._options, self._destinations, addresses, again=sent_before, batch=batch, last=last
+                    self._options,
+                    self._destinations,
+                    addresses,
+                    again=sent_before,
+                    delays=columns.delays,
+                    batch=batch,
+                    last=last,
                 ),
                 lambda _: sent_before,
             )
@@ -106,7 +112,7 @@ class SqlQueueSink:
 
     def _send(self, rows: DataFrame, task: SendTask, batch_id: int) -> None:
         done = rows.mapInArrow(task.send, SENT_COLUMNS).collect()
-        sent = together(Sent(sent=each.sent, repeated=each.repeated, failed=each.failed) for each in done)
+        sent = counted(done)
         self._remember(batch_id, sent)
         log_sent(f"batch={batch_id} ", sent)
         self._say_untyped(sum(each.untyped for each in done))
@@ -114,17 +120,14 @@ class SqlQueueSink:
     def _stage(self, rows: DataFrame, task: SendTask, run: Run, *, own_ids: bool) -> None:
         done = rows.mapInArrow(task.stage, STAGED_COLUMNS).collect()
         staged = [
-            Staged(task=t, destinations=tuple(d), rows=n, repeated=old, failed=bad)
-            for t, d, n, old, bad, _ in done
+            Staged(task=each.task, destinations=tuple(each.destinations), rows=each.rows) for each in done
         ]
         seal(self._options, staged, run, own_ids=own_ids)
-        sent = together(
-            Sent(sent=each.rows - each.failed, repeated=each.repeated, failed=each.failed) for each in staged
-        )
+        sent = counted(done)
         self._remember(run.batch.number, sent)
         level = logging.WARNING if sent.repeated or sent.failed else logging.INFO
         said = "staged batch=%s staged=%d repeated=%d%s"
-        log.log(level, said, run.batch.number, sent.sent, sent.repeated, sent.failures)
+        log.log(level, said, run.batch.number, sent.sent, sent.repeated, sent.others)
         self._say_untyped(sum(each.untyped for each in done))
 
     def _say_untyped(self, count: int) -> None:
@@ -147,7 +150,7 @@ class SqlQueueSink:
             return ""
         atomic = self._options.transaction_mode == ATOMIC
         repeated = f" repeated={sent.repeated}" if sent.repeated or not atomic else ""
-        return f"sent={sent.sent}{repeated}{sent.failures}"
+        return f"sent={sent.sent}{repeated}{sent.others}"
 
     def _remember(self, batch_id: int, sent: Sent) -> None:
         self._counts.pop(batch_id, None)

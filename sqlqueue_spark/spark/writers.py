@@ -15,7 +15,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
 from sqlqueue_spark.spark.processes import log_to_stderr
-from sqlqueue_spark.spark.send_task import SendTask, log_sent, log_untyped, together
+from sqlqueue_spark.spark.send_task import SendTask, log_sent, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 
 #: How long a writer waits at its end for a cleanup of the outbox. What remains is left to the next cleanup.
@@ -45,7 +45,8 @@ class _Sending:
         log_to_stderr()
         options = self.options
         columns = FrameColumns.of([(each.name, each.dataType.simpleString()) for each in schema], options)
-        prepare(options, self.destinations, () if options.queue is None else (options.queue,))
+        named = () if options.queue is None else (options.queue,)
+        prepare(options, self.destinations, named, delays=columns.delays)
         return SendTask.of(columns, options, self.destinations)
 
     def done(self, messages: Sequence[WriterCommitMessage | None], which: str) -> None:
@@ -55,7 +56,7 @@ class _Sending:
         """
         log_to_stderr()  # Spark calls this in another process
         done = [each for each in messages if isinstance(each, _Committed)]
-        log_sent(which, together(each.sent for each in done))
+        log_sent(which, sum((each.sent for each in done), Sent()))
         if untyped := sum(each.untyped for each in done):
             log_untyped(untyped)
         self.cleaner.clean_when_due(self.destinations.having_outboxes())

@@ -10,7 +10,8 @@ from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import for_shell, logger
-from sqlqueue_spark.tables import queue_admin, queues
+from sqlqueue_spark.tables import delayed, queue_admin, queues
+from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import CLASSIC
 from sqlqueue_spark.tables.stage import Stage, create_statements
@@ -49,6 +50,26 @@ def create_stage(connection: Connection, table: Table) -> bool:
     if new:
         log.info("created stage=%s", table)
     return new
+
+
+def create_delayed(connection: Connection, owner: Table) -> bool:
+    """Create the table in which the delayed messages of a queue or an endpoint wait, in a transaction of its own.
+
+    :returns: whether it was not there. Errors as :func:`create_queue`.
+    """
+    table = delayed.table_of(owner)
+    check_name(connection.dialect, table)
+
+    def exists() -> bool:
+        found = queues.find(connection, table)
+        if found is not None and not delayed.is_delayed(found.columns):
+            raise QueueError(
+                f"{table} is no table of delayed messages: it has no column due; choose another name."
+            )
+        return found is not None
+
+    waiting = DelayedTable(connection, table)
+    return create_if_missing(connection, table, exists, waiting.create, called=f"the table {table}")
 
 
 def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:

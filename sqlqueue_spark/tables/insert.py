@@ -1,4 +1,4 @@
-"""Inserts messages into one queue table: they become rows in the columns that the table has, a chunk with each statement.
+"""Inserts messages into one table, a queue's or one of delayed messages: they become rows in the columns that the table has.
 
 Nothing here needs the right to read the table: the catalogue tells which columns it has.
 """
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.messages.outgoing import ascii_json, expiring, replaced
+from sqlqueue_spark.tables.delayed import is_delayed, stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, QueueTable
 
 #: Most messages that go out in one transaction.
@@ -37,11 +38,12 @@ class Inserter:
         self._columns = list(columns)
         self._connection = connection
         self._doing = f"sending to {table.name}"
-        self._statement = dialect.render(
-            "insert",
-            queue=dialect.table(table.table),
-            columns=", ".join(map(dialect.quote, present_columns(self._columns))),
-        )
+        name = dialect.table(table.table)
+        if is_delayed([column.name for column in self._columns]):
+            self._statement = dialect.render("delayed_insert", delayed=name)
+        else:
+            present = ", ".join(map(dialect.quote, present_columns(self._columns)))
+            self._statement = dialect.render("insert", queue=name, columns=present)
 
     def insert(self, messages: pa.RecordBatch) -> int:
         """Insert messages (:data:`OUTGOING`) in their order, and return how many rows that made."""
@@ -58,17 +60,20 @@ class Inserter:
 
 
 def fitted(connection: Connection, columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:
-    """The messages as a table with these columns can take them; times to be received are counted by the database's clock.
+    """The messages as a table with these columns can take them; times to be received, and delays, are counted by the database's clock.
 
     Whatever goes into a queue or onto a stage comes by here, so here a body that is NULL becomes an empty one: on PostgreSQL a
     .NET endpoint that meets a NULL gives the row back, meets it again, and handles nothing more.
     """
     if messages["body"].null_count:
         messages = replaced(messages, body=pc.fill_null(messages["body"], b""))
+    columns = list(columns)
     types = {column.name.lower(): column.type for column in columns}
     if types.get("headers", "").startswith("varchar"):  # it keeps only the letters of one code page
         headers = [ascii_json(text) for text in messages["headers"].to_pylist()]
         messages = replaced(messages, headers=pa.array(headers, pa.string()))
+    if is_delayed([column.name for column in columns]):
+        return stored_dues(connection, messages)
     if messages["ttl_ms"].null_count < messages.num_rows:
         now: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
         messages = expiring(messages, now.replace(tzinfo=UTC))

@@ -34,6 +34,7 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.delayed import due_column
 from sqlqueue_spark.tables.insert import columns_of, present_columns
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
@@ -314,8 +315,8 @@ class Stage:
         else:
             bound = self._which(destination, staged)
 
-            def insert(queue: str, columns: str) -> int:
-                statement = self._render("stage_try", queue=queue, columns=columns)
+            def insert(queue: str, columns: str, values: str) -> int:
+                statement = self._render("stage_try", queue=queue, columns=columns, values=values)
                 return self._connection.modify(statement, bound, doing=f"sending to {destination}")
 
             self._into(destination, insert, settling=False)
@@ -348,8 +349,8 @@ class Stage:
     def _move(self, destination: str, tasks: Sequence[str], after: int, *, settling: bool) -> int:
         which = self._which(destination, tasks)
 
-        def move(queue: str, columns: str) -> int:
-            statement = self._render("stage_move", queue=queue, columns=columns)
+        def move(queue: str, columns: str, values: str) -> int:
+            statement = self._render("stage_move", queue=queue, columns=columns, values=values)
             rows, done_to = 0, after
             while (up_to := self._end_of_chunk(which, done_to)) is not None:
                 bound = {**which, "after": done_to, "up_to": up_to}
@@ -361,8 +362,8 @@ class Stage:
 
         return self._into(destination, move, settling=settling)
 
-    def _into(self, destination: str, insert: Callable[[str, str], int], *, settling: bool) -> int:
-        """Let ``insert`` fill a destination: it is given the destination's name and columns, quoted."""
+    def _into(self, destination: str, insert: Callable[[str, str, str], int], *, settling: bool) -> int:
+        """Let ``insert`` fill a destination: it is given the destination's name and columns, quoted, and what these get."""
         dialect = self._connection.dialect
         table = Table.from_text(destination)
         found = queues.find(self._connection, table)
@@ -372,9 +373,12 @@ class Stage:
                 f"The destination {destination} is not there any more, and its messages wait on the stage {self._table}; "
                 f"create it again with: sqlqueue create {pasted}, and start the stream."
             )
-        columns = present_columns(columns_of(self._connection, found))
+        columns = [dialect.quote(each) for each in present_columns(columns_of(self._connection, found))]
+        values = columns
+        if due := due_column(found.columns):  # it has nowhere a time of expiry, and on SQL Server no Ids
+            columns, values = [*columns, dialect.quote(due)], [*values, dialect.staged_due]
         try:
-            return insert(dialect.table(table), ", ".join(map(dialect.quote, columns)))
+            return insert(dialect.table(table), ", ".join(columns), ", ".join(values))
         except SqlQueueError as error:
             if isinstance(error, TryAgain) and not isinstance(error, Duplicate):
                 raise

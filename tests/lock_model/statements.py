@@ -69,6 +69,7 @@ STANDS_FOR = {
     "grants_receiver": "alter, if at all",
     "grants_sender": "alter, likewise",
     "stage_move": "insert, of more rows",
+    "delayed_send": "insert, likewise",
     "stage_try": "insert, and rolled back",
 }
 

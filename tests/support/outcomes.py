@@ -115,7 +115,7 @@ def stage_all(given: SinkOptions, *frames: pa.RecordBatch) -> tuple[int, int]:
     run = prepare(given, destinations, ())
     staged = stage(given, destinations, composed_outcomes(given, destinations, *frames))
     seal(given, [staged], run)
-    return staged.rows, staged.failed
+    return staged.rows, staged.sent.failed
 
 
 def sent_to(queue: QueueTable) -> list[int]:

@@ -19,7 +19,14 @@ from tests.support import driver
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, message_id
 
-_TYPES = {"Body": pa.binary(), "Expires": pa.timestamp("us", tz="UTC"), "TimeToBeReceived": pa.duration("us")}
+_MOMENT, _SPAN = pa.timestamp("us", tz="UTC"), pa.duration("us")
+_TYPES = {
+    "Body": pa.binary(),
+    "Expires": _MOMENT,
+    "TimeToBeReceived": _SPAN,
+    "DeliverAt": _MOMENT,
+    "DelayDeliveryFor": _SPAN,
+}
 
 
 class Outgoing(NamedTuple):
@@ -32,6 +39,8 @@ class Outgoing(NamedTuple):
     correlation_id: str | None = None
     reply_to: str | None = None
     expires: datetime | None = None
+    delay_ms: int | None = None
+    due: datetime | None = None
 
 
 def outgoing_rows(messages: Iterable[Outgoing]) -> pa.RecordBatch:

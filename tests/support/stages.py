@@ -21,3 +21,15 @@ def opened(engine: Engine, stream: str = NAME) -> Iterator[tuple[Connection, Sta
             if not found.exists():
                 found.create()
         yield connection, found
+
+
+@contextlib.contextmanager
+def settled(engine: Engine, stream: str = NAME) -> Iterator[None]:
+    """Within the block an atomic source holds a claim; behind it the claim is settled, and what was staged for it goes out."""
+    with opened(engine, stream) as (connection, found):
+        with connection.transaction():
+            found.hold()
+            found.open("a claim")
+        yield
+        with connection.transaction():
+            found.move("a claim")

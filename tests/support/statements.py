@@ -17,10 +17,11 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.sender import Sender
 from sqlqueue_spark.tables import queue_admin, queues, rights
+from sqlqueue_spark.tables.delayed import DelayedTable, Due, Waiting
 from sqlqueue_spark.tables.insert import Column, Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import Numbers, OpenTransaction, QueueAdmin, Space
-from sqlqueue_spark.tables.queues import InTransit, Oldest, Queue, QueueTable, Waiting
+from sqlqueue_spark.tables.queues import InTransit, Oldest, Queue, QueueTable
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
@@ -76,6 +77,12 @@ NOW, LATER = "2026-01-02T03:04:05", "2026-01-02T04:04:05"
 ID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
 MARK = '{"claim":"c","run":"r","sealed":true,"tasks":{"t":2},"destinations":["orders@[dbo]@[shop]"]}'
 
+DELAYED_COLUMNS = [
+    Column(name, type_, True, False)
+    for name, type_ in [("Headers", "nvarchar(max)"), ("Body", "varbinary(max)"), ("Due", "datetime")]
+]
+DUE = Due("7", "{}", NOW)
+
 DATABASE = Answer("SELECT DB_NAME()", "wb", [["shop", 0]])
 CLOCK = Answer("SELECT SYSUTCDATETIME()", "t", [[NOW]])
 STORAGE = Answer("is_read_committed_snapshot_on", "bb", [[0, 0]])
@@ -118,6 +125,10 @@ def outbox(connection: Connection) -> OutboxTable:
 
 def stage(connection: Connection) -> Stage:
     return Stage(connection, Table(table="billing.Outgoing", schema="dbo"))
+
+
+def delayed(connection: Connection) -> DelayedTable:
+    return DelayedTable(connection, Table(table="orders.Delayed", schema="dbo"))
 
 
 def inserter(connection: Connection) -> Inserter:
@@ -248,7 +259,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     "waiting": (
         lambda c: queue(c).waiting(5),
         [Answer("MAX(RowVersion)", "iiwt", [[6, 9, "{}", NOW]])],
-        Waiting(4, "{}", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        queues.Waiting(4, "{}", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
     ),
     "holders": (
         lambda c: [str(each) for each in queue(c).holders(RowSet([(5, 9)]))],
@@ -399,6 +410,36 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         lambda c: outbox(c).report().rows,
         [Answer("COUNT_BIG", "iitt", [[3, 0, NOW, NOW]])],
         3,
+    ),
+    "delayed_create": (lambda c: delayed(c).create(), [], None),
+    "delayed_index": (lambda c: delayed(c).create(), [], None),
+    "delayed_insert": (
+        lambda c: Inserter(c, QUEUE, DELAYED_COLUMNS).insert(
+            outgoing_rows([MESSAGE._replace(due=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))])
+        ),
+        [Answer("INSERT INTO", changed=1)],
+        1,
+    ),
+    "delayed_next": (
+        lambda c: delayed(c).first_due_in(),
+        [Answer("MIN(Due)", "i", [[-3]])],
+        -3.0,
+    ),
+    "delayed_due": (
+        lambda c: delayed(c).lock_due(2_000),
+        [Answer("UPDLOCK, READPAST", "www", [["7", "{}", NOW]])],
+        [DUE],
+    ),
+    "delayed_send": (
+        lambda c: delayed(c).send("[dbo].[orders]", "[Id], [Headers]", [DUE], [ID], ["{}"]),
+        [Answer("INSERT INTO", changed=1)],
+        None,
+    ),
+    "delayed_delete": (lambda c: delayed(c).delete([DUE]), [Answer("DELETE d", changed=1)], None),
+    "delayed_length": (
+        lambda c: delayed(c).waiting(),
+        [Answer("COUNT_BIG", "iii", [[3, 1, -3]])],
+        Waiting(3, 1, timedelta(seconds=-3)),
     ),
     "stage_create": (lambda c: stage(c).create(), [], None),
     "stage_storage": (lambda c: stage(c).create(), [], None),

@@ -35,11 +35,13 @@ def rendered(name: str, table: Table = HOSTILE) -> str:
         name,
         queue=SQLSERVER.table(table),
         stage=SQLSERVER.table(Table(table="bill]ing.Outgoing", schema="my schema")),
+        delayed=SQLSERVER.table(Table(table="or]ders.Delayed", schema="my schema")),
         catalog=quote("sh[op"),
         schema=quote("my schema"),
         user=quote("SHOP\\my ]user"),
         index=quote("Index]2"),
         columns=", ".join(map(quote, ("Id", "Recoverable", "Expires", "Headers", "Body"))),
+        values=", ".join(map(quote, ("Id", "Recoverable", "Expires", "Headers", "Body"))),
         **SQLSERVER.outbox_names("my schema", SQLSERVER.outbox_table("Sales.]Orders")),
     )
     return as_sent(statement)
@@ -68,6 +70,9 @@ TEXTS = {
         f"{name}, counted": f"{rendered(name)};\nSELECT @@ROWCOUNT"
         for name in (
             "insert",
+            "delayed_insert",
+            "delayed_send",
+            "delayed_delete",
             "outbox_add",
             "outbox_clean",
             "stage_insert",

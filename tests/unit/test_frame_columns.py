@@ -6,7 +6,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import FrameColumns
 
-NAMES = "Body, Headers, MessageId, Destination, Id, CorrelationId, ReplyToAddress, TimeToBeReceived, Expires, Queue, RowVersion"
+NAMES = "Body, Headers, MessageId, Destination, Id, CorrelationId, ReplyToAddress, TimeToBeReceived, Expires, DeliverAt, DelayDeliveryFor, Queue, RowVersion"
 FEW = {"Body": "string", "MessageId": "string"}
 
 

@@ -1,7 +1,7 @@
 """The sink without Spark: what it remembers of its batches, and what it tells whoever seals a stage."""
 
+from dataclasses import asdict
 from types import SimpleNamespace
-from typing import NamedTuple
 from unittest import mock
 
 import pytest
@@ -15,15 +15,9 @@ from sqlqueue_spark.tables.stage_mark import Batch
 RUN = Run(name="a run", batch=Batch(number=7))
 
 
-class _Row(NamedTuple):
-    """What a task has staged."""
-
-    task: str
-    destinations: list[str]
-    rows: int
-    repeated: int
-    failed: int
-    untyped: int
+def row(sent, **more):
+    """What a task tells."""
+    return SimpleNamespace(**asdict(sent), **{"untyped": 0, **more})
 
 
 TYPES = {"Id": "string", "RowVersion": "bigint", "Headers": "string", "Body": "binary"}
@@ -49,7 +43,7 @@ def test_a_sink_remembers_its_last_hundred_batches():
     """What it sent in each."""
     sink = SqlQueueSink(url="postgresql://h/d", queue="orders", outbox="none")
     for batch_id in (*range(150), 60, 150):
-        sink(frame(told=[SimpleNamespace(sent=batch_id, repeated=0, failed=0, untyped=0)]), batch_id)
+        sink(frame(told=[row(Sent(sent=batch_id))]), batch_id)
     known = {batch_id: sink.sent_in(batch_id) for batch_id in range(200)}
     assert {number: sent for number, sent in known.items() if sent is not None} == {
         number: Sent(sent=number) for number in range(51, 151)
@@ -75,9 +69,9 @@ def test_messages_without_a_type_are_said_once(caplog, mode):
     """On the driver, where somebody reads it."""
     sink = SqlQueueSink(options={"url": "postgresql://h/d", "queue": "orders", **mode})
     told = (
-        SimpleNamespace(sent=3, repeated=0, failed=0, untyped=2)
+        row(Sent(sent=3), untyped=2)
         if "outbox" in mode
-        else _Row("a task", ["orders"], 3, 0, 0, 2)
+        else row(Sent(sent=3), untyped=2, task="a task", destinations=["orders"], rows=3)
     )
     with mock.patch("sqlqueue_spark.spark.sink.seal"), caplog.at_level("WARNING"):
         for batch_id in (7, 8):

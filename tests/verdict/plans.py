@@ -7,7 +7,7 @@ from types import MappingProxyType
 from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from tests.verdict.probes import Facts, NotApplicable, Probe, Verdict
-from tests.verdict.said import DESTINATION, QUEUE, STAGE, Heard, Tables, say_everything
+from tests.verdict.said import DELAYED, DESTINATION, QUEUE, STAGE, Heard, Tables, say_everything
 
 #: A memory grant above this waits for its turn on a busy server (error 8645).
 MOST_MEMORY_KB = 1024
@@ -63,7 +63,11 @@ WAYS: Mapping[str, Way] = {
     "outbox_report": Way(scans=frozenset({"Verdict_OutboxData"})),
     **dict.fromkeys(("stage_mark", "stage_seal"), Way(index="mark")),
     **dict.fromkeys(("stage_last", "stage_count", "stage_next", "stage_move", "stage_try"), _BY_STAGE),
-    **dict.fromkeys(("stage_open", "stage_insert"), Way()),
+    **dict.fromkeys(("stage_open", "stage_insert", "delayed_insert"), Way()),
+    "delayed_next": Way(index="due"),
+    "delayed_due": Way(index="due", one_at_a_time=True),
+    **dict.fromkeys(("delayed_send", "delayed_delete"), Way(index="delayed row")),
+    "delayed_length": Way(scans=frozenset({DELAYED})),
 }
 
 #: The first key column of each index. To convert it is to lose the index; to convert another column costs next to nothing.
@@ -74,6 +78,8 @@ COLUMNS = {
     "dispatched at": "DispatchedAt",
     "oldest": "DispatchedAt",
     "mark": "Task",
+    "due": "Due",
+    "delayed row": "Due",
 }
 
 #: Looks at the plan of a statement with its parameters; None where the engine makes none for it.
@@ -168,4 +174,4 @@ def _expected(plan: Plan | None, way: Way, index: str) -> Facts:
 
 
 #: Tables whose plans are looked at.
-TABLES = frozenset({QUEUE, DESTINATION, STAGE, "Verdict_OutboxData"})
+TABLES = frozenset({QUEUE, DESTINATION, STAGE, DELAYED, "Verdict_OutboxData"})

@@ -29,6 +29,8 @@ INDEXES = {
     "dispatched at": "Verdict_OutboxData_DispatchedAt",
     "oldest": "Verdict_OutboxData_DispatchedAt",
     "mark": "Verdict.Outgoing_task_idx",
+    "due": "Verdict.Delayed_Due",
+    "delayed row": "Verdict.Delayed_pkey",
 }
 #: In an empty outbox the other index costs the same.
 EMPTY_INDEXES = {**INDEXES, "oldest": "Verdict_OutboxData_Dispatched"}
@@ -39,11 +41,16 @@ SELECT lpad(number::text, 36, '0'), true, now() AT TIME ZONE 'UTC' - interval '1
        'sqlqueue 0.2.0', '[]'
 FROM generate_series(1, {ROWS}) AS number
 """
+_FILL_DELAYED = f"""
+INSERT INTO "Verdict.Delayed" (headers, body, due)
+SELECT repeat('h', 500), repeat('b', 200)::bytea, now() + interval '1 minute' * (number - 1000)
+FROM generate_series(1, {ROWS}) AS number
+"""
 #: What the statistics of the empty table do to a table that has filled since.
 KNOWN_STALE: Mapping[str, str] = {}
 #: How long a statement may take that was only said to see its plan.
 _PATIENCE = timedelta(seconds=2)
-_BULK = ("insert", "stage_insert")
+_BULK = ("insert", "stage_insert", "delayed_insert")
 
 
 def verdicts(place: Place) -> list[Verdict]:
@@ -55,6 +62,7 @@ def verdicts(place: Place) -> list[Verdict]:
         place.engine.execute("ANALYZE")
         queue.insert(ROWS)
         place.engine.execute(_FILL_OUTBOX)
+        place.engine.execute(_FILL_DELAYED)
         stale = _looks(connection, f"{ROWS:,} rows, statistics of the empty tables")
         full = _looks(connection, f"{ROWS:,} rows, statistics of these rows")
         found = plans.verdicts(connection, tables, stale, INDEXES, KNOWN_STALE)

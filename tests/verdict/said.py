@@ -3,8 +3,9 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -15,7 +16,8 @@ from sqlqueue_spark.errors import TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.insert import Inserter, columns_of
+from sqlqueue_spark.tables.delayed import DelayedTable
+from sqlqueue_spark.tables.insert import Inserter, columns_of, present_columns
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
@@ -24,12 +26,13 @@ from tests.support.sending import Outgoing, outgoing_rows
 
 ENDPOINT = "Verdict"
 STAGE = "Verdict.Outgoing"
+DELAYED = "Verdict.Delayed"
 QUEUE, DESTINATION = "orders", "billing"
 #: Named by nobody and changed by nobody: what the catalogue says, how a session is set up, and what makes or alters tables.
 CATALOGUE = frozenset({
     *("catalog", "columns", "compatibility", "database", "holders", "identity", "index_names", "indexes"),
     *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
-    *("storage", "subscription_tables", "unquoted_subscriptions"),
+    *("delayed_stored", "delayed_zone", "storage", "subscription_tables", "unquoted_subscriptions"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes",
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
@@ -37,7 +40,17 @@ SESSION = frozenset({"announce", "clean_indexes",
     *("isolation_snapshot", "lock_timeout", "session", "stage_hold"),
 })  # fmt: skip
 #: They make or empty tables, or stand in scripts for people.
-DDL_PREFIXES = ("create", "grants_", "remedy_", "script_", "outbox_create", "outbox_index_", "stage_create")
+DDL_PREFIXES = (
+    "create",
+    "grants_",
+    "remedy_",
+    "script_",
+    "outbox_create",
+    "outbox_index_",
+    "stage_create",
+    "delayed_create",
+    "delayed_index",
+)
 DDL = frozenset({"stage_storage", "stage_index", "stage_clear"})
 
 Hear = Callable[[str, Statement, Parameters], None]
@@ -50,6 +63,7 @@ class Tables:
     queue: queues.QueueTable
     destination: queues.QueueTable
     stage: Table
+    delayed: Table
 
 
 class Heard(Connection):
@@ -103,16 +117,18 @@ def planned(dialect: Dialect) -> set[str]:
 
 
 def create(connection: Connection) -> Tables:
-    """Create the outbox and the stage beside the two queues, which are there."""
+    """Create the outbox, the stage and the delayed messages beside the two queues, which are there."""
     schema = connection.dialect.default_schema
     with connection.transaction():
         OutboxTable(connection, ENDPOINT).create()
         stage = Table(table=STAGE, schema=schema)
         Stage(connection, stage).create()
+        delayed = Table(table=DELAYED, schema=schema)
+        DelayedTable(connection, delayed).create()
     with connection.transaction():
         found = [queues.find(connection, Table(table=name, schema=schema)) for name in (QUEUE, DESTINATION)]
     queue, destination = (each for each in found if each is not None)
-    return Tables(queue, destination, stage)
+    return Tables(queue, destination, stage, delayed)
 
 
 def say_everything(connection: Connection, tables: Tables) -> None:
@@ -124,6 +140,7 @@ def say_everything(connection: Connection, tables: Tables) -> None:
         *_receiving(connection, tables),
         *_sending(connection, tables),
         *_staging(connection, tables),
+        *_delaying(connection, tables),
     ):
         with contextlib.suppress(TryAgain):
             action()
@@ -191,6 +208,30 @@ def _staging(connection: Connection, tables: Tables) -> Iterator[Callable[[], ob
         stage.move("claim")
 
     yield rehearse
+    yield move
+
+
+def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], object]]:
+    table = DelayedTable(connection, tables.delayed)
+    due = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+    def store() -> None:
+        found = queues.find(connection, tables.delayed)
+        assert found is not None
+        waiting = outgoing_rows([Outgoing(id=bytes(range(16)), headers="{}", body=b"{}", due=due)])
+        Inserter(connection, found, columns_of(connection, found)).insert(waiting)
+
+    def move() -> None:
+        store()
+        rows = table.lock_due(2_000)
+        columns = present_columns(columns_of(connection, tables.destination))
+        quoted = ", ".join(map(connection.dialect.quote, columns))
+        ids = [str(uuid4()) for _ in rows]
+        table.send(connection.dialect.table(tables.destination.table), quoted, rows, ids, ["{}"] * len(rows))
+        table.delete(rows)
+
+    yield table.first_due_in
+    yield table.waiting
     yield move
 
 

@@ -18,7 +18,7 @@ from tests.support.sqlserver import connected
 from tests.verdict import plans
 from tests.verdict.plans import TABLES, Plan
 from tests.verdict.probes import Verdict
-from tests.verdict.said import DESTINATION, QUEUE, Tables, create
+from tests.verdict.said import DELAYED, DESTINATION, QUEUE, Tables, create
 from tests.verdict.sqlserver import SqlServerPlace
 
 ROWS = 1_000_000
@@ -30,6 +30,8 @@ INDEXES = {
     "dispatched at": "Index_DispatchedAt",
     "oldest": "Index_DispatchedAt",
     "mark": "Index_Mark",
+    "due": "Index_Due",
+    "delayed row": "Index_Due",
 }
 #: It has no hint, and an empty table may be scanned: it gets a new plan when it has filled.
 UNJUDGED_EMPTY = ("outbox_oldest",)
@@ -67,7 +69,7 @@ def showing(url: str) -> Iterator[pyodbc.Connection]:
 
 def _believe_full(url: str) -> None:
     with connected(url, autocommit=True) as connection:
-        for table in (QUEUE, DESTINATION, "Verdict_OutboxData"):
+        for table in (QUEUE, DESTINATION, DELAYED, "Verdict_OutboxData"):
             connection.execute(f"UPDATE STATISTICS dbo.[{table}] WITH ROWCOUNT = {ROWS}, PAGECOUNT = {PAGES}")
         connection.execute("ALTER DATABASE SCOPED CONFIGURATION CLEAR PROCEDURE_CACHE")
 

@@ -113,6 +113,7 @@ class PostgreSQL(Dialect):
     longest_queue: ClassVar[tuple[int, str]] = (55, "bytes")  # 63 less what index names add
     escalates: ClassVar[bool] = False
     lock_timeout_ends_with_transaction: ClassVar[bool] = True
+    staged_due: ClassVar[str] = "expires AT TIME ZONE 'UTC'"
     quoted_addresses: ClassVar[bool] = True
     longest_prefix: ClassVar[int | None] = 20
     # 63 less what index names add: PostgreSQL cuts longer names, and then they are the same.
@@ -146,6 +147,9 @@ class PostgreSQL(Dialect):
         for destination, its in messages.items():
             parts += (_SIX_FIELDS, _field(task.encode()), _field(destination.encode()), *_arrays(its))
         return *parts, _COPY_END
+
+    def bind_due(self, rows: Sequence[str], ids: Sequence[str], headers: Sequence[str]) -> Parameters:
+        return {"rows": _array(rows), "ids": _array(ids), "headers": _array(headers)}
 
     def bind_texts(self, texts: Sequence[str]) -> object:
         return _array(texts)

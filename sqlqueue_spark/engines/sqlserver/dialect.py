@@ -141,6 +141,7 @@ class SqlServer(Dialect):
     knows_heaps: ClassVar[bool] = True
     hides_tables: ClassVar[bool] = True
     reaches_other_databases: ClassVar[bool] = True
+    staged_due: ClassVar[str] = "Expires"
     written: ClassVar[int] = 2_400
     longest_outbox: ClassVar[int] = 128
     # So the body has at most 8,000 bytes and the headers have at most 8,000 characters: varchar has a byte for each.
@@ -168,6 +169,10 @@ class SqlServer(Dialect):
     def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> Load:
         rows = [(*row, name) for name, its in messages.items() for row in _rows(its)]
         return {"task": task, "messages": _json(rows)}
+
+    def bind_due(self, rows: Sequence[str], ids: Sequence[str], headers: Sequence[str]) -> Parameters:
+        numbers = [int(row) for row in rows]
+        return {"moved": _json(list(zip(range(len(rows)), numbers, ids, headers, strict=True)))}
 
     def bind_texts(self, texts: Sequence[str]) -> object:
         return _json(list(texts))

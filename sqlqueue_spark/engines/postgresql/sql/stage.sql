@@ -102,11 +102,12 @@ WHERE messages <= :count
 -- Sends staged messages to their destination, in the order of the stage.
 -- in: destination, tasks, after which seq, up to which     out: number of messages
 -- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have left other
--- rows. {columns} are those of the destination. The server takes the arrays of a row apart side by side, in their order. It
+-- rows. {columns} are those of the destination, and {values} what they get: the
+-- columns of the same names, but the time of expiry where a table of delayed messages has due. The server takes the arrays of a row apart side by side, in their order. It
 -- does so above the sort, so the sort sees a few rows and no message
 -- (https://www.postgresql.org/docs/current/xfunc-sql.html, "SQL Functions Returning Sets").
 INSERT INTO {queue} ({columns})
-SELECT {columns}
+SELECT {values}
 FROM (
     SELECT unnest(ids) AS id, unnest(expires) AS expires, unnest(headers) AS headers, unnest(bodies) AS body
     FROM (
@@ -122,7 +123,7 @@ FROM (
 -- in: destination, tasks     out: number of messages
 -- So we find before the batch is done what a destination refuses: a missing right, a column that must be filled, a trigger.
 INSERT INTO {queue} ({columns})
-SELECT {columns}
+SELECT {values}
 FROM (
     SELECT ids[1] AS id, expires[1] AS expires, headers[1] AS headers, bodies[1] AS body
     FROM {stage}

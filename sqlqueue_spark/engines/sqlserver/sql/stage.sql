@@ -144,11 +144,12 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- Sends staged messages to their destination, in the order of the stage.
 -- in: destination, tasks as JSON, after which RowVersion, up to which     out: number of rows
 -- It sends only rows of tasks that Spark has accepted: a twin, or a task of an attempt that failed, may have left other
--- rows. {columns} are those of the destination. At most 2,400 rows a statement: where each row has a page to itself, they
+-- rows. {columns} are those of the destination, and {values} what they get: the
+-- columns of the same names, but the time of expiry where a table of delayed messages has due. At most 2,400 rows a statement: where each row has a page to itself, they
 -- take 4,800 locks, and 5,000 may escalate to a table lock. ORDER BY makes the identity follow the stage. Types and
 -- MAX_GRANT_PERCENT as in stage_count.
 INSERT INTO {queue} ({columns})
-SELECT {columns}
+SELECT {values}
 FROM {stage}
 WHERE Destination = CAST(:destination AS nvarchar(776))
   AND Task IN (
@@ -165,7 +166,7 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- So we find before the batch is done what a destination refuses: a missing right, a column that must be filled, a trigger.
 -- Any message will do, so there is no order, and nothing to sort. Types as in stage_count.
 INSERT INTO {queue} ({columns})
-SELECT TOP (1) {columns}
+SELECT TOP (1) {values}
 FROM {stage}
 WHERE Destination = CAST(:destination AS nvarchar(776))
   AND Task IN (

@@ -1,0 +1,87 @@
+-- delayed.sql · PostgreSQL · tables of messages that wait until they are due
+
+-- name: delayed_create
+-- Creates a table of delayed messages as the .NET transport makes it.
+-- Where the table is there already, the statement does nothing.
+CREATE TABLE IF NOT EXISTS {delayed} (
+    id uuid NOT NULL DEFAULT gen_random_uuid() PRIMARY KEY,
+    headers text NOT NULL,
+    body bytea,
+    due timestamptz NOT NULL
+)
+
+-- name: delayed_index
+-- Creates the index that finds what is due.
+-- Names of indexes are per schema, so the name carries the table's.
+CREATE INDEX IF NOT EXISTS {index} ON {delayed} (due)
+
+-- name: delayed_zone
+-- Returns the time zone by which the delayed tables of this database tell times.
+-- out: name
+-- A .NET endpoint stores and compares now() AT TIME ZONE 'UTC': the wall clock of UTC, read in the time zone of its session. So
+-- what is stored is no instant, and who shares the table must read the same zone: the database's default, whatever this login
+-- or this session says. Where the database has none of its own, the session's default is the best that a login may read.
+SELECT coalesce(
+    (
+        SELECT split_part(s.setting, '=', 2)
+        FROM pg_catalog.pg_db_role_setting AS r
+        JOIN pg_catalog.pg_database AS d ON d.oid = r.setdatabase
+        CROSS JOIN unnest(r.setconfig) AS s (setting)
+        WHERE d.datname = current_database() AND r.setrole = 0 AND lower(s.setting) LIKE 'timezone=%'
+    ),
+    (SELECT reset_val FROM pg_catalog.pg_settings WHERE name = 'TimeZone')
+)::text
+
+-- name: delayed_stored
+-- Returns times as delayed tables store them.
+-- in: times, in UTC; the zone of delayed_zone     out: number, the instant that is stored, in UTC
+SELECT w.number, w.due AT TIME ZONE :zone AT TIME ZONE 'UTC'
+FROM unnest(:dues::timestamp[]) WITH ORDINALITY AS w (due, number)
+
+-- name: delayed_insert
+-- Stores messages until they are due.
+-- in: COPY's binary stream of Ids, times as they are stored, headers, bodies     out: number of rows
+-- A timestamp and a timestamptz are the same bytes: the first in no time zone, the second in UTC.
+COPY {delayed} (id, due, headers, body) FROM STDIN (FORMAT binary)
+
+-- name: delayed_next
+-- Returns how long it takes until the first message is due.
+-- in: the zone of delayed_zone     out: seconds, negative where it is overdue; NULL when the table is empty
+-- One probe of the index on due, which costs the same however many messages wait.
+SELECT extract(epoch FROM min(due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
+FROM {delayed}
+
+-- name: delayed_due
+-- Locks the next messages that are due, in the order in which they are due.
+-- in: the zone of delayed_zone, how many     out: which row, headers, due
+-- SKIP LOCKED steps over rows that another mover holds, and nobody waits. Bodies stay where they are.
+SELECT id::text, headers, due
+FROM {delayed}
+WHERE due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
+ORDER BY due
+LIMIT :count
+FOR UPDATE SKIP LOCKED
+
+-- name: delayed_send
+-- Sends messages that delayed_due has locked to their queue, in the order in which they are given.
+-- in: which rows, their new Ids, their headers     out: number of rows
+-- A NULL body becomes an empty one: a NULL stops a .NET endpoint. OFFSET 0 makes the server look each row up by its id: joined, a
+-- server whose statistics are those of an empty table may go over the whole table.
+INSERT INTO {queue} (id, headers, body)
+SELECT m.new_id, m.headers, coalesce(d.body, ''::bytea)
+FROM unnest(:rows::uuid[], :ids::uuid[], :headers::text[]) WITH ORDINALITY AS m (id, new_id, headers, number)
+CROSS JOIN LATERAL (SELECT body FROM {delayed} WHERE id = m.id OFFSET 0) AS d
+ORDER BY m.number
+
+-- name: delayed_delete
+-- Deletes messages that delayed_due has locked.
+-- in: which rows     out: number of rows
+DELETE FROM {delayed} WHERE id = ANY (:rows::uuid[])
+
+-- name: delayed_length
+-- Returns how much waits in a table of delayed messages.
+-- in: the zone of delayed_zone     out: rows, how many are due, seconds until the first one is due
+SELECT count(*),
+       count(*) FILTER (WHERE due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone),
+       extract(epoch FROM min(due) - (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone)::double precision
+FROM {delayed}

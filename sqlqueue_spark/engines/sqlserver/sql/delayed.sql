@@ -1,0 +1,106 @@
+-- delayed.sql · SQL Server · tables of messages that wait until they are due
+
+-- name: delayed_create
+-- Creates a table of delayed messages as the .NET transport makes it.
+-- The caller has seen, under the lock, that the table is not there.
+CREATE TABLE {delayed} (
+    Headers nvarchar(max) NOT NULL,
+    Body varbinary(max) NULL,
+    Due datetime NOT NULL,
+    RowVersion bigint IDENTITY(1,1) NOT NULL
+)
+
+-- name: delayed_index
+-- Creates the index that finds what is due.
+CREATE NONCLUSTERED INDEX Index_Due ON {delayed} (Due)
+
+-- name: delayed_zone
+-- Nothing to ask: the tables tell times in UTC here.
+
+-- name: delayed_stored
+-- Nothing to ask: the tables tell times in UTC here.
+
+-- name: delayed_insert
+-- Stores messages until they are due.
+-- in: the messages as JSON [[n, id, time, headers, body, …],…]     out: number of rows
+-- It reads the JSON as insert does. The rows have no Id of their own here.
+INSERT INTO {delayed} (Headers, Body, Due)
+SELECT j.Headers, j.Body, j.Due
+FROM OPENJSON(CAST(:messages AS nvarchar(max))) WITH (
+    n int '$[0]',
+    Due datetime2(3) '$[2]',
+    Headers nvarchar(max) '$[3]',
+    Body varbinary(max) '$[4]'
+) AS j
+ORDER BY j.n
+OPTION (MAX_GRANT_PERCENT = 10)
+
+-- name: delayed_next
+-- Returns how long it takes until the first message is due.
+-- out: seconds, negative where it is overdue; NULL when the table is empty
+-- One probe of the index on Due. READUNCOMMITTED: the look waits for nobody. A row that a mover has just taken counts, and the
+-- next look does not see it any more.
+SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed} WITH (READUNCOMMITTED)
+
+-- name: delayed_due
+-- Locks the next messages that are due, in the order in which they are due.
+-- in: how many, at most 2,400     out: which row, headers, due
+-- READPAST steps over rows that another mover holds, and nobody waits. The statement returns Headers, so on a heap it locks the
+-- row itself. FORCESEEK goes by the index on Due, whatever its name is: a scan would lock every row that waits. FAST 1 and MAXDOP 1 as in
+-- claim. GETUTCDATE() has the column's own type. Due comes as a text, which the two statements below get back as it is.
+SELECT CAST(RowVersion AS varchar(20)), Headers, CONVERT(varchar(23), Due, 126)
+FROM {delayed} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+WHERE Due <= GETUTCDATE()
+ORDER BY Due
+OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
+OPTION (FAST 1, MAXDOP 1)
+
+-- name: delayed_send
+-- Sends messages that delayed_due has locked to their queue, in the order in which they are given.
+-- in: the rows as JSON [[n, which row, new id, headers],…], the Due of the last one     out: number of rows
+-- Only Due has an index, so the rows are found by their range of it; READPAST steps over those of another mover. {columns} are
+-- those of the queue. A NULL body becomes an empty one. OPENJSON and ORDER BY as in insert.
+INSERT INTO {queue} ({columns})
+SELECT {columns}
+FROM (
+    SELECT j.n,
+           j.Id,
+           CAST(NULL AS nvarchar(255)) AS CorrelationId,
+           CAST(NULL AS nvarchar(255)) AS ReplyToAddress,
+           CAST(1 AS bit) AS Recoverable,
+           CAST(NULL AS datetime) AS Expires,
+           j.Headers,
+           COALESCE(d.Body, 0x) AS Body
+    FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (
+        n int '$[0]',
+        RowVersion bigint '$[1]',
+        Id uniqueidentifier '$[2]',
+        Headers nvarchar(max) '$[3]'
+    ) AS j
+    JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON d.RowVersion = j.RowVersion
+    WHERE d.Due <= CAST(:up_to AS datetime)
+) AS m
+ORDER BY m.n
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
+
+-- name: delayed_delete
+-- Deletes messages that delayed_due has locked.
+-- in: the rows as JSON [[n, which row, …],…], the Due of the last one     out: number of rows
+-- It finds them as delayed_send does.
+DELETE d
+FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+WHERE d.Due <= CAST(:up_to AS datetime)
+  AND d.RowVersion IN (
+      SELECT j.RowVersion
+      FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]') AS j
+  )
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
+
+-- name: delayed_length
+-- Returns how much waits in a table of delayed messages.
+-- out: rows, how many are due, seconds until the first one is due
+-- It reads the index on Due. READUNCOMMITTED as in delayed_next.
+SELECT COUNT_BIG(*),
+       COUNT_BIG(CASE WHEN Due <= GETUTCDATE() THEN 1 END),
+       DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0
+FROM {delayed} WITH (READUNCOMMITTED)

@@ -1,0 +1,53 @@
+"""The headers of a message that has failed and is to be tried again later, as a .NET endpoint writes them.
+
+Format: the headers of NServiceBus. ``NServiceBus.Retries`` counts the delayed retries; a message that ends in an error queue loses it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlqueue_spark.messages.message import (
+    DELIVER_AT,
+    FORWARD_DESTINATION,
+    MESSAGE_ID,
+    RETRIES,
+    RETRIES_TIMESTAMP,
+    format_headers,
+    format_time,
+    is_object_of_texts,
+    parse_headers,
+    with_headers,
+    without_headers,
+)
+
+#: What a retry writes anew. The others stay byte for byte, the time to be received too: a message that waits does not expire.
+_WRITTEN = {RETRIES, RETRIES_TIMESTAMP, DELIVER_AT, FORWARD_DESTINATION}
+
+
+def retry_headers(text: str | None, *, queue: str, row_id: str, now: datetime, due: datetime) -> str:
+    """The headers with which a message waits until it is tried again, as JSON.
+
+    :param text: the message's headers as they were received, which can be read.
+    :param queue: the queue that it comes back to, a full address.
+    :param row_id: the Id of the received row, by which a message is known that has no id.
+    """
+    headers = parse_headers(text) or {}
+    added = {
+        RETRIES: str(retries_of(headers.get(RETRIES)) + 1),
+        RETRIES_TIMESTAMP: format_time(now),
+        DELIVER_AT: format_time(due),
+        FORWARD_DESTINATION: queue,
+    }
+    lost = set(_WRITTEN)
+    if not headers.get(MESSAGE_ID):
+        lost |= {MESSAGE_ID}
+        added = {MESSAGE_ID: row_id, **added}
+    if text is None or not is_object_of_texts(text):
+        return format_headers({name: value for name, value in headers.items() if name not in lost} | added)
+    return with_headers(without_headers(text.strip(), lost), added)
+
+
+def retries_of(header: str | None) -> int:
+    """How often a message was tried again later, by the header ``NServiceBus.Retries``; 0 where it does not tell."""
+    return int(header) if header and header.isascii() and header.isdecimal() and len(header) < 10 else 0

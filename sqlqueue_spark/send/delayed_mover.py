@@ -1,0 +1,287 @@
+"""Moves delayed messages that are due to their queues, each once, beside other movers and the endpoint that owns the table.
+
+A .NET endpoint moves what is due into its own queue, and forwards it from there. We send it straight to its destination. A portion is one
+transaction: it locks the next due rows, inserts their messages, and deletes them. So a message is in one place, whatever dies.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    LockTimeout,
+    QueueError,
+    RowsHeld,
+    SqlQueueError,
+    TryAgain,
+)
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.failed import Failure, failed_headers
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers, without_headers
+from sqlqueue_spark.messages.outgoing import ascii_json, new_row_ids, uuid_text
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.tables import delayed, queues
+from sqlqueue_spark.tables.delayed import DelayedTable, Due
+from sqlqueue_spark.tables.insert import Column, columns_of, present_columns
+from sqlqueue_spark.tables.queues import QueueTable
+
+log = logger(__name__)
+
+#: Most messages that are moved in one transaction.
+_PORTION = 2_000
+#: How long a portion waits for a lock at a destination; its messages are then moved later.
+_LOCKED_MS = 500
+#: The pause between looks where nothing is due, at most, and the one behind a portion that was not full.
+_QUIET_SECONDS, _BUSY_SECONDS = 1.0, 0.1
+#: The header that says where a message goes, with the comma before it. Within a value a quotation mark is escaped, so only a member
+#: can stand so.
+_MEMBER = re.compile(rf',\s*"{re.escape(FORWARD_DESTINATION)}"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")')
+
+
+@dataclass(frozen=True, kw_only=True)
+class Moved:
+    """What a mover has done: messages that it sent to their queues, and messages that it sent to the error queue instead."""
+
+    sent: int = 0
+    failed: int = 0
+
+    def __add__(self, other: Moved) -> Moved:
+        return Moved(sent=self.sent + other.sent, failed=self.failed + other.failed)
+
+
+@dataclass
+class DelayedMover:
+    """Moves what is due in the table of delayed messages of one queue or endpoint.
+
+    :param owner: the queue of that name; its messages without a header that says where they go are delivered there.
+    :param error_queue: where a message goes that cannot be delivered.
+    """
+
+    options: ConnectionOptions
+    owner: Table
+    error_queue: str
+    _connection: Connection | None = None
+    _table: DelayedTable | None = None
+    #: The tables that addresses mean. Emptied when one of them refuses messages.
+    _found: dict[str, _Destination] = field(default_factory=dict)
+
+    def run(self, pause: Callable[[float], bool], moved: Callable[[Moved], object] = lambda _: None) -> None:
+        """Move what is due, until ``pause``, which waits for so many seconds, returns True.
+
+        :param moved: is told what each portion has moved.
+        :raises QueueError: the table or the error queue is not there.
+        """
+        wait = 0.0
+        try:
+            while not pause(wait):
+                wait, done = Retry(f"moving from {delayed.table_of(self.owner)}").retried(
+                    self._look, lambda _: True, on_failure=self._failed
+                )
+                if done != Moved():
+                    moved(done)
+        finally:
+            self.close()
+
+    def move_due(self) -> Moved:
+        """Move all that is due now. Errors as :meth:`run`."""
+        done = Moved()
+        while (portion := self._portion())[0]:
+            done += portion[1]
+            if portion[0] < _PORTION:
+                break
+        return done
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._table = None
+
+    def _look(self) -> tuple[float, Moved]:
+        """Move a portion if something is due. Returns how long to wait before the next look."""
+        table = self._opened()
+        with table.connection.transaction():
+            seconds = table.first_due_in()
+        if seconds is None or seconds > 0:
+            return min(_QUIET_SECONDS, seconds or _QUIET_SECONDS), Moved()
+        locked, done = self._portion()
+        if locked == _PORTION:
+            return 0.0, done
+        return _BUSY_SECONDS if locked else _QUIET_SECONDS, done
+
+    def _portion(self) -> tuple[int, Moved]:
+        """Move the next messages that are due; returns how many were locked for that."""
+        table = self._opened()
+        try:
+            with table.connection.hasty(_LOCKED_MS):
+                due = table.lock_due(min(_PORTION, table.connection.dialect.chunk))
+                if not due:
+                    return 0, Moved()
+                fail_points.step(fail_points.DUE_LOCKED)
+                done, gone = self._sent(table, due)
+                fail_points.step(fail_points.DUE_SENT)
+                if gone:
+                    table.delete(gone)
+                    fail_points.step(fail_points.DUE_DELETED)
+        except RowsHeld as error:
+            log.warning("moving_waits table=%s: %s", table.table, error)
+            return 0, Moved()
+        fail_points.step(fail_points.DUE_MOVED)
+        if done != Moved():
+            log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
+        return len(due), done
+
+    def _sent(self, table: DelayedTable, due: Sequence[Due]) -> tuple[Moved, list[Due]]:
+        """Send these messages to where they go; returns what became of them, and the rows that are done with."""
+        done = Moved()
+        gone: list[Due] = []
+        for address, its in _by_destination(due).items():
+            try:
+                for part, error in self._delivered(table, address, its):
+                    if error is None:
+                        done += Moved(sent=len(part))
+                    else:
+                        self._fail(table, address, part, error)
+                        done += Moved(failed=len(part))
+                    gone += part
+            except LockTimeout as error:  # somebody holds the destination: these wait where they are
+                log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
+        return done, gone
+
+    def _delivered(
+        self, table: DelayedTable, address: str | None, due: Sequence[Due]
+    ) -> Iterator[tuple[Sequence[Due], SqlQueueError | None]]:
+        """Send these messages to one destination, and halve what it refuses; gives parts, each with the error that it makes."""
+        try:
+            with table.connection.attempt():
+                to = self._destination(table.connection, address)
+                to.send(table, due, [_forwarded(each.headers) for each in due])
+        except SqlQueueError as error:
+            if isinstance(error, TryAgain):
+                raise
+            self._found.pop(address or "", None)
+            if len(due) == 1 or isinstance(error, QueueError | ConfigurationError):
+                yield due, error
+            else:
+                half = len(due) // 2
+                yield from self._delivered(table, address, due[:half])
+                yield from self._delivered(table, address, due[half:])
+        else:
+            yield due, None
+
+    def _fail(
+        self, table: DelayedTable, address: str | None, due: Sequence[Due], error: SqlQueueError
+    ) -> None:
+        """Send messages that cannot be delivered to the error queue. A retry sends them to the queue that they could not reach."""
+        connection = table.connection
+        try:
+            wanted: Table | None = self._table_at(connection, address)
+        except ConfigurationError:
+            wanted = None
+        full = wanted and wanted.full_address(quoted=connection.dialect.quoted_addresses)
+        headers = [
+            failed_headers(
+                each.headers,
+                Failure.of(error),
+                queue=full or address or str(self.owner),
+                endpoint=wanted.table if wanted else address or self.owner.table,
+                row_id=each.row if len(each.row) == 36 else uuid_text(bytes(16)),
+            )
+            for each in due
+        ]
+        self._destination(connection, self.error_queue).send(table, due, headers)
+        log.warning(
+            "not_delivered table=%s rows=%d error_queue=%s: %s",
+            table.table,
+            len(due),
+            self.error_queue,
+            error,
+        )
+
+    def _destination(self, connection: Connection, address: str | None) -> _Destination:
+        """The queue at an address; that of the owner where there is none.
+
+        :raises QueueError: there is no such queue.
+        """
+        known = self._found.get(address or "")
+        if known is None:
+            wanted = self._table_at(connection, address)
+            found = queues.find(connection, wanted)
+            if found is None or delayed.is_delayed(found.columns):
+                raise queues.missing(
+                    connection, wanted, address or str(wanted), "to deliver to", "the address"
+                )
+            known = _Destination(found, columns_of(connection, found))
+            self._found[address or ""] = known
+        return known
+
+    def _table_at(self, connection: Connection, address: str | None) -> Table:
+        return self.owner if address is None else self.options.naming(connection.dialect).table(address)
+
+    def _opened(self) -> DelayedTable:
+        if self._connection is None:
+            self._connection = connect(Target.of(self.options), again=self._table is not None)
+        if self._table is None:
+            with self._connection.transaction():
+                if queues.find(self._connection, delayed.table_of(self.owner)) is None:
+                    raise delayed.missing(self.owner)
+                self._destination(self._connection, self.error_queue)
+            self._table = DelayedTable(self._connection, delayed.table_of(self.owner))
+        return self._table
+
+    def _failed(self, error: TryAgain) -> None:
+        if isinstance(error, ConnectionLost):
+            self.close()
+
+
+@dataclass(frozen=True)
+class _Destination:
+    """A queue, and its columns."""
+
+    table: QueueTable
+    columns: Sequence[Column]
+
+    def send(self, table: DelayedTable, due: Sequence[Due], headers: Sequence[str]) -> None:
+        """Insert messages with these headers."""
+        dialect = table.connection.dialect
+        types = {column.name.lower(): column.type for column in self.columns}
+        if types.get("headers", "").startswith("varchar"):  # it keeps only the letters of one code page
+            headers = [ascii_json(text) for text in headers]
+        ids = [uuid_text(each) for each in new_row_ids(len(due)).to_pylist()]
+        columns = ", ".join(map(dialect.quote, present_columns(self.columns)))
+        table.send(dialect.table(self.table.table), columns, due, ids, headers)
+
+
+def _by_destination(due: Sequence[Due]) -> dict[str | None, list[Due]]:
+    """Messages by the address that they go to; None where their headers do not say one, or cannot be read."""
+    found: dict[str | None, list[Due]] = {}
+    for each in due:
+        found.setdefault(_address(each.headers), []).append(each)
+    return found
+
+
+def _address(headers: str) -> str | None:
+    member = _MEMBER.search(headers)
+    if member is not None:
+        address: str = json.loads(member[1], strict=False)
+    else:
+        address = (parse_headers(headers) or {}).get(FORWARD_DESTINATION, "")
+    return address or None
+
+
+def _forwarded(headers: str) -> str:
+    """The headers without the one that is of no use any more; all others stay byte for byte."""
+    member = _MEMBER.search(headers)
+    if member is not None:
+        return headers[: member.start()] + headers[member.end() :]
+    if not (parse_headers(headers) or {}).get(FORWARD_DESTINATION):
+        return headers
+    return without_headers(headers, {FORWARD_DESTINATION})

@@ -1,0 +1,179 @@
+"""Tables of delayed messages, ``<name>.Delayed``: each message waits there until it is due, and then goes to its queue.
+
+Format: the tables of the .NET transports, which endpoints of the same name read and write too. Where a message goes when it is due
+stands in its header ``NServiceBus.SqlServer.ForwardDestination``.
+
+Every method runs inside the connection's open transaction and never commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.outgoing import replaced
+from sqlqueue_spark.plain_text import for_shell
+
+SUFFIX = ".Delayed"
+#: Other names of the time zone in which what is stored is what is meant.
+_UTC = {"utc", "etc/utc", "gmt", "etc/gmt", "zulu", "etc/zulu", "uct", "etc/uct", "universal", "greenwich"}
+
+
+class Due(NamedTuple):
+    """A message that is due. ``row`` is what its table knows it by, ``due`` is as the engine tells it."""
+
+    row: str
+    headers: str
+    due: datetime | str
+
+
+class Waiting(NamedTuple):
+    """What waits in a table; ``first_due_in`` is None where it is empty, and negative where the first one is overdue."""
+
+    rows: int
+    due: int
+    first_due_in: timedelta | None
+
+
+def table_of(owner: Table) -> Table:
+    """The table in which the delayed messages of a queue or an endpoint wait; ``owner`` is the queue of that name."""
+    return replace(owner, table=owner.table + SUFFIX)
+
+
+def owner_of(table: Table) -> Table:
+    """The queue whose delayed messages wait in a table."""
+    return replace(table, table=table.table.removesuffix(SUFFIX))
+
+
+def is_delayed(columns: Sequence[str]) -> bool:
+    """Whether these are the columns of a table of delayed messages, not of a queue."""
+    return due_column(columns) is not None
+
+
+def due_column(columns: Sequence[str]) -> str | None:
+    """The column that tells when a message is due, as the table spells it; None for the table of a queue."""
+    return next((column for column in columns if column.lower() == "due"), None)
+
+
+def missing(owner: Table) -> QueueError:
+    """The error that there is no table for the delayed messages of a queue or an endpoint."""
+    return QueueError(
+        f"There is no table {table_of(owner)}, in which delayed messages wait; create it with: sqlqueue delayed create "
+        f"{for_shell(str(owner))}"
+    )
+
+
+def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
+    """The statements that create a table of delayed messages."""
+    names = {"delayed": dialect.table(table), "index": dialect.quote(f"{table.table}_Due")}
+    return [dialect.render(each, **names) for each in ("delayed_create", "delayed_index")]
+
+
+def stored_dues(connection: Connection, messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Delayed messages (:data:`OUTGOING`) with the times at which they are due in ``expires``, as a table stores them.
+
+    A delay counts from now by the database's clock.
+    """
+    dialect = connection.dialect
+    due = messages["due"]
+    if due.null_count:
+        now: datetime = connection.execute(dialect.statement("clock"))[0][0]
+        delays = messages["delay_ms"].cast(pa.duration("ms")).cast(pa.duration("us"))
+        due = pc.coalesce(due, pc.add(pa.scalar(now.replace(tzinfo=UTC), due.type), delays))
+    if (zone := zone_of(connection)) is not None:
+        dues = [moment.replace(tzinfo=None) for moment in due.to_pylist()]
+        rows = connection.execute(dialect.statement("delayed_stored"), {"dues": dues, "zone": zone})
+        due = pa.array([moment.replace(tzinfo=UTC) for _, moment in sorted(rows)], due.type)
+    return replaced(messages, expires=due)
+
+
+def zone_of(connection: Connection) -> str | None:
+    """The time zone by which the tables of a database tell times; None where that is UTC."""
+    statement = connection.dialect.statement("delayed_zone")
+    if not statement:
+        return None
+    zone: str = connection.execute(statement, doing="asking for the database's time zone")[0][0]
+    return None if zone.lower() in _UTC else zone
+
+
+class DelayedTable:
+    """A table of delayed messages on an open connection."""
+
+    def __init__(self, connection: Connection, table: Table) -> None:
+        self.connection = connection
+        self.table = table
+        self._zone: str | None = None
+
+    def create(self) -> None:
+        """Create the table. The caller holds the lock of its creation and has looked that the table is not there."""
+        for statement in create_statements(self.connection.dialect, self.table):
+            self.connection.execute(statement, doing=f"creating {self.table}")
+
+    def first_due_in(self) -> float | None:
+        """How many seconds it takes until the first message is due; None where none waits."""
+        rows = self._execute("delayed_next", zone=self._read_zone())
+        seconds = rows[0][0]
+        return None if seconds is None else float(seconds)
+
+    def lock_due(self, count: int) -> list[Due]:
+        """Lock the next messages that are due, stepping over those that another mover holds."""
+        return [Due(*row) for row in self._execute("delayed_due", zone=self._read_zone(), count=count)]
+
+    def send(
+        self, to: str, columns: str, due: Sequence[Due], ids: Sequence[str], headers: Sequence[str]
+    ) -> None:
+        """Send messages that :meth:`lock_due` has locked.
+
+        :param to: the queue, and ``columns`` those of a message that it has, quoted.
+        :param ids: the Ids of the new rows, and ``headers`` their headers.
+        """
+        bound = self.connection.dialect.bind_due([each.row for each in due], ids, headers)
+        statement = self._render("delayed_send", queue=to, columns=columns)
+        sent = self.connection.modify(
+            statement, {**bound, "up_to": _last(due)}, doing=f"sending from {self.table}"
+        )
+        assert sent == len(due), "the rows are locked"
+
+    def delete(self, due: Sequence[Due]) -> None:
+        """Delete messages that :meth:`lock_due` has locked."""
+        bound = self.connection.dialect.bind_due([each.row for each in due], [""] * len(due), [""] * len(due))
+        self.connection.modify(
+            self._render("delayed_delete"),
+            {**bound, "up_to": _last(due)},
+            doing=f"deleting from {self.table}",
+        )
+
+    def waiting(self) -> Waiting:
+        """How much waits in the table."""
+        rows, due, first = self._execute("delayed_length", zone=self._read_zone())[0]
+        return Waiting(int(rows), int(due), None if first is None else timedelta(seconds=float(first)))
+
+    def _read_zone(self) -> str:
+        if self._zone is None:
+            self._zone = zone_of(self.connection) or "UTC"
+        return self._zone
+
+    def _execute(self, name: str, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+        return self.connection.execute(
+            self._render(name), parameters, doing=f"looking for what is due in {self.table}"
+        )
+
+    def _render(self, name: str, **identifiers: str) -> Statement:
+        return self.connection.dialect.render(
+            name, delayed=self.connection.dialect.table(self.table), **identifiers
+        )
+
+
+def _last(due: Sequence[Due]) -> object:
+    """The last time of these messages. Texts are as long as they need be, and in the order of the times."""
+    return max(due, key=lambda each: str(each.due)).due

@@ -1,0 +1,22 @@
+INSERT INTO [dbo].[orders] ([Id], [Recoverable], [Expires], [Headers], [Body])
+SELECT [Id], [Recoverable], [Expires], [Headers], [Body]
+FROM (
+    SELECT j.n,
+           j.Id,
+           CAST(NULL AS nvarchar(255)) AS CorrelationId,
+           CAST(NULL AS nvarchar(255)) AS ReplyToAddress,
+           CAST(1 AS bit) AS Recoverable,
+           CAST(NULL AS datetime) AS Expires,
+           j.Headers,
+           COALESCE(d.Body, 0x) AS Body
+    FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (
+        n int '$[0]',
+        RowVersion bigint '$[1]',
+        Id uniqueidentifier '$[2]',
+        Headers nvarchar(max) '$[3]'
+    ) AS j
+    JOIN [dbo].[orders.Delayed] AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON d.RowVersion = j.RowVersion
+    WHERE d.Due <= CAST(:up_to AS datetime)
+) AS m
+ORDER BY m.n
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)

@@ -1,0 +1,225 @@
+"""Messages with a time of delivery wait in a table until they are due, and then go to their queue, each once."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from sqlqueue_spark.administration import delayed_tables, outbox_tables
+from sqlqueue_spark.errors import ConfigurationError, QueueError
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, format_time
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.send import Destinations, prepare, seal, stage
+from tests.support.delayed import DelayedRows, headers_of, in_an_hour, move
+from tests.support.messages import body, message_id, message_ids
+from tests.support.sending import batch, composed, ids_in, options, send
+from tests.support.stages import settled
+
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+DELIVER_AT = "NServiceBus.DeliverAt"
+
+
+@pytest.fixture
+def billing(engine):
+    return engine.create_queue("billing")
+
+
+@pytest.fixture
+def error(engine):
+    return engine.create_queue("error")
+
+
+@pytest.fixture
+def waiting(engine, queue, billing, error):
+    """What waits in the table of the endpoint Sales, which has an outbox and sends to the queue orders."""
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
+    return DelayedRows(engine, "Sales").create()
+
+
+def full(engine, name):
+    """A table's address as the transport writes it."""
+    return f'"public"."{name}"' if engine.name == "postgresql" else f"{name}@[dbo]"
+
+
+# -- storing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outbox", ["optimistic", "pessimistic", "none"])
+def test_a_message_with_a_time_of_delivery_waits(engine, queue, waiting, outbox):
+    due = in_an_hour()
+    given = options(engine, outbox=outbox)
+    assert send(given, batch([1, 2], DeliverAt=[due, None])) == (2, 0)
+    (row,) = waiting.rows()
+    assert (row.body, row.due) == (body(1), due)
+    assert (row.headers["NServiceBus.MessageId"], row.headers[DELIVER_AT]) == (
+        message_id(1),
+        format_time(due),
+    )
+    assert row.headers[FORWARD_DESTINATION] == full(engine, "orders")
+    assert ids_in(queue) == [message_id(2)]
+    assert not {DELIVER_AT, FORWARD_DESTINATION} & headers_of(queue.rows())[0].keys()
+
+
+def test_a_delay_counts_from_now(engine, queue, waiting):
+    before = datetime.now(UTC).replace(microsecond=0)
+    send(options(engine), batch([1], DelayDeliveryFor=timedelta(hours=2)))
+    (row,) = waiting.rows()
+    assert before <= row.due - timedelta(hours=2) <= datetime.now(UTC) + timedelta(seconds=1)
+    assert abs(row.due - _time(row.headers[DELIVER_AT])) < timedelta(seconds=2)
+
+
+def _time(text):
+    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S:%f Z").replace(tzinfo=UTC)
+
+
+def test_a_delayed_message_is_known_by_where_it_goes(engine, queue, billing, waiting):
+    """One id may wait for two queues; sent again at once, or later, it is the same send."""
+    given = options(engine)
+    due = in_an_hour()
+    both = batch([1, 1], DeliverAt=due, Destination=["orders", "billing"])
+    assert send(given, both) == (2, 0)
+    assert send(given, both) == (0, 2)
+    assert send(given, batch([1, 2])) == (1, 1)
+    assert sorted(row.headers[FORWARD_DESTINATION] for row in waiting.rows()) == [
+        full(engine, "billing"),
+        full(engine, "orders"),
+    ]
+    assert ids_in(queue) == [message_id(2)]
+
+
+def test_another_table_may_hold_what_waits(engine, waiting):
+    elsewhere = DelayedRows(engine, "Timeouts").create()
+    send(options(engine, delayedEndpoint="Timeouts"), batch([1], DeliverAt=in_an_hour()))
+    assert (elsewhere.count(), waiting.count()) == (1, 0)
+
+
+def test_a_table_that_is_missing_is_an_error_with_the_remedy(engine, queue):
+    given = options(engine, outbox="none")
+    with pytest.raises(QueueError, match="create it with: sqlqueue delayed create 'Sales@"):
+        send(given, batch([1], DeliverAt=in_an_hour()))
+    with pytest.raises(QueueError, match="sqlqueue delayed create"):
+        prepare(given, Destinations(given), ["orders"], delays=True)
+    assert queue.count() == 0
+
+
+def test_a_header_that_would_send_it_elsewhere_is_refused(engine, waiting):
+    headers = json.dumps({FORWARD_DESTINATION: "billing"})
+    with pytest.raises(ConfigurationError, match=FORWARD_DESTINATION):
+        send(options(engine), batch([1], DeliverAt=in_an_hour(), Headers=headers))
+
+
+def test_a_destination_that_is_missing_fails_the_message_at_once(engine, error, waiting):
+    given = options(engine, errorQueue="error")
+    send(given, batch([1, 2], DeliverAt=in_an_hour(), Destination=["gone", "orders"]))
+    assert [row.headers["NServiceBus.MessageId"] for row in waiting.rows()] == [message_id(2)]
+    (failed,) = headers_of(error.rows())
+    assert failed["NServiceBus.FailedQ"] == full(engine, "gone")
+    assert FORWARD_DESTINATION not in failed
+
+
+def test_an_atomic_batch_stores_when_it_is_settled(engine, queue, waiting):
+    due = in_an_hour()
+    given = options(engine, transactionMode="sendsAtomicWithReceive", stream="Sales")
+    with settled(engine, "Sales"):
+        destinations = Destinations(given)
+        run = prepare(given, destinations, ["orders"], delays=True)
+        rows = batch([1, 2, 3], DeliverAt=[due, None, due])
+        seal(given, [stage(given, destinations, composed(given, rows, destinations=destinations))], run)
+        assert waiting.count() == 0
+    assert [(row.body, row.due) for row in waiting.rows()] == [(body(1), due), (body(3), due)]
+    assert ids_in(queue) == [message_id(2)]
+
+
+# -- delivering -----------------------------------------------------------------------------------
+
+
+def test_what_is_due_goes_to_its_queue(engine, queue, billing, waiting):
+    """Without the header that led there; all else stays byte for byte. What is not due stays."""
+    given = options(engine)
+    send(given, batch(range(10), DeliverAt=in_an_hour(), Destination=["orders", "billing"] * 5))
+    send(given, batch([20], DeliverAt=in_an_hour() + timedelta(hours=5)))
+    waited = {row.headers["NServiceBus.MessageId"]: row for row in waiting.rows()}
+    assert move(engine, "Sales") == (0, 0)
+    waiting.make_due()
+    assert move(engine, "Sales") == (10, 0)
+    assert (ids_in(queue), ids_in(billing)) == (message_ids(range(0, 10, 2)), message_ids(range(1, 10, 2)))
+    for row, headers in zip(queue.rows(), headers_of(queue.rows()), strict=True):
+        before = waited[headers["NServiceBus.MessageId"]]
+        assert row.body == before.body
+        assert headers == {name: text for name, text in before.headers.items() if name != FORWARD_DESTINATION}
+    assert waiting.count() == 1
+
+
+def test_messages_go_in_the_order_in_which_they_are_due(engine, queue, waiting):
+    start = in_an_hour() - timedelta(hours=2)
+    dues = [start + timedelta(seconds=(7 * number) % 100) for number in range(100)]
+    send(options(engine), batch(range(100), DeliverAt=dues))
+    assert move(engine, "Sales") == (100, 0)
+    in_order = sorted(range(100), key=dues.__getitem__)
+    assert ids_in(queue) == message_ids(in_order)
+
+
+def test_a_message_that_cannot_be_delivered_goes_to_the_error_queue(engine, queue, error, waiting):
+    gone = engine.create_queue("gone")
+    send(options(engine), batch([1, 2], DeliverAt=in_an_hour(), Destination=["gone", "orders"]))
+    gone.execute("DROP TABLE {table}")
+    waiting.make_due()
+    assert move(engine, "Sales") == (1, 1)
+    assert ids_in(queue) == [message_id(2)]
+    (row,) = error.rows()
+    headers = json.loads(row.headers)
+    assert (headers["NServiceBus.FailedQ"], headers["NServiceBus.ProcessingEndpoint"]) == (
+        full(engine, "gone"),
+        "gone",
+    )
+    assert (row.body, headers["NServiceBus.MessageId"]) == (body(1), message_id(1))
+    assert "There is no queue table gone" in headers["NServiceBus.ExceptionInfo.Message"]
+    assert waiting.count() == 0
+
+
+def test_an_error_queue_that_is_missing_ends_the_mover_and_moves_nothing(engine, queue, waiting):
+    send(options(engine), batch([1], DeliverAt=in_an_hour()))
+    waiting.make_due()
+    with pytest.raises(QueueError, match="There is no queue table nowhere"):
+        move(engine, "Sales", "nowhere")
+    assert (waiting.count(), queue.count()) == (1, 0)
+
+
+def test_a_row_that_says_no_queue_goes_to_the_owner_of_the_table(engine, queue, error):
+    """As a .NET endpoint of that name would handle it. Without such a queue it has failed."""
+    orders, sales = DelayedRows(engine, "orders").create(), DelayedRows(engine, "Sales").create()
+    for rows in (orders, sales):
+        _put(engine, rows, headers='{"a":"b"}', body="NULL")
+    assert (move(engine, "orders"), move(engine, "Sales")) == ((1, 0), (0, 1))
+    assert [(row.headers, row.body) for row in queue.rows()] == [('{"a":"b"}', b"")]
+    assert headers_of(error.rows())[0]["NServiceBus.FailedQ"] == full(engine, "Sales")
+
+
+def _put(engine, rows, *, headers, body):
+    clock = "now() AT TIME ZONE 'UTC'" if engine.name == "postgresql" else "GETUTCDATE()"
+    engine.execute(f"INSERT INTO {rows.quoted} (headers, body, due) VALUES ('{headers}', {body}, {clock})")
+
+
+# -- looking --------------------------------------------------------------------------------------
+
+
+def test_the_length_tells_what_waits_and_what_is_due(engine, waiting):
+    own = ConnectionOptions.parse({"url": engine.url})
+    assert delayed_tables.length(own, "Sales").first_due_in is None
+    now = datetime.now(UTC)
+    dues = [now - timedelta(hours=1), now + timedelta(hours=1)]
+    send(options(engine), batch([1, 2], DeliverAt=dues))
+    found = delayed_tables.length(own, "Sales")
+    assert (found.rows, found.due) == (2, 1)
+    assert found.first_due_in is not None
+    assert found.first_due_in.total_seconds() == pytest.approx(-3600, abs=60)
+
+
+def test_a_table_is_created_once(engine):
+    own = ConnectionOptions.parse({"url": engine.url})
+    assert [delayed_tables.create(own, "Sales").new for _ in range(2)] == [True, False]
+    engine.create_queue("Odd.Delayed")
+    with pytest.raises(QueueError, match="has no column due"):
+        delayed_tables.create(own, "Odd")
+    with pytest.raises(QueueError, match="sqlqueue delayed create"):
+        delayed_tables.length(own, "Other")

@@ -1,0 +1,104 @@
+"""Movers die at every step, two at once: each delayed message is in its table or in its queue, never in both, and none is lost."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.options import SinkOptions
+from tests.support.delayed import DelayedRows, move, mover
+from tests.support.driver import Crash, at_step, crash
+from tests.support.messages import message_id, message_ids
+from tests.support.sending import batch, ids_in, send, steps, watched
+
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
+MANY = 60
+
+
+@pytest.fixture
+def tables(engine, queue):
+    """Due messages for two queues of which one is gone, these queues, and the error queue."""
+    waiting = DelayedRows(engine, "Sales").create()
+    error, gone = engine.create_queue("error"), engine.create_queue("gone")
+    past = datetime.now(UTC) - timedelta(minutes=5)
+    to = ["gone" if number == 7 else "orders" for number in range(MANY)]
+    given = SinkOptions.parse({"url": engine.url, "outbox": "none", "endpoint": "Sales"})
+    send(given, batch(range(MANY), DeliverAt=past, Destination=to))
+    gone.execute("DROP TABLE {table}")
+    return waiting, queue, error
+
+
+def places(tables):
+    """The ids that wait, and those that were delivered, or failed."""
+    waiting, queue, error = tables
+    left = sorted(row.headers["NServiceBus.MessageId"] for row in waiting.rows())
+    return left, sorted(ids_in(queue)), ids_in(error)
+
+
+DELIVERED: tuple[list[str], ...] = ([], message_ids([*range(7), *range(8, MANY)]), [message_id(7)])
+
+
+@pytest.mark.parametrize("step", fail_points.DUE_STEPS)
+def test_a_mover_that_dies_loses_and_doubles_nothing(engine, tables, step, monkeypatch):
+    monkeypatch.setattr("sqlqueue_spark.send.delayed_mover._PORTION", 16)
+    with watched(), at_step(step, crash, on={2}) as crashes, steps(), pytest.raises(Crash):
+        move(engine, "Sales")
+    left, delivered, failed = places(tables)
+    assert (crashes, sorted([*left, *delivered, *failed])) == ([2], message_ids(range(MANY)))
+    assert move(engine, "Sales")[0] == len(left)
+    assert places(tables) == DELIVERED
+
+
+def test_movers_at_once_deliver_each_message_once(engine, tables, monkeypatch):
+    """Four of them, in small portions; each dies now and then between its steps."""
+    monkeypatch.setattr("sqlqueue_spark.send.delayed_mover._PORTION", 3)
+    together = threading.Barrier(4)
+
+    def work():
+        together.wait()
+        while tables[0].count():
+            moving = mover(engine, "Sales")
+            try:
+                moving._portion()
+            finally:
+                moving.close()
+
+    movers = [threading.Thread(target=work) for _ in range(4)]
+    for each in movers:
+        each.start()
+    for each in movers:
+        each.join()
+    assert places(tables) == DELIVERED
+
+
+def test_a_connection_that_is_cut_costs_no_message(engine, tables):
+    with at_step(fail_points.DUE_SENT, engine.cut_connections, on={1}) as cut, steps():
+        looks = iter([False, False, True])
+        mover(engine, "Sales").run(lambda _: next(looks))
+    assert (cut, places(tables)) == ([1], DELIVERED)
+
+
+def test_rows_of_a_mover_that_hangs_are_left_to_it(engine, tables):
+    """The others go on with the rest."""
+    hanging = mover(engine, "Sales")
+    assert len(hanging._opened().lock_due(10)) == 10
+    assert sum(move(engine, "Sales")) == MANY - 10
+    hanging.close()
+    assert sum(move(engine, "Sales")) == 10
+    assert places(tables) == DELIVERED
+
+
+def test_a_destination_that_somebody_holds_keeps_only_its_own_messages_waiting(postgresql, tables):
+    engine = postgresql
+    other = engine.create_queue("billing")
+    given = SinkOptions.parse({"url": engine.url, "outbox": "none", "endpoint": "Sales", "queue": "billing"})
+    send(given, batch([100], DeliverAt=datetime.now(UTC) - timedelta(minutes=1)))
+    with psycopg.connect(engine.url) as somebody:
+        somebody.execute("LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        assert move(engine, "Sales") == (1, 1)
+        assert ids_in(other) == [message_id(100)]
+    assert move(engine, "Sales") == (MANY - 1, 0)
+    assert places(tables) == DELIVERED
