@@ -7,7 +7,8 @@ r"""Handle each message of a queue table by a Python function, and send what it 
         --config conf/handle.toml --queue orders --handler shop.orders:handle --endpoint Shop.Orders --error-queue error
 
 The function is given a ReceivedMessage and returns nothing, Send, Reply, or several of them (sqlqueue_spark.handling). A message for
-which it raises goes to the error queue. Every key of the configuration's [source], [sink] and [handle] can be given as
+which it raises is tried again after 10, 20 and 30 s (``--set handle.delayedRetries=3``), and waits for that in the table QUEUE.Delayed;
+then it goes to the error queue. Every key of the configuration's [source], [sink] and [handle] can be given as
 ``--set sink.outbox=pessimistic``. What [sink] leaves open, its database, login, transactionMode and stream, is the source's.
 SIGTERM, Ctrl-C or a file named by source.stopFile stop it between batches. Exit codes: 0 done or stopped, 1 failed, 2 wrong
 usage.
@@ -65,7 +66,12 @@ def main(
         options = HandleOptions.parse(sections["handle"])
         check_error_queue(SinkOptions.parse(sink))
     with exiting(1, debug):
-        make_ready(SourceOptions.parse(source), SinkOptions.parse(sink), create=create)
+        make_ready(
+            SourceOptions.parse(source),
+            SinkOptions.parse(sink),
+            create=create,
+            retries=options.delayed_retries > 0,
+        )
         spark = SparkSession.builder.appName("handle").getOrCreate()
         run(spark, source, sink, options)
         spark.stop()

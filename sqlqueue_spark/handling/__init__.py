@@ -4,6 +4,7 @@ from sqlqueue_spark.handling.answers import Reply, Send
 from sqlqueue_spark.handling.calls import HandlerTimeout, NoHandler, NoReplyAddress, WrongAnswer
 from sqlqueue_spark.handling.each_message import each_message
 from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
+from sqlqueue_spark.handling.recoverability import recoverability
 
 __all__ = [
     "HandlerTimeout",
@@ -15,4 +16,5 @@ __all__ = [
     "WrongAnswer",
     "WrongBody",
     "each_message",
+    "recoverability",
 ]  # fmt: skip

@@ -8,12 +8,12 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.handling import each_message
+from sqlqueue_spark.handling import each_message, recoverability
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.options.fields import Options, boolean, duration, option, text
 from sqlqueue_spark.pipeline.transform import found, function_name
 
-_HALF_A_MINUTE = timedelta(seconds=30)
+_HALF_A_MINUTE, _TEN_SECONDS = timedelta(seconds=30), timedelta(seconds=10)
 
 
 def _retries(value: str) -> int:
@@ -31,6 +31,8 @@ class HandleOptions(Options):
     available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
     immediate_retries: int = option("How often a function that fails is called again at once.", parse=_retries, default=5, shown="`5`")  # fmt: skip
     handler_timeout: timedelta = option("How long a call may take.", parse=duration, default=_HALF_A_MINUTE, shown="`30s`")  # fmt: skip # noqa: RUF009 -- it declares a field
+    delayed_retries: int = option("How often a message that has failed is tried again later; `0` for never.", parse=_retries, default=3, shown="`3`")  # fmt: skip
+    delayed_retries_increase: timedelta = option("How much longer each of these waits than the one before.", parse=duration, default=_TEN_SECONDS, shown="`10s`")  # fmt: skip # noqa: RUF009 -- it declares a field
 
 
 def check_error_queue(sink: SinkOptions) -> None:
@@ -54,4 +56,11 @@ def handled(messages: DataFrame, options: HandleOptions, queue: str) -> DataFram
         immediateRetries=options.immediate_retries,
         handlerTimeout=options.handler_timeout,
     )
-    return messages.transform(transform)
+    outcomes = messages.transform(transform)
+    if not options.delayed_retries:
+        return outcomes
+    return recoverability(
+        outcomes,
+        delayedRetries=options.delayed_retries,
+        delayedRetriesIncrease=options.delayed_retries_increase,
+    )

@@ -118,15 +118,18 @@ def configuration(
     return sections
 
 
-def make_ready(source: SourceOptions, sink: SinkOptions | None = None, *, create: bool) -> None:
+def make_ready(
+    source: SourceOptions, sink: SinkOptions | None = None, *, create: bool, retries: bool = False
+) -> None:
     """Check, before Spark starts, that what the program needs is in its databases. Errors as :func:`check_ready`.
 
     :param create: create what is missing first, and say so.
+    :param retries: whether messages of the source's queue are tried again later.
     """
     if create:
-        for line in create_missing(source, sink):
+        for line in create_missing(source, sink, retries=retries):
             click.echo(plain(line))
-    check_ready(source, sink)
+    check_ready(source, sink, retries=retries)
 
 
 @contextmanager

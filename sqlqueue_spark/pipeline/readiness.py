@@ -9,13 +9,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
 from sqlqueue_spark.engines.connections import Connection, Target, one_each
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.inspection.findings import of_rights
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
-from sqlqueue_spark.tables import queues, rights
+from sqlqueue_spark.tables import delayed, queues, rights
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import QueueTable
@@ -25,11 +26,12 @@ from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 _REHEARSAL_MS = 1_000
 
 
-def check_ready(source: SourceOptions, sink: SinkOptions | None = None) -> None:
+def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False) -> None:
     """Look whether the queues and the outbox that the options name are there, and whether the login may use them.
 
     This changes nothing, and waits for nobody. A destination that only the messages name is not known yet.
 
+    :param retries: whether messages of the source's queue are tried again later, for which they wait in a table.
     :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
     """
     with one_each() as connected:
@@ -39,14 +41,26 @@ def check_ready(source: SourceOptions, sink: SinkOptions | None = None) -> None:
             _check_rights(own, queues.get(own, source.queue, naming).table, RECEIVER)
             if source.error_queue is not None:
                 _check_rights(own, queues.get(own, source.error_queue, naming).table, SENDER)
+            if retries:
+                _check_delayed(own, naming.table(source.queue))
+            if sink is not None and sink.delayed_endpoint is not None:
+                _check_delayed(own, Destinations(sink).owner_of_delayed(own.target))
         if sink is not None:
             _check_sink(sink, connected)
 
 
-def create_missing(source: SourceOptions, sink: SinkOptions | None = None) -> list[str]:
-    """Create the queues and the outbox that the options name and that are not there; returns a line for each."""
+def create_missing(
+    source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False
+) -> list[str]:
+    """Create the tables that the options name and that are not there; returns a line for each. ``retries`` as above."""
     wanted = [source.queue, *([] if source.error_queue is None else [source.error_queue])]
     lines = _created(queue_tables.create(source, wanted))
+    waiting = [source.queue] if retries else []
+    if sink is not None and sink.delayed_endpoint is not None:
+        waiting.append(sink.delayed_endpoint)
+    for owner in waiting:
+        made = delayed_tables.create(source, owner)
+        lines += [f"created table={made.table}"] if made.new else []
     if sink is None:
         return lines
     for address in _addresses(sink):
@@ -57,9 +71,16 @@ def create_missing(source: SourceOptions, sink: SinkOptions | None = None) -> li
         )  # fmt: skip
         lines += _created(queue_tables.create(there, [address]))
         if sink.uses_outbox:
-            made = outbox_tables.create(there, sink.sender or "")
-            lines += [f"created outbox={made.outbox}"] if made.new else []
+            outbox = outbox_tables.create(there, sink.sender or "")
+            lines += [f"created outbox={outbox.outbox}"] if outbox.new else []
     return lines
+
+
+def _check_delayed(connection: Connection, owner: Table) -> None:
+    """Refuse to start without the table in which delayed messages wait, in the open transaction."""
+    found = queues.find(connection, delayed.table_of(owner))
+    if found is None or not delayed.is_delayed(found.columns):
+        raise delayed.missing(owner)
 
 
 def _addresses(sink: SinkOptions) -> list[str]:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
+from sqlqueue_spark.pipeline.delayed_delivery import delivering
 from sqlqueue_spark.pipeline.flow import read_queue, send
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
@@ -39,10 +40,16 @@ def send_until_stopped(
         # A wrong column fails now rather than with the first batch.
         FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
         queues = SqlQueueSink(options=sink)
-        query = send(messages, queues, checkpoint, available_now=available_now)
-        click.echo(plain(f"{doing} queue={own.queue}"))
-        totals = run_until_stopped(
-            spark, query, stop_file, click.echo, done_file=done_file, details=queues.details
-        )
+        with delivering(own, SinkOptions.parse(sink)) as delivery:
+            query = send(messages, queues, checkpoint, available_now=available_now)
+            click.echo(plain(f"{doing} queue={own.queue}"))
+            totals = run_until_stopped(
+                spark,
+                query,
+                stop_file,
+                click.echo,
+                done_file=done_file,
+                details=lambda number: (queues.details(number) + delivery.details()).strip(),
+            )
     click.echo(f"received={totals.messages} {totals}")
     return totals

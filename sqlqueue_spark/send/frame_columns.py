@@ -214,7 +214,7 @@ def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
     if columns.retries and options.outbox == NO_OUTBOX and options.transaction_mode != ATOMIC:
         raise ConfigurationError(
             "Messages that failed are to be tried again later, and without an outbox a batch that Spark runs again would put them back "
-            "twice; set outbox to optimistic, or transactionMode to sendsAtomicWithReceive."
+            "twice; set outbox to optimistic, or transactionMode to sendsAtomicWithReceive, or delayedRetries to 0."
         )
     if "Outgoing" not in names:
         _check_together(columns, options)

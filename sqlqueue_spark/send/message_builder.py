@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.failed import Failure, poison
+from sqlqueue_spark.messages.failed import FAILED_QUEUE, Failure, poison
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     DELIVER_AT,
@@ -26,6 +26,7 @@ from sqlqueue_spark.messages.message import (
     TIME_SENT,
     format_member,
     format_time,
+    parse_headers,
 )
 from sqlqueue_spark.messages.outgoing import (
     COLUMN_BYTES,
@@ -390,10 +391,14 @@ def in_transit(
     for group in groups:
         if FORWARD_DESTINATION not in group.asked:
             continue
-        its = queues.take(group.positions).to_pylist()
-        wanted_by = group.asked[FORWARD_DESTINATION].to_pylist()
-        for at, wanted, queue in zip(group.positions.to_pylist(), wanted_by, its, strict=True):
-            if wanted and queue and not _one_queue(options, wanted, queue):
+        columns = (
+            group.positions,
+            group.texts,
+            group.asked[FORWARD_DESTINATION],
+            queues.take(group.positions),
+        )
+        for at, text, wanted, queue in zip(*(each.to_pylist() for each in columns), strict=True):
+            if wanted and queue and not has_failed(text) and not _one_queue(options, wanted, queue):
                 error = Unsendable(
                     at,
                     f"A row is a delayed message on its way to {wanted!r}, not one for the queue {queue!r}, so it is not passed on; "
@@ -401,6 +406,11 @@ def in_transit(
                     f"errorQueue, and such rows go there, or filter them by the header {FORWARD_DESTINATION}.",
                 )
                 yield at, wanted, error
+
+
+def has_failed(headers: str | None) -> bool:
+    """Whether a row is that of a failed message, which goes nowhere by itself: it is an ordinary one where it stands."""
+    return FAILED_QUEUE in (parse_headers(headers) or {})
 
 
 def _one_queue(options: SinkOptions, *addresses: str) -> bool:

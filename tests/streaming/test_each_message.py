@@ -1,6 +1,7 @@
 """A function for each message under Spark: what it answers goes out once, what it raises goes to the error queue, in each mode."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
@@ -10,13 +11,17 @@ from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Reply, Send, each_message
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import HandleOptions, agreed
+from sqlqueue_spark.pipeline.delayed_delivery import delivering
 from tests.support import dotnet
+from tests.support.delayed import DelayedRows, move
 from tests.support.jobs import module_of
 from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import failed_in, sent_to
+from tests.support.sending import batch, send
 from tests.support.streams import drain, stream, to_each
+from tests.support.waiting import eventually
 
 PROGRAM = module_of("handle")
 MODES = {
@@ -151,18 +156,34 @@ def test_the_job_handles_what_is_there(spark, postgresql, queues, tmp_path, monk
         "availableNow": "true",
         "handler": "shop_orders:handle",
     }
-    totals = PROGRAM.run(
-        spark, *agreed(source, {"errorQueue": "error", **MODES[mode]}), HandleOptions.parse(given)
-    )
-    assert (sent_to(shipping), sent_to(error), orders.count(), totals.messages) == (
-        [0, 1, 2, 3, 5],
-        [4],
-        0,
-        6,
-    )
+    given |= {"delayedRetries": "1", "delayedRetriesIncrease": "5m"}
+    given_to_both = agreed(source, {"errorQueue": "error", **MODES[mode]})
+    waiting = DelayedRows(postgresql, "orders").create()
+    totals = PROGRAM.run(spark, *given_to_both, HandleOptions.parse(given))
+    assert (sent_to(shipping), error.count(), orders.count(), totals.messages) == ([0, 1, 2, 3, 5], 0, 0, 6)
+    assert [row.body for row in waiting.rows()] == [body(4)]
     first, batch, _ = capsys.readouterr().out.splitlines()
     assert first == "handling queue=orders"
-    assert batch.endswith(" failed=1")
+    assert batch.endswith(" retried=1")
+    waiting.make_due()
+    assert move(postgresql, "orders") == (1, 0)
+    PROGRAM.run(spark, *given_to_both, HandleOptions.parse(given))
+    assert (sent_to(error), waiting.count(), orders.count()) == ([4], 0, 0)
+    assert capsys.readouterr().out.splitlines()[1].endswith(" failed=1")
+
+
+def test_the_job_delivers_what_is_due_while_it_runs(spark, postgresql, queues, tmp_path):
+    """A message that a .NET endpoint, or an earlier run, has left waiting."""
+    _, _, shipping, _ = queues
+    waiting = DelayedRows(postgresql, "Shop.Spark").create()
+    sink = {"url": postgresql.url, "errorQueue": "error", **MODES["receiveOnly"]}
+    past = datetime.now(UTC) - timedelta(minutes=1)
+    send(SinkOptions.parse({**sink, "queue": "shipping"}), batch([1], DeliverAt=past))
+    source = SourceOptions.parse({"url": postgresql.url, "queue": "orders"})
+    with delivering(source, SinkOptions.parse(sink)) as delivery:
+        eventually(lambda: waiting.count() == 0)
+        eventually(lambda: delivery.details() == " delivered=1")
+    assert (sent_to(shipping), delivery.details()) == ([1], "")
 
 
 @pytest.mark.parametrize(

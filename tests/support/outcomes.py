@@ -20,6 +20,7 @@ _OUTGOING = pa.struct(
         ("Headers", _TEXTS),
         ("Body", pa.binary()),
         ("MessageId", pa.string()),
+        ("DelayDeliveryFor", pa.duration("us")),
     ]
 )
 _FAILURE = pa.struct(
@@ -28,6 +29,8 @@ _FAILURE = pa.struct(
         ("Message", pa.string()),
         ("StackTrace", pa.string()),
         ("Data", _TEXTS),
+        ("RetryAfter", pa.duration("us")),
+        ("ErrorQueue", pa.string()),
     ]
 )
 _SCHEMA = pa.schema(
@@ -103,10 +106,15 @@ def settle(given: SinkOptions, *outcomes: Json) -> tuple[int, int, int]:
 
 def settle_all(given: SinkOptions, *frames: pa.RecordBatch) -> tuple[int, int, int]:
     """As :func:`settle`, for record batches."""
+    done = settled_all(given, *frames)
+    return done.sent, done.repeated, done.failed
+
+
+def settled_all(given: SinkOptions, *frames: pa.RecordBatch) -> Sent:
+    """As :func:`settle_all`; returns all that became of the messages."""
     destinations = Destinations(given)
     with Sender(given, destinations) as sender:
-        done: Sent = sender.send(composed_outcomes(given, destinations, *frames))
-    return done.sent, done.repeated, done.failed
+        return sender.send(composed_outcomes(given, destinations, *frames))
 
 
 def stage_all(given: SinkOptions, *frames: pa.RecordBatch) -> tuple[int, int]:

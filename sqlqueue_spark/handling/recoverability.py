@@ -1,0 +1,91 @@
+"""``recoverability``: which messages that have failed are tried again later, and which go to the error queue.
+
+Format: the delayed retries of NServiceBus, whose header ``NServiceBus.Retries`` counts them. How often a message was tried again stands in
+the message, so the answer is the same whenever its batch runs again.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+from pyspark.sql.types import StructType
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.functions import header
+from sqlqueue_spark.messages.message import RETRIES
+from sqlqueue_spark.options.fields import duration
+
+#: Retries of more digits than these are no count that anybody has written.
+_COUNT = r"^[0-9]{1,9}$"
+
+
+def recoverability(
+    messages: DataFrame,
+    *,
+    queue: str | None = None,
+    errorQueue: str | None = None,  # noqa: N803 -- the name of the option
+    delayedRetries: int = 3,  # noqa: N803 -- the name of the option
+    delayedRetriesIncrease: str | timedelta = "10s",  # noqa: N803 -- the name of the option
+) -> DataFrame:
+    """Have messages that failed tried again later, and in the end moved to the error queue::
+
+        handled = messages.transform(each_message(handle, queue="orders"))
+        recovered = handled.transform(recoverability, delayedRetries=3, delayedRetriesIncrease="10s")
+
+    A row with a ``Failure`` (from :func:`each_message`, or from any transform) goes back to its own queue by way of the table
+    ``<queue>.Delayed``, the n-th time after n times the increase. After the last time it goes to the error queue. A failure whose field
+    ``Unrecoverable`` is true goes there at once. The sink needs an outbox or an atomic source; ``sqlqueue delayed create`` makes the
+    table, and the jobs or ``sqlqueue delayed run`` deliver what is due in it.
+
+    :param messages: has the source's columns and ``Failure``, a struct with a field ``ExceptionType``.
+    :param queue: the address of the queue in which the messages were received, where the frame has no column ``Queue``.
+    :param errorQueue: the address of the error queue; else that of the sink.
+    :param delayedRetries: how often a message is tried again later; 0 for never.
+    :param delayedRetriesIncrease: how much longer each time takes than the one before, such as ``500ms``, ``10s`` or ``5m``.
+    :raises ConfigurationError: an argument is wrong, or the frame lacks a column.
+    """
+    names = {name.lower(): name for name in messages.columns}
+    failure = messages.schema[names["failure"]].dataType if "failure" in names else None
+    if not isinstance(failure, StructType):
+        raise ConfigurationError(
+            "recoverability needs the column Failure, a struct that tells why a message failed and is NULL where it did not; let "
+            "each_message make it, or a transform of yours."
+        )
+    if "queue" not in names and queue is None:
+        raise ConfigurationError(
+            "recoverability needs to know the queue in which the messages were received; give it the queue's address as queue."
+        )
+    if delayedRetries < 0:
+        raise ConfigurationError(f"delayedRetries is {delayedRetries}; give 0 or more.")
+    try:
+        increase = (
+            delayedRetriesIncrease
+            if isinstance(delayedRetriesIncrease, timedelta)
+            else duration(delayedRetriesIncrease)
+        )
+    except ValueError as error:
+        raise ConfigurationError(
+            f"delayedRetriesIncrease is {delayedRetriesIncrease!r}; write {error}."
+        ) from error
+    if "queue" not in names:
+        messages = messages.withColumn("Queue", F.lit(queue))
+    own = names["failure"]
+    told = F.col(own)
+    fields = [name.lower() for name in failure.names]
+    retries = _retries()
+    again = retries < delayedRetries
+    if "unrecoverable" in fields:
+        again = again & ~F.coalesce(told.getField(failure.names[fields.index("unrecoverable")]), F.lit(False))
+    waits = F.make_dt_interval(secs=((retries + 1) * increase.total_seconds()).cast("decimal(18,6)"))
+    recovered = told.withField("RetryAfter", F.when(again, waits))
+    if errorQueue is not None:
+        recovered = recovered.withField("ErrorQueue", F.lit(errorQueue))
+    return messages.withColumn(own, F.when(told.isNotNull(), recovered))
+
+
+def _retries() -> Column:
+    """How often the message was tried again later; 0 where its header does not tell."""
+    text = header(RETRIES)
+    return F.when(text.rlike(_COUNT), text.cast("int")).otherwise(0)

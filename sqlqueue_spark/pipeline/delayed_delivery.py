@@ -1,0 +1,97 @@
+"""Delivers delayed messages beside a job: what is due goes to its queue while the job runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send import Destinations
+from sqlqueue_spark.send.delayed_mover import DelayedMover, Moved
+from sqlqueue_spark.tables import delayed, queues
+
+log = logger(__name__)
+
+#: After so long a mover that has failed begins again: somebody may have created what was missing.
+_AGAIN_SECONDS = 10.0
+
+
+class DelayedDelivery:
+    """The movers of a job, each in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._moved = Moved()
+
+    def details(self) -> str:
+        """What was moved since this was last asked, as ``key=value`` with a blank before; empty where nothing was."""
+        with self._lock:
+            done, self._moved = self._moved, Moved()
+        undelivered = f" undelivered={done.failed}" if done.failed else ""
+        return (f" delivered={done.sent}" if done.sent else "") + undelivered
+
+    def run(self, mover: DelayedMover) -> None:
+        """Deliver what is due until the job ends. What cannot go on is said, and tried again later."""
+        while True:
+            try:
+                mover.run(self._stopping.wait, self._count)
+            except SqlQueueError as error:
+                log.warning("delivery_stopped table=%s: %s", delayed.table_of(mover.owner), error)
+            if self._stopping.wait(_AGAIN_SECONDS):
+                return
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _count(self, done: Moved) -> None:
+        with self._lock:
+            self._moved += done
+
+
+@contextmanager
+def delivering(source: SourceOptions, sink: SinkOptions) -> Iterator[DelayedDelivery]:
+    """While the block runs, deliver the delayed messages of the source's queue and those of the sink, where they have tables.
+
+    Without an error queue nothing is delivered: a message that cannot reach its queue would have no place to go to.
+    """
+    delivery = DelayedDelivery()
+    error_queue = sink.error_queue or source.error_queue
+    movers = (
+        []
+        if error_queue is None
+        else [
+            DelayedMover(options=sink, owner=owner, error_queue=error_queue)
+            for owner in _owners(source, sink)
+        ]
+    )
+    threads = [threading.Thread(target=delivery.run, args=[each], daemon=True) for each in movers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield delivery
+    finally:
+        delivery.stop()
+        for thread in threads:
+            thread.join(_AGAIN_SECONDS)
+
+
+def owners(source: SourceOptions, sink: SinkOptions) -> list[Table]:
+    """Whose tables of delayed messages a job may use: those of its queue and of its sink."""
+    target = Target.of(sink)
+    of_sink = Destinations(sink).owner_of_delayed(target)
+    if source.url != sink.url:
+        return [of_sink]
+    of_queue = source.naming(target.dialect).table(source.queue)
+    return list(dict.fromkeys([of_queue, of_sink]))
+
+
+def _owners(source: SourceOptions, sink: SinkOptions) -> Sequence[Table]:
+    """Those whose tables are there."""
+    with connect(Target.of(sink)) as connection, connection.transaction():
+        return [each for each in owners(source, sink) if queues.find(connection, delayed.table_of(each))]

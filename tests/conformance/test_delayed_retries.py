@@ -1,0 +1,235 @@
+"""A message that has failed waits in the table of its queue, and is tried again; after its last retry it goes to the error queue."""
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.send import Sent
+from tests.support import dotnet, messages
+from tests.support.delayed import DelayedRows, move
+from tests.support.driver import Crash, at_step, crash
+from tests.support.messages import body, message_id, row_id
+from tests.support.outcomes import (
+    failed_in,
+    failure,
+    frame,
+    options,
+    outcome,
+    outgoing,
+    sent_to,
+    settle,
+    settled_all,
+    stage_all,
+)
+from tests.support.sending import steps, watched
+from tests.support.stages import settled
+
+pytestmark = pytest.mark.needs("reads_json_as_documented")
+
+RETRIES, TIMESTAMP, DELIVER_AT = (
+    "NServiceBus.Retries",
+    "NServiceBus.Retries.Timestamp",
+    "NServiceBus.DeliverAt",
+)
+HOUR = timedelta(hours=1)
+LATER = failure(RetryAfter=HOUR)
+
+
+@pytest.fixture
+def orders(queue):
+    """The queue in which the messages were received; their rows are gone."""
+    return queue
+
+
+@pytest.fixture
+def billing(engine):
+    return engine.create_queue("billing")
+
+
+@pytest.fixture
+def error(engine, billing):
+    return engine.create_queue("error")
+
+
+@pytest.fixture
+def waiting(engine, orders, error):
+    """The messages of the queue orders that wait."""
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
+    return DelayedRows(engine, "orders").create()
+
+
+@pytest.fixture(params=["optimistic", "pessimistic"])
+def given(request, engine, waiting):
+    return options(engine, outbox=request.param)
+
+
+def full(engine, name):
+    return f'"public"."{name}"' if engine.name == "postgresql" else f"{name}@[dbo]"
+
+
+def come_back(orders):
+    """The rows that came back, as outcomes want them told."""
+    return [
+        {"RowVersion": row.row_version, "Id": str(row.id), "Headers": row.headers, "Body": row.body}
+        for row in orders.rows()
+    ]
+
+
+def test_a_message_that_failed_waits_and_comes_back(engine, given, orders, error, waiting):
+    """With all that it had, and the count of its retries."""
+    text = json.dumps(
+        {"NServiceBus.MessageId": message_id(1), "NServiceBus.TimeToBeReceived": "00:10:00", "a": "é/"}
+    )
+    done = settled_all(given, frame([outcome(1, outgoing("billing", 10), fails=LATER, Headers=text)]))
+    assert (done, error.count()) == (Sent(retried=1), 0)
+    (row,) = waiting.rows()
+    assert row.body == body(1)
+    times = {row.headers[name] for name in (TIMESTAMP, DELIVER_AT)}
+    assert len(times) == 2
+    assert row.headers == {
+        **json.loads(text),
+        RETRIES: "1",
+        TIMESTAMP: row.headers[TIMESTAMP],
+        DELIVER_AT: row.headers[DELIVER_AT],
+        FORWARD_DESTINATION: full(engine, "orders"),
+    }
+    assert move(engine, "orders") == (0, 0)
+    waiting.make_due()
+    assert move(engine, "orders") == (1, 0)
+    (back,) = orders.rows()
+    assert (json.loads(back.headers)[RETRIES], back.body, back.expires) == ("1", body(1), None)
+    assert back.headers.startswith(text[:-1])
+
+
+def test_its_headers_are_those_of_a_recorded_retry(engine, given, orders, waiting):
+    recorded = json.loads(dotnet.lines("delayed")[1]["headers"])
+    received = {
+        name: text
+        for name, text in recorded.items()
+        if name not in (RETRIES, TIMESTAMP, DELIVER_AT, FORWARD_DESTINATION)
+    }
+    settle(given, outcome(1, fails=LATER, Headers=json.dumps(received)))
+    (row,) = waiting.rows()
+    assert list(row.headers) == list(recorded)
+    changed = {name for name, text in recorded.items() if row.headers[name] != text}
+    assert changed == {TIMESTAMP, DELIVER_AT, FORWARD_DESTINATION}
+
+
+def test_a_batch_that_comes_again_retries_nothing_twice(given, billing, error, waiting):
+    """Whatever its function answers then."""
+    settle(given, outcome(1, fails=LATER))
+    for again in (outcome(1, fails=LATER), outcome(1, outgoing("billing", 10)), outcome(1, fails=failure())):
+        assert settle(given, again) == (0, 1, 0)
+    assert (waiting.count(), billing.count(), error.count()) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_it_is_tried_as_often_as_it_says_and_then_it_is_over(
+    engine, given, orders, billing, error, waiting, succeeds
+):
+    row = {}
+    for number in (1, 2, 3):
+        settle(given, outcome(1, fails=LATER, **row))
+        waiting.make_due()
+        move(engine, "orders")
+        (row,) = come_back(orders)
+        assert json.loads(row["Headers"])[RETRIES] == str(number)
+        orders.take()
+    last = outcome(1, outgoing("billing", 10), fails=None if succeeds else failure(), **row)
+    assert settle(given, last) == ((1, 0, 0) if succeeds else (0, 0, 1))
+    assert settle(given, last) == (0, 1, 0)
+    assert (sent_to(billing), waiting.count()) == ([10] if succeeds else [], 0)
+    for failed in failed_in(error):
+        assert (
+            failed["NServiceBus.FailedQ"],
+            RETRIES in failed,
+            TIMESTAMP in failed,
+            DELIVER_AT in failed,
+        ) == (
+            full(engine, "orders"),
+            False,
+            True,
+            True,
+        )
+    assert error.count() == (0 if succeeds else 1)
+
+
+def test_a_message_without_an_id_keeps_that_of_its_first_row(engine, given, orders, waiting):
+    settle(given, outcome(1, fails=LATER, Headers=None))
+    (row,) = waiting.rows()
+    assert row.headers["NServiceBus.MessageId"] == str(row_id(1))
+
+
+def test_what_nobody_can_read_is_not_tried_again(given, error, waiting):
+    settle(given, outcome(1, fails=LATER, Headers="no JSON"))
+    assert (waiting.count(), [failed["sqlqueue.RawHeaders"] for failed in failed_in(error)]) == (
+        0,
+        ["no JSON"],
+    )
+
+
+def test_a_failure_may_name_another_error_queue(engine, given, error, waiting):
+    other = engine.create_queue("other error")
+    rows = [outcome(1, fails=failure(ErrorQueue="other error")), outcome(2, fails=failure())]
+    assert settle(given, *rows) == (0, 0, 2)
+    assert (sent_to(other), sent_to(error)) == ([1], [2])
+
+
+def test_a_table_that_is_missing_ends_the_batch_with_the_remedy(engine, orders, error):
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Sales")
+    with pytest.raises(QueueError, match="sqlqueue delayed create 'orders@"):
+        settle(options(engine), outcome(1, fails=LATER), outcome(2, fails=failure()))
+    assert error.count() == 0
+
+
+def test_an_atomic_batch_has_its_retries_wait_when_it_is_settled(engine, orders, billing, error, waiting):
+    given = options(engine, transactionMode="sendsAtomicWithReceive", stream="Sales")
+    rows = [outcome(1, outgoing("billing", 10)), outcome(2, fails=LATER), outcome(3, fails=failure())]
+    with settled(engine, "Sales"):
+        assert stage_all(given, frame(rows)) == (3, 1)
+        assert (waiting.count(), billing.count(), error.count()) == (0, 0, 0)
+    assert (sent_to(billing), sent_to(error), [row.body for row in waiting.rows()]) == ([10], [3], [body(2)])
+    waiting.make_due()
+    assert move(engine, "orders") == (1, 0)
+    assert json.loads(orders.rows()[0].headers)[RETRIES] == "1"
+
+
+def test_what_a_handler_sends_may_wait_too(engine, given, billing, waiting):
+    """One message to two queues, by way of one table."""
+    later = DelayedRows(engine, "Sales").create()
+    sends = [outgoing(to, 10, DelayDeliveryFor=HOUR, MessageId="mine") for to in ("billing", "orders")]
+    done = settled_all(given, frame([outcome(1, *sends, outgoing("billing", 11))]))
+    assert done == Sent(sent=3, delayed=2)
+    assert sorted(row.headers[FORWARD_DESTINATION] for row in later.rows()) == [
+        full(engine, "billing"),
+        full(engine, "orders"),
+    ]
+    assert settle(given, outcome(1, *sends)) == (0, 1, 0)
+    assert (later.count(), sent_to(billing)) == (2, [11])
+
+
+STEPS = (fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_task_that_dies_has_its_messages_tried_again_once(given, error, waiting, step):
+    rows = [outcome(number, fails=LATER if number % 2 else failure()) for number in range(1, 9)]
+    with watched(), at_step(step, crash) as crashes, steps(), pytest.raises(Crash):
+        settle(given, *rows)
+    settle(given, *rows)
+    assert crashes == [1]
+    assert sorted(row.body for row in waiting.rows()) == [body(number) for number in (1, 3, 5, 7)]
+    assert sorted(sent_to(error)) == [2, 4, 6, 8]
+
+
+def test_retries_of_odd_headers_begin_at_one(given, waiting):
+    for number, odd in enumerate(["-1", "", "many", "99999999999"], 1):
+        text = json.dumps({**json.loads(messages.headers(number)), RETRIES: odd})
+        settle(given, outcome(number, fails=LATER, Headers=text))
+    assert [row.headers[RETRIES] for row in waiting.rows()] == ["1"] * 4
