@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.messages.acknowledgement import RETRY_ID
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     MESSAGE_ID,
@@ -40,7 +41,6 @@ TIME_OF_FAILURE = "NServiceBus.TimeOfFailure"
 EXCEPTION_INFO = "NServiceBus.ExceptionInfo."
 #: The headers as they were, where they could not go to an error queue so.
 RAW_HEADERS = "sqlqueue.RawHeaders"
-_RETRY_ID = "ServiceControl.Retry.UniqueMessageId"
 
 #: How many UTF-16 code units of an exception's message a .NET endpoint writes, and how many of any other text we write.
 _LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
@@ -136,7 +136,7 @@ def _readable(headers: Mapping[str, str]) -> dict[str, str]:
         MESSAGE_ID: len(made.get(MESSAGE_ID, "")) > _LONGEST_ID,
         TIME_SENT: TIME_SENT in made and parse_time(made[TIME_SENT]) is None,
         CONVERSATION_ID: len(made.get(CONVERSATION_ID, "")) > _LONGEST_NAME,
-        _RETRY_ID: _RETRY_ID in made and not _is_guid(made[_RETRY_ID]),
+        RETRY_ID: RETRY_ID in made and not _is_guid(made[RETRY_ID]),
     }
     return {name: value for name, value in made.items() if not unreadable.get(name)}
 

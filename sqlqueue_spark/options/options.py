@@ -185,6 +185,7 @@ class SinkOptions(ConnectionOptions):
     cleanup_every: timedelta = option("Pause between two cleanups of the outbox.", parse=duration, default=timedelta(minutes=1), shown="`1m`")  # fmt: skip
     disable_cleanup: bool = option("Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.", parse=boolean, default=False, shown="`false`")  # fmt: skip
     error_queue: str | None = option("Address of the queue where messages go that failed: rows whose headers cannot be read, messages whose destination cannot be reached, rows with a `Failure`.", parse=text, default=None)  # fmt: skip
+    audit_queue: str | None = option("Address of the queue that gets a copy of each received message that was processed, where rows are outcomes of messages.", parse=text, default=None)  # fmt: skip
     delayed_endpoint: str | None = option("Messages with a time of delivery wait in the table `<delayedEndpoint>.Delayed`; else in that of `endpoint`.", parse=text, default=None, shown="`endpoint`")  # fmt: skip
     message_type: str | None = option("Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.", parse=text, default=None)  # fmt: skip
     transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip

@@ -85,7 +85,7 @@ def _check_delayed(connection: Connection, owner: Table) -> None:
 
 def _addresses(sink: SinkOptions) -> list[str]:
     """The queues that the options of a sink name."""
-    return [each for each in (sink.queue, sink.error_queue) if each is not None]
+    return [each for each in (sink.queue, sink.error_queue, sink.audit_queue) if each is not None]
 
 
 def _created(made: list[queue_tables.Created]) -> list[str]:

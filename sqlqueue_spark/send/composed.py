@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
@@ -15,9 +15,11 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlqueue_spark.messages.acknowledgement import OF_RETRY, Owed
 from sqlqueue_spark.messages.delayed_retry import retry_headers
 from sqlqueue_spark.messages.failed import Failure, failed_headers
-from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
+from sqlqueue_spark.messages.message import without_headers
+from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids, replaced
 from sqlqueue_spark.send.outbox_keys import error_keys, keys
 from sqlqueue_spark.send.sent import Sent
 
@@ -69,19 +71,24 @@ class Composed:
         origins: pa.Array | None = None,
         failed: Mapping[int, Failed] | None = None,
         delayed: bool = False,
+        owed: Mapping[int, Owed] | None = None,
+        told: Collection[int] = (),
     ) -> None:
         """:param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
         :param origins: what tells the received rows apart that the messages came as; None where they were not received.
         :param failed: those that have failed, by their positions; ``destinations`` has the error queue for them.
         :param delayed: whether some of them wait until they are due.
+        :param owed: the acknowledgements that received messages ask for which ServiceControl has put back, by position.
+        :param told: those of these messages that are acknowledged.
         """
         self._ids = ids
         self._destinations = destinations
         self._make = make
         self._origins = origins
         self.failed = failed or {}
-        #: Whether some of the messages wait until they are due.
         self.delayed = delayed
+        self.owed = owed or {}
+        self._told = told
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -94,13 +101,28 @@ class Composed:
         """The same messages, of which these have failed too and go to the error queue."""
         positions = sorted(failed)
         destinations = pc.if_else(_among(positions, len(self)), error_queue, self._destinations)
+        return self._changed(destinations=destinations, failed={**failed, **self.failed})
+
+    def acknowledging(self, told: Collection[int]) -> Composed:
+        """The same messages, of which these are acknowledged: they lose the headers that asked for it."""
+        return self._changed(told=told)
+
+    def _changed(
+        self,
+        *,
+        destinations: pa.Array | None = None,
+        failed: Mapping[int, Failed] | None = None,
+        told: Collection[int] | None = None,
+    ) -> Composed:
         return Composed(
             self._ids,
-            destinations,
+            self._destinations if destinations is None else destinations,
             lambda: self._sound,
             origins=self._origins,
-            failed={**failed, **self.failed},
+            failed=self.failed if failed is None else failed,
             delayed=self.delayed,
+            owed=self.owed,
+            told=self._told if told is None else told,
         )
 
     def failing_once(
@@ -131,6 +153,7 @@ class Composed:
             origins=None if self._origins is None else self._origins.take(its),
             failed={number: self.failed[at] for number, at in enumerate(kept) if at in self.failed},
             delayed=self.delayed,
+            owed={number: self.owed[at] for number, at in enumerate(kept) if at in self.owed},
         )
 
     def keys(self, address: str, positions: Sequence[int], final: Callable[[str], str] = str) -> list[str]:
@@ -164,6 +187,13 @@ class Composed:
             if to is not None:
                 sends = keys(self._of(self._ids, its), final(to)).to_pylist()
                 yield from ((key, own[numbers[at]]) for at, key in zip(its, sends, strict=True))
+
+    def acknowledged(self, positions: Iterable[int]) -> dict[str, list[str]]:
+        """The acknowledgements for those of these messages that are told to ServiceControl: ids by the queue's address."""
+        found: dict[str, list[str]] = {}
+        for at in self._told and sorted(set(positions).intersection(self._told).difference(self.failed)):
+            found.setdefault(self.owed[at].queue, []).append(self.owed[at].id)
+        return found
 
     def counted(self, placed: Iterable[Sequence[int]]) -> Sent:
         """How many of the messages at these positions are sent, and how many have failed."""
@@ -206,7 +236,7 @@ class Composed:
 
     @functools.cached_property
     def _rows(self) -> pa.RecordBatch:
-        rows = self._sound
+        rows = self._acknowledged
         if not self.failed:
             return rows
         wrong = _among(sorted(self.failed), len(self))
@@ -219,6 +249,18 @@ class Composed:
             [everywhere.filter(good), everywhere.filter(wrong)],
             [rows.filter(good), failed_rows(headers, bad["body"])],
         )
+
+    @property
+    def _acknowledged(self) -> pa.RecordBatch:
+        """The rows, of which those lose the headers of ServiceControl's retry that are acknowledged."""
+        rows = self._sound
+        told = [at for at in self._told if at not in self.failed]
+        if not told:
+            return rows
+        headers = rows["headers"].to_pylist()
+        for at in told:
+            headers[at] = without_headers(headers[at], OF_RETRY)
+        return replaced(rows, headers=pa.array(headers, pa.string()))
 
     def _of(self, columns: _Columns, positions: Sequence[int]) -> _Columns:
         """The rows at these positions, which are in ascending order."""
@@ -236,7 +278,7 @@ class Composed:
 
 
 def failed_rows(headers: Sequence[str], bodies: pa.Array) -> pa.RecordBatch:
-    """Rows of an error queue: they never expire, or they would be gone before somebody looks at them."""
+    """Rows of an error or audit queue: they never expire, or they would be gone before somebody looks at them."""
     count = len(headers)
     nothing = [pa.nulls(count, each.type) for each in list(OUTGOING)[3:]]
     return pa.RecordBatch.from_arrays(

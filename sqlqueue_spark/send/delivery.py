@@ -12,15 +12,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime
 
+import pyarrow as pa
+
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
+from sqlqueue_spark.messages.acknowledgement import acknowledgements
 from sqlqueue_spark.send.composed import Composed
-from sqlqueue_spark.send.destinations import Placed
+from sqlqueue_spark.send.destinations import Destination, Placed
 from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION, error_day, error_days
 from sqlqueue_spark.send.routes import Refused, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import Keyed
+from sqlqueue_spark.tables.insert import Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 
 #: Inserts the messages whose keys are not among these.
@@ -186,4 +190,17 @@ def inserted(routes: Routes, connection: Connection, chunk: Composed, placed: Se
     ]
     if refusals:
         raise Refused(refusals)
-    return chunk.counted(positions for _, positions in placed)
+    sent = chunk.counted(positions for _, positions in placed)
+    for to, rows in acknowledged(routes, chunk, placed):
+        Inserter(connection, to.table, to.columns).insert(rows)
+        sent += Sent(acknowledged=rows.num_rows)
+    return sent
+
+
+def acknowledged(
+    routes: Routes, chunk: Composed, placed: Sequence[Placed]
+) -> list[tuple[Destination, pa.RecordBatch]]:
+    """The acknowledgements (:data:`OUTGOING`) of the messages that are sent, by the queue that they go to."""
+    now = datetime.now(UTC)
+    asked = chunk.acknowledged(at for _, positions in placed for at in positions)
+    return [(routes.find(address), acknowledgements(ids, now)) for address, ids in asked.items()]

@@ -160,6 +160,11 @@ class Destinations:
         :param queue: the address of the queue that it failed for.
         :param to: the address that it could not reach; None where it cannot be sent anywhere.
         """
+        full, endpoint = self.written(queue)
+        return Failed(failure=failure, to=to, queue=full, endpoint=endpoint, id=message_id)
+
+    def written(self, queue: str) -> tuple[str, str]:
+        """The full address of a queue, and the endpoint whose queue it is."""
         # Of an address in a database that is found later, more will be known then.
         told = (queue, len(self._databases))
         if told not in self._written:
@@ -167,8 +172,7 @@ class Destinations:
                 self._written[told] = self.full_address(queue), self.where(queue)[1].table
             except ConfigurationError:  # nobody can read it: who retries the message has to name another one
                 self._written[told] = queue, queue
-        full, endpoint = self._written[told]
-        return Failed(failure=failure, to=to, queue=full, endpoint=endpoint, id=message_id)
+        return self._written[told]
 
     def holds_earlier_keys(self, target: Target, look: Callable[[], bool]) -> bool:
         """Whether a database's outbox may hold keys of an earlier version.

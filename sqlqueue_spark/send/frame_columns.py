@@ -106,6 +106,11 @@ class FrameColumns:
         )
         if outcomes:
             _check_outcomes(found, options)
+        elif options.audit_queue is not None:
+            raise ConfigurationError(
+                "The option auditQueue is for outcomes of received messages, and the frame has neither a column Outgoing nor Failure; drop "
+                "the option."
+            )
         else:
             _check_together(found, options)
         return found

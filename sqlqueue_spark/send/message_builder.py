@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.failed import FAILED_QUEUE, Failure, poison
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
@@ -156,6 +157,7 @@ class MessageBuilder:
             functools.partial(self._rows, given, groups, ids, row_ids, destinations),
             delayed=pc.any(delayed).as_py(),
             origins=self._origins(batch, received, ids) if self.columns.received else None,
+            owed=self._owed(headers, given["Queue"]) if self.columns.received else None,
         )
         if not self.columns.received:
             return composed
@@ -166,6 +168,13 @@ class MessageBuilder:
     def _origins(self, batch: pa.RecordBatch, row_ids: pa.Array, ids: pa.Array) -> pa.Array:
         """What tells the received rows apart; the message id where a row was not received, but comes from another source."""
         return pc.coalesce(origins(row_ids, self._column(batch, "RowVersion")), ids)
+
+    @staticmethod
+    def _owed(headers: pa.Array, queues: pa.Array) -> dict[int, Owed]:
+        """The acknowledgements that rows ask for which tell where they were received: they are owed there."""
+        if not pa.types.is_string(headers.type):
+            return {}
+        return {at: each for at, each in owed_by(headers).items() if queues[at].is_valid}
 
     def _failures(
         self, composed: Composed, given: pa.RecordBatch, groups: Sequence[Alike]

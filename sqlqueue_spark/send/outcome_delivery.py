@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from datetime import UTC, datetime
-
-import pyarrow as pa
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
 from sqlqueue_spark.send.delivery import Delivery, Looking, inserted
-from sqlqueue_spark.send.destinations import Destination, Placed, place
-from sqlqueue_spark.send.outcomes import Keys, Outcomes
+from sqlqueue_spark.send.destinations import Placed, place
+from sqlqueue_spark.send.outcome_rows import rows_beside
+from sqlqueue_spark.send.outcomes import Decided, Keys, Outcomes
 from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables.insert import Inserter
@@ -35,7 +33,7 @@ class UnrememberedOutcomes(Delivery):
     def attempt(self, connection: Connection) -> Sent:
         self._committing = False
         with connection.transaction():
-            sent = _inserted(self._routes, self._outcomes, connection, range(len(self._outcomes)))
+            sent = _inserted(self._routes, self._outcomes, connection, Decided(range(len(self._outcomes))))
             self._committing = True
         return sent
 
@@ -60,8 +58,8 @@ class RememberedOutcomes(Looking):
         fail_points.step(fail_points.CHUNK_SENT)
         return sent
 
-    def _insert(self, connection: Connection, accepted: Sequence[int]) -> Sent:
-        sent = _inserted(self._routes, self._outcomes, connection, accepted)
+    def _insert(self, connection: Connection, decided: Decided) -> Sent:
+        sent = _inserted(self._routes, self._outcomes, connection, decided)
         fail_points.step(fail_points.ROWS_INSERTED)
         return sent
 
@@ -77,7 +75,7 @@ class OptimisticOutcomes(RememberedOutcomes):
         known = self._seen = outbox.seen([*keys.origins, *keys.ids])
         fail_points.step(fail_points.IDS_CHECKED)
         decided = self._outcomes.decide(keys, known)
-        sent = self._insert(connection, decided.accepted)
+        sent = self._insert(connection, decided)
         outbox.add(decided.origins)
         outbox.add(decided.ids)
         fail_points.step(fail_points.IDS_INSERTED)
@@ -95,42 +93,18 @@ class PessimisticOutcomes(RememberedOutcomes):
         late = set(decided.ids) - outbox.add_new(decided.ids)
         self._seen = known | late
         fail_points.step(fail_points.IDS_INSERTED)
-        return self._insert(connection, [at for at in decided.accepted if keys.ids[at] not in late])
+        return self._insert(connection, decided.without(late, keys))
 
 
-def _inserted(routes: Routes, outcomes: Outcomes, connection: Connection, accepted: Sequence[int]) -> Sent:
-    """Insert what these received messages send, and those of them that have failed."""
+def _inserted(routes: Routes, outcomes: Outcomes, connection: Connection, decided: Decided) -> Sent:
+    """Insert what these received messages send, and what else becomes of them."""
     sent = Sent()
-    if (positions := outcomes.sent_by(accepted)) and outcomes.sends is not None:
+    if (positions := outcomes.sent_by(decided.accepted)) and outcomes.sends is not None:
         sent = inserted(routes, connection, outcomes.sends, placed(routes, outcomes, positions))
-    for to, rows in held_back(routes, outcomes, accepted):
-        Inserter(connection, to.table, to.columns).insert(rows)
-    return sent + counted(outcomes, accepted)
-
-
-def held_back(
-    routes: Routes, outcomes: Outcomes, accepted: Sequence[int]
-) -> list[tuple[Destination, pa.RecordBatch]]:
-    """The rows (:data:`OUTGOING`) of those received messages that have failed, by the table that they go to."""
-    now = datetime.now(UTC)
-    rows = [
-        (routes.find(address or routes.options.error_queue or ""), outcomes.error_rows(positions))
-        for address, positions in outcomes.in_error(accepted).items()
-    ]
-    rows += [
-        (routes.waiting_for(queue), outcomes.retry_rows(positions, now))
-        for queue, positions in outcomes.retried(accepted).items()
-    ]
-    return sorted(rows, key=lambda each: each[0].table.address)
-
-
-def counted(outcomes: Outcomes, accepted: Sequence[int]) -> Sent:
-    """What became of the received messages, apart from what they send."""
-    return Sent(
-        failed=sum(map(len, outcomes.in_error(accepted).values())),
-        retried=sum(map(len, outcomes.retried(accepted).values())),
-        repeated=len(outcomes) - len(accepted),
-    )
+    rows, beside = rows_beside(routes, outcomes, decided)
+    for to, its in rows:
+        Inserter(connection, to.table, to.columns).insert(its)
+    return sent + beside
 
 
 def placed(routes: Routes, outcomes: Outcomes, positions: Sequence[int]) -> list[Placed]:

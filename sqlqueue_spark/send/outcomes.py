@@ -15,6 +15,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
+from sqlqueue_spark.messages.audit import audit_headers
 from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.send.composed import Composed, Failed, failed_rows
 from sqlqueue_spark.send.outbox_keys import handled_keys, origin_keys
@@ -28,11 +30,21 @@ class Keys(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """Which received messages of a chunk have their outcome now, by their positions, and the keys that this adds."""
+    """Which received messages of a chunk have their outcome now, by their positions, and the keys that this adds.
+
+    ``handled_before`` are those that were handled as other rows: they send nothing but the acknowledgement that they owe.
+    """
 
     accepted: Sequence[int]
-    origins: Sequence[str]
-    ids: Sequence[str]
+    handled_before: Sequence[int] = ()
+    origins: Sequence[str] = ()
+    ids: Sequence[str] = ()
+
+    def without(self, late: Container[str], keys: Keys) -> Decided:
+        """The same, but the messages with these ids were handled as other rows meanwhile."""
+        accepted = [at for at in self.accepted if keys.ids[at] not in late]
+        before = [at for at in self.accepted if keys.ids[at] in late]
+        return self._replace(accepted=accepted, handled_before=[*self.handled_before, *before])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +117,7 @@ class Outcomes:
         :param known: the keys that are there.
         """
         accepted: list[int] = []
+        before: list[int] = []
         origins: list[str] = []
         ids: dict[str, None] = {}
         for at, (origin, id_) in enumerate(zip(*keys, strict=True)):
@@ -112,11 +125,12 @@ class Outcomes:
                 continue
             origins.append(origin)
             if id_ in known or id_ in ids:
+                before.append(at)
                 continue
             accepted.append(at)
             if at not in self.failed:
                 ids[id_] = None
-        return Decided(accepted, origins, list(ids))
+        return Decided(accepted, before, origins, list(ids))
 
     def sent_by(self, accepted: Sequence[int]) -> Sequence[int]:
         """The positions of the messages that these received ones send."""
@@ -158,6 +172,31 @@ class Outcomes:
         waiting = failed_rows(headers, self._bodies_of(positions))
         milliseconds = [delay // timedelta(milliseconds=1) for delay in delays]
         return replaced(waiting, delay_ms=pa.array(milliseconds, pa.int64()))
+
+    @cached_property
+    def owed(self) -> Mapping[int, Owed]:
+        """The acknowledgements that the messages ask for which ServiceControl has put back."""
+        return owed_by(self.headers)
+
+    def audit_rows(
+        self, positions: Sequence[int], endpoints: Sequence[str], now: datetime, acknowledged: Container[int]
+    ) -> pa.RecordBatch:
+        """The copies of these messages for the audit queue.
+
+        :param endpoints: of each, whose queue it was received in.
+        :param acknowledged: those of which ServiceControl is told.
+        """
+        headers = [
+            audit_headers(
+                self._texts[at],
+                endpoint=endpoint,
+                row_id=self.row_id(at),
+                processed=now,
+                acknowledged=at in acknowledged,
+            )
+            for at, endpoint in zip(positions, endpoints, strict=True)
+        ]
+        return failed_rows(headers, self._bodies_of(positions))
 
     def _bodies_of(self, positions: Sequence[int]) -> pa.Array:
         return self.bodies.take(pa.array(positions, pa.int32()))

@@ -50,10 +50,11 @@ def prepare(
         pipeline.
     """
     error_queue = options.error_queue
-    addresses = [*addresses, *([] if error_queue is None else [error_queue])]
+    own = [each for each in (error_queue, options.audit_queue) if each is not None]
+    addresses = [*addresses, *own]
     destinations.forget_if_old()
     if options.transaction_mode == ATOMIC:
-        check_one_database(options, destinations, addresses if error_queue is None else [error_queue])
+        check_one_database(options, destinations, addresses if error_queue is None else own)
     run = Run(batch=batch)
 
     def check(opened: Connection) -> None:
@@ -68,7 +69,7 @@ def prepare(
             _look_back(options, connected(Target.of(options)), batch)
         try:
             for address in addresses:
-                if error_queue in (None, address):
+                if error_queue is None or address in own:
                     destinations.find(address, connected)
                 else:  # the tasks find out too what is missing, and then messages fail
                     with suppress(QueueError, ConfigurationError):

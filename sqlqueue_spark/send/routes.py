@@ -65,6 +65,9 @@ class Routes:
         ]
         if unreachable:
             chunk = self.failing(chunk, unreachable)
+        chunk = chunk.acknowledging(
+            [at for at, owed in chunk.owed.items() if self.acknowledged_at(owed.queue)]
+        )
         placed = place(chunk.destinations(), self.find)
         if chunk.delayed:
             for each in placed:
@@ -82,6 +85,13 @@ class Routes:
         """
         owner = self.destinations.owner_of_delayed(to.target)
         return self.destinations.find_delayed(to.target, owner, self.connected)
+
+    def acknowledged_at(self, address: str) -> Destination | None:
+        """The queue that gets an acknowledgement; None where it cannot be reached in the transaction, which is only a warning."""
+        if self.options.error_queue != address and self.unreachable(address) is not None:
+            return None
+        to = self.find(address)
+        return to if to.target == Target.of(self.options) else None
 
     def waiting_for(self, queue: str) -> Destination:
         """The table in which the messages of a queue wait until they are tried again. Errors as :meth:`delayed`."""
@@ -133,6 +143,10 @@ class Routes:
             self.find(address or self.options.error_queue or "")
         for queue in outcomes.retried(range(len(outcomes))):
             self.waiting_for(queue)
+        if self.options.audit_queue is not None:
+            self.find(self.options.audit_queue)
+        for owed in outcomes.owed.values():
+            self.acknowledged_at(owed.queue)
         own = Target.of(self.options)
         for queue in outcomes.queues.unique().to_pylist():
             if self.find(queue).target != own:

@@ -16,9 +16,11 @@ from sqlqueue_spark.errors import ConnectionLost, TryAgain
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
+from sqlqueue_spark.send.delivery import acknowledged
 from sqlqueue_spark.send.destinations import Destination, Destinations
-from sqlqueue_spark.send.outcome_delivery import counted, held_back, placed
-from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.outcome_delivery import placed
+from sqlqueue_spark.send.outcome_rows import rows_beside
+from sqlqueue_spark.send.outcomes import Decided, Outcomes
 from sqlqueue_spark.send.preflight import rehearse
 from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.send.sent import Sent
@@ -143,7 +145,9 @@ class _StageWriter:
             placed = before.unsent(chunk, connection, placed)
         done = chunk.counted(positions for _, positions in placed)
         rows = [part for to, positions in placed for part in routes.parted(to, chunk.rows(positions))]
-        return _by_table(rows), done + Sent(repeated=len(chunk) - done.sent - done.failed)
+        told = acknowledged(routes, chunk, placed)
+        done += Sent(acknowledged=sum(its.num_rows for _, its in told))
+        return _by_table([*rows, *told]), done + Sent(repeated=len(chunk) - done.sent - done.failed)
 
     def _outcomes(
         self, outcomes: Outcomes, connection: Connection, routes: Routes
@@ -163,8 +167,8 @@ class _StageWriter:
                 for to, its in placed(routes, outcomes, positions)
                 for part in routes.parted(to, sends.rows(its))
             ]
-        rows += held_back(routes, outcomes, accepted)
-        return _by_table(rows), Sent(sent=len(positions)) + counted(outcomes, accepted)
+        others, beside = rows_beside(routes, outcomes, Decided(accepted))
+        return _by_table([*rows, *others]), Sent(sent=len(positions)) + beside
 
     def _connected(self) -> Connection:
         if self._connection is None:

@@ -1,0 +1,66 @@
+"""The answer to ServiceControl when a message that it had put back was handled: with it the failed message is done with.
+
+Format: the control messages that NServiceBus sends for it, observed on ServiceControl 6.19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.messages.message import (
+    CONTROL_MESSAGE,
+    TIME_SENT,
+    format_headers,
+    format_time,
+    parse_headers,
+)
+from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
+
+_QUEUE = "ServiceControl.Retry.AcknowledgementQueue"
+_SUCCESSFUL = "ServiceControl.Retry.Successful"
+#: Which failed message it is; ServiceControl refuses one that is no GUID.
+RETRY_ID = "ServiceControl.Retry.UniqueMessageId"
+#: In the audited copy of a message that was acknowledged.
+ACKNOWLEDGEMENT_SENT = "ServiceControl.Retry.AcknowledgementSent"
+#: The headers of a message that ServiceControl has put back; they end with the acknowledgement.
+OF_RETRY = frozenset({_QUEUE, RETRY_ID})
+
+
+class Owed(NamedTuple):
+    """An acknowledgement that is owed: to the queue at this address, for the failed message of this id."""
+
+    queue: str
+    id: str
+
+
+def owed(headers: Mapping[str, str]) -> Owed | None:
+    """The acknowledgement that a message asks for; None for one that ServiceControl has not put back."""
+    queue, id_ = headers.get(_QUEUE), headers.get(RETRY_ID)
+    return Owed(queue, id_) if queue and id_ else None
+
+
+def owed_by(texts: pa.Array) -> dict[int, Owed]:
+    """The acknowledgements that messages ask for, by position; ``texts`` are their headers as JSON."""
+    asking = pc.indices_nonzero(pc.fill_null(pc.match_substring(texts, RETRY_ID), False)).to_pylist()
+    found = {at: owed(parse_headers(texts[at].as_py()) or {}) for at in asking}
+    return {at: each for at, each in found.items() if each is not None}
+
+
+def acknowledgements(ids: Sequence[str], now: datetime) -> pa.RecordBatch:
+    """Acknowledgements as messages (:data:`OUTGOING`)."""
+    time = format_time(now)
+    headers = [
+        format_headers({_SUCCESSFUL: time, RETRY_ID: id_, CONTROL_MESSAGE: "True", TIME_SENT: time})
+        for id_ in ids
+    ]
+    count = len(ids)
+    nothing = [pa.nulls(count, each.type) for each in list(OUTGOING)[3:]]
+    bodies = pa.array([b""] * count, pa.binary())
+    return pa.RecordBatch.from_arrays(
+        [new_row_ids(count), pa.array(headers, pa.string()), bodies, *nothing], schema=OUTGOING
+    )
