@@ -63,6 +63,7 @@ def rendered(engine: str, name: str) -> Statement:
         name,
         queue=dialect.table(Table(table="orders", schema=schema)),
         stage=dialect.table(Table(table="billing.Outgoing", schema=schema)),
+        delayed=dialect.table(Table(table="orders.Delayed", schema=schema)),
         catalog=quote("shop"),
         schema=quote("sales"),
         user=quote("shop"),

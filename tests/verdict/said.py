@@ -14,7 +14,8 @@ from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statemen
 from sqlqueue_spark.errors import TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import database_tables, queues
+from sqlqueue_spark.tables.database_tables import FoundTable
 from sqlqueue_spark.tables.insert import Inserter, columns_of
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
@@ -29,13 +30,15 @@ QUEUE, DESTINATION = "orders", "billing"
 CATALOGUE = frozenset({
     *("catalog", "columns", "compatibility", "database", "holders", "identity", "index_names", "indexes"),
     *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
-    *("storage", "subscription_tables", "unquoted_subscriptions"),
+    *("storage", "subscription_tables", "tables", "unquoted_subscriptions"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes",
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
     *("create_lock", "isolation_read_committed", "isolation_repeatable_read", "isolation_serializable"),
     *("isolation_snapshot", "lock_timeout", "session", "stage_hold"),
 })  # fmt: skip
+#: It goes by a table that is none of these.
+ELSEWHERE = frozenset({"first_due"})
 #: They make or empty tables, or stand in scripts for people.
 DDL_PREFIXES = ("create", "grants_", "remedy_", "script_", "outbox_create", "outbox_index_", "stage_create")
 DDL = frozenset({"stage_storage", "stage_index", "stage_clear"})
@@ -96,7 +99,7 @@ def planned(dialect: Dialect) -> set[str]:
         name
         for name, statement in dialect.statements().items()
         if statement
-        and name not in CATALOGUE | SESSION | DDL
+        and name not in CATALOGUE | SESSION | ELSEWHERE | DDL
         and not name.startswith(DDL_PREFIXES)
         and not name.endswith("_by_scan")
     }
@@ -157,6 +160,9 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
     yield admin.length
     yield admin.stopping_row
     yield lambda: admin.peek(10)
+    yield lambda: admin.envelopes(LOWEST, HIGHEST, 500)
+    found = FoundTable(kind="queue", table=tables.queue, estimate=0)
+    yield lambda: database_tables.rows(connection, found, exact=True)
     yield lambda: admin.purge(LOWEST, HIGHEST, expired=False)
     yield lambda: admin.purge(LOWEST, HIGHEST, expired=True)
 
