@@ -17,7 +17,7 @@ from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queue_admin, queues
-from sqlqueue_spark.tables.queue_admin import Message, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import InTransit, Queue
 
 #: The error queue where nobody names one.
@@ -59,19 +59,29 @@ class ErrorQueue:
 
     def rows(self) -> Iterator[ErrorRow]:
         """The rows that are meant, in RowVersion order."""
-        after, more = LOWEST, self.up_to is not None
+        if self.up_to is None:
+            return
+        after, more = LOWEST, True
         while more:
             with self.connection.transaction():
-                found = self.admin.envelopes(after, self.up_to or LOWEST, _LOOK)
+                found = self.admin.envelopes(after, self.up_to, _LOOK)
             more = len(found) == _LOOK
             for each in found:
                 after = each.row_version
-                row = ErrorRow.of(
-                    each.row_version, each.id,
-                    expired=each.expired, headers=each.headers, body_bytes=each.body_bytes,
-                )  # fmt: skip
+                row = self.judged(each)
                 if self.meant(row):
                     yield row
+
+    def judged(self, row: Envelope) -> ErrorRow:
+        """What is known of a row."""
+        return ErrorRow.of(
+            row.row_version,
+            row.id,
+            expired=row.expired,
+            headers=row.headers,
+            size=row.body_bytes or 0,
+            unreadable_body=row.body_bytes is None and self.connection.dialect.null_body_stops,
+        )
 
     def batches(self, most: int) -> Iterator[list[ErrorRow]]:
         """Those of the rows that have failed, in batches bounded in rows and bytes."""
@@ -93,9 +103,8 @@ class ErrorQueue:
 
         Whoever has emptied the table since may have filled it again, so the rows are judged once more.
         """
-        locked = [
-            (each, _row(each)) for each in self.queue.lock_in_transit([row.row_version for row in batch])
-        ]
+        found = self.queue.lock_in_transit([row.row_version for row in batch])
+        locked = [(each, self.judged(_without_body(each))) for each in found]
         return [(each, row) for each, row in locked if row.is_failure and self.meant(row)]
 
     def delete(self, rows: list[InTransit]) -> None:
@@ -156,20 +165,12 @@ def show(
                 f"There is no such message in {error_queue.name}, or somebody is just taking it; see which are there with: "
                 "sqlqueue errors list."
             )
-        return [Shown(message=each, row=_of_message(each)) for each in found]
+        return [
+            Shown(message=each, row=error_queue.judged(_without_body(each, expired=each.expired)))
+            for each in found
+        ]
 
 
-def _of_message(message: Message) -> ErrorRow:
-    return ErrorRow.of(
-        message.row_version, message.id,
-        expired=message.expired, headers=message.headers,
-        body_bytes=None if message.body is None else len(message.body),
-    )  # fmt: skip
-
-
-def _row(row: InTransit) -> ErrorRow:
-    return ErrorRow.of(
-        row.row_version, row.id,
-        expired=False, headers=row.headers,
-        body_bytes=None if row.body is None else len(row.body),
-    )  # fmt: skip
+def _without_body(row: InTransit | Message, *, expired: bool = False) -> Envelope:
+    size = None if row.body is None else len(row.body)
+    return Envelope(row.row_version, row.id, expired, row.headers, size)

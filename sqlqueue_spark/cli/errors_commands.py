@@ -196,7 +196,7 @@ def retry(
         ctx.exit(1 if plan.stayed else 0)
     if plan.count and not yes:
         asking.confirmed(
-            f"{plan.count:,} messages of the queue {plan.queue}{asking.place(options)} will be put back, "
+            f"{showing_errors.counted(plan.count, 'message')} of the queue {plan.queue}{asking.place(options)} will be put back, "
             f"{showing_errors.destinations(plan)}; to go on, type the queue's name",
             queue,
             "nothing was put back",
@@ -235,7 +235,7 @@ def discard(
         return
     if not yes:
         asking.confirmed(
-            f"{count:,} messages of the queue {name}{asking.place(options)} will be taken out and kept only in the file {str(file)!r}; "
+            f"{showing_errors.counted(count, 'message')} of the queue {name}{asking.place(options)} will be taken out and kept only in the file {str(file)!r}; "
             "to go on, type the queue's name",
             queue,
             "nothing was discarded",
@@ -259,7 +259,7 @@ def _progress(total: int, done: str) -> Iterator[Callable[[int], None]]:
         try:
             yield more
         except BaseException:
-            click.echo(f"{count:,} messages had been {done} before", err=True)
+            click.echo(f"{done} before: {showing_errors.counted(count, 'message')}", err=True)
             raise
 
 

@@ -19,6 +19,8 @@ NONE = "-"
 
 _LONGEST_MESSAGE = 60
 _LONGEST_BODY = 2_000
+#: How many queues a question names.
+_NAMED = 5
 _STACK_TRACE = f"{EXCEPTION_INFO}StackTrace"
 _MARKS = {
     Outcome.STOPS: "stops ServiceControl: ",
@@ -53,10 +55,10 @@ class Summary:
         ]
         yield from table(("count", "failed queue", "exception type"), rows)
         for kind, count in self.others.items():
-            yield f"{_counted(count, kind)} {_is(count)} no failure{'' if count == 1 else 's'}: neither retry nor discard takes them"
+            yield f"{counted(count, kind)} {_is(count)} no failure{'' if count == 1 else 's'}: neither retry nor discard takes them"
         if self.stopping:
             yield (
-                f"{_counted(self.stopping, 'row')} stop{'s' if self.stopping == 1 else ''} ServiceControl; to take "
+                f"{counted(self.stopping, 'row')} stop{'s' if self.stopping == 1 else ''} ServiceControl; to take "
                 f"{'it' if self.stopping == 1 else 'them'} out, type: sqlqueue errors discard --stopping --to-file FILE"
             )
 
@@ -118,7 +120,7 @@ def shown_text(shown: Shown) -> Iterator[str]:
 
 def plan_text(plan: Retried) -> Iterator[str]:
     for queue, count in plan.went.items():
-        yield f"{_counted(count, 'message')} would go to {printable(queue)}"
+        yield f"{counted(count, 'message')} would go to {printable(queue)}"
     yield from _stays(plan, "would stay")
     if not plan.went and not plan.stayed:
         yield nothing(plan.queue)
@@ -126,7 +128,7 @@ def plan_text(plan: Retried) -> Iterator[str]:
 
 def retried_text(retried: Retried) -> Iterator[str]:
     for queue, count in retried.went.items():
-        yield f"put {_counted(count, 'message')} back into {printable(queue)}"
+        yield f"put {counted(count, 'message')} back into {printable(queue)}"
     yield from _stays(retried, "stayed")
     yield from _held(retried.held)
     if not retried.went and not retried.stayed:
@@ -147,7 +149,7 @@ def discarded_json(discarded: Discarded) -> dict[str, Any]:
 
 
 def discarded_text(discarded: Discarded, file: str) -> Iterator[str]:
-    yield f"discarded {_counted(discarded.count, 'message')} from {printable(discarded.queue)}; they stand in {printable(file)}"
+    yield f"discarded {counted(discarded.count, 'message')} from {printable(discarded.queue)}; they stand in {printable(file)}"
     yield from _held(discarded.held)
 
 
@@ -157,17 +159,19 @@ def nothing(queue: str) -> str:
 
 def destinations(plan: Retried) -> str:
     """How many messages go where, for a question."""
-    return ", ".join(f"{count:,} into {queue}" for queue, count in plan.went.items())
+    named = [f"{count:,} into {queue}" for queue, count in plan.went.most_common(_NAMED)]
+    more = len(plan.went) - len(named)
+    return ", ".join([*named, f"the others into {counted(more, 'more queue')}"] if more else named)
 
 
 def _stays(retried: Retried, stayed: str) -> Iterator[str]:
     for why, count in retried.stayed.items():
-        yield f"{_counted(count, 'message')} {stayed}: {printable(why)}"
+        yield f"{counted(count, 'message')} {stayed}: {printable(why)}"
 
 
 def _held(count: int) -> Iterator[str]:
     if count:
-        yield f"{_counted(count, 'message')} {_is(count)} held or was taken by others, and left to them"
+        yield f"{counted(count, 'message')} {_is(count)} held or was taken by others, and left to them"
 
 
 def _row(row: ErrorRow) -> tuple[str, ...]:
@@ -200,7 +204,8 @@ def _indented(text: str) -> Iterator[str]:
     yield from (f"  {printable(line)}" for line in text.splitlines())
 
 
-def _counted(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """A number of things, in words."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 

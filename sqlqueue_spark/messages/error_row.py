@@ -46,11 +46,19 @@ class ErrorRow:
 
     @classmethod
     def of(
-        cls, row_version: int, row_id: str, *, expired: bool, headers: str | None, body_bytes: int | None
+        cls,
+        row_version: int,
+        row_id: str,
+        *,
+        expired: bool,
+        headers: str | None,
+        size: int,
+        unreadable_body: bool,
     ) -> Self:
         """What a row's headers tell.
 
-        :param body_bytes: None where the body is NULL.
+        :param size: bytes of the body.
+        :param unreadable_body: whether the body is NULL, where that cannot be read.
         """
         read = parse_headers(headers) or {}
         return cls(
@@ -61,8 +69,8 @@ class ErrorRow:
             exception_type=read.get(f"{EXCEPTION_INFO}ExceptionType") or None,
             exception_message=read.get(f"{EXCEPTION_INFO}Message"),
             time_of_failure=parse_time(read.get(TIME_OF_FAILURE)),
-            bytes=len(headers or "") + (body_bytes or 0),
-            ingestion=ingestion(headers, bodyless=body_bytes is None, expired=expired),
+            bytes=len(headers or "") + size,
+            ingestion=ingestion(headers, unreadable_body=unreadable_body, expired=expired),
         )
 
     @property

@@ -53,16 +53,16 @@ class Ingestion(NamedTuple):
     why: str = ""
 
 
-def ingestion(headers: str | None, *, bodyless: bool = False, expired: bool = False) -> Ingestion:
+def ingestion(headers: str | None, *, unreadable_body: bool = False, expired: bool = False) -> Ingestion:
     """What ServiceControl makes of a row.
 
     :param headers: as they stand in the table.
-    :param bodyless: whether the body is NULL; an empty one is fine.
+    :param unreadable_body: whether the body is NULL on an engine where the transport cannot read that; an empty one is fine.
     :param expired: whether the row's time to be received is over.
     """
     if expired:
         return Ingestion(Outcome.DROPPED, "it has expired")
-    if bodyless:
+    if unreadable_body:
         return Ingestion(Outcome.STOPS, "its body is NULL")
     read = _read(headers)
     if isinstance(read, str):
@@ -100,7 +100,7 @@ def _read(text: str | None) -> dict[str, str] | str:
         return "its headers are the JSON null"
     if not isinstance(headers, dict) or not {type(each) for each in headers.values()} <= _STRINGS:
         return "its headers are not a JSON object of strings"
-    if ("\\u" in text or _HALF.search(text)) and any(
+    if ("\\u" in text or not text.isascii()) and any(
         _HALF.search(each) for member in headers.items() for each in member if each
     ):
         return "its headers hold half of an astral character"

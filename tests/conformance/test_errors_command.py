@@ -193,6 +193,15 @@ def test_a_retry_asks_with_queue_database_and_count(postgresql, error):
     assert (error.count(), orders.count(), billing.count()) == (0, 2, 1)
 
 
+def test_a_question_names_only_some_of_many_queues(postgresql, error):
+    for number in range(7):
+        postgresql.create_queue(f"q{number}")
+        fail(error, range(number, number + 1), full(postgresql, f"q{number}"))
+    asked = run(postgresql, "retry", input="no\n").stderr
+    assert asked.count("1 into q") == 5
+    assert ", the others into 2 more queues; to go on, type the queue's name: " in asked
+
+
 def test_a_dry_run_asks_nothing_and_changes_nothing(postgresql, error):
     orders = postgresql.create_queue()
     fill(postgresql, error)
@@ -239,7 +248,7 @@ def test_a_retry_that_is_interrupted_says_how_far_it_came(postgresql, error, mon
 
     monkeypatch.setattr(failed_retry, "retry", two)
     result = run(postgresql, "retry", "--yes")
-    assert (result.exit_code, result.stderr) == (1, "2 messages had been put back before\nError: gone\n")
+    assert (result.exit_code, result.stderr) == (1, "put back before: 2 messages\nError: gone\n")
 
 
 def test_a_discard_asks_and_keeps(postgresql, error, tmp_path):
@@ -249,7 +258,7 @@ def test_a_discard_asks_and_keeps(postgresql, error, tmp_path):
     refused = run(postgresql, *arguments, input="no\n")
     place = urlsplit(postgresql.url)
     assert refused.stderr == (
-        f"1 messages of the queue {where(postgresql)} at 127.0.0.1:{place.port} will be taken out and kept only in the file "
+        f"1 message of the queue {where(postgresql)} at 127.0.0.1:{place.port} will be taken out and kept only in the file "
         f"'{file}'; to go on, type the queue's name: no\nError: That is not 'error', so nothing was discarded.\n"
     )
     assert (refused.exit_code, error.count(), file.exists()) == (1, 5, False)

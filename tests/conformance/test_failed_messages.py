@@ -48,10 +48,9 @@ def retry(engine, selection=ALL, **more):
     return failed_retry.retry(options(engine), "error", selection, **more)
 
 
-def name_of(engine, table="orders"):
-    """A table as the commands show it."""
-    database = urlsplit(engine.url).path[1:] if engine.name == "postgresql" else "shop"
-    return f"{table}@[{engine.default_schema}]@[{database}]"
+def name_of(postgresql):
+    """The queue orders as the commands show it."""
+    return f"orders@[public]@[{urlsplit(postgresql.url).path[1:]}]"
 
 
 def test_each_filter_finds_its_rows(engine, error):
@@ -102,7 +101,14 @@ def test_rows_that_stop_servicecontrol_are_marked(engine, error):
     for number, (text, content, expires) in enumerate(rows):
         error.insert_row(id=row_id(number), headers=text, body=content, expires=expires)
     found = [row.ingestion.outcome for row in looked(engine)]
-    assert found == [Outcome.TAKEN, *[Outcome.STOPS] * 6, Outcome.REFUSED, Outcome.DROPPED, Outcome.TAKEN]
+    without_body = (
+        Outcome.STOPS if engine.name == "postgresql" else Outcome.TAKEN
+    )  # where it is read as an empty one
+    assert found == [
+        *(Outcome.TAKEN, without_body),
+        *[Outcome.STOPS] * 5,
+        *(Outcome.REFUSED, Outcome.DROPPED, Outcome.TAKEN),
+    ]
 
 
 def test_a_message_goes_back_whole(postgresql):
@@ -158,7 +164,7 @@ def test_raw_headers_are_restored(engine, error):
 def test_a_body_that_is_null_goes_back_as_an_empty_one(engine, error):
     orders = engine.create_queue()
     error.insert_row(id=row_id(1), headers=failed(1, failure(full(engine))), body=None)
-    assert retry(engine, Selection(stopping=True)).count == 1
+    assert retry(engine, Selection(stopping=engine.name == "postgresql")).count == 1
     assert [row.body for row in orders.rows()] == [b""]
 
 

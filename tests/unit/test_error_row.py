@@ -20,8 +20,8 @@ HEADERS = (
 )
 
 
-def row(headers=HEADERS, *, body=4, expired=False):
-    return ErrorRow.of(7, "row id", expired=expired, headers=headers, body_bytes=body)
+def row(headers=HEADERS, *, unreadable_body=False):
+    return ErrorRow.of(7, "row id", expired=False, headers=headers, size=4, unreadable_body=unreadable_body)
 
 
 def test_a_row_is_what_its_headers_tell():
@@ -40,7 +40,7 @@ def test_a_row_is_what_its_headers_tell():
 
 @pytest.mark.parametrize("text", ["", "no JSON", "null"])
 def test_a_row_that_tells_nothing_is_known_by_its_id(text):
-    found = row(text, body=None)
+    found = row(text, unreadable_body=True)
     assert (found.kind, found.message_id, found.failed_queue, found.exception_type, found.time_of_failure) == (
         "failure", "row id", None, None, None,
     )  # fmt: skip

@@ -113,7 +113,7 @@ RECORDED = [each for each in dotnet.lines("servicecontrol/outcomes") if "bad row
 def test_it_is_told_as_it_was_seen(recorded):
     variant = recorded["variant"]
     text = next((text for begin, text in ROWS.items() if variant.startswith(begin)), TEXT)
-    told = ingestion(text, bodyless=variant.startswith("a18"), expired=variant.startswith("a38"))
+    told = ingestion(text, unreadable_body=variant.startswith("a18"), expired=variant.startswith("a38"))
     assert told.outcome is OUTCOMES[recorded["outcome"]]
     assert bool(told.why) is (told.outcome is not Outcome.TAKEN)
 
@@ -147,7 +147,7 @@ def test_the_reason_is_said():
         "d02": "there is a NUL in the message of its exception",
     }
     assert {name: ingestion(ROWS[name]).why for name in said} == said
-    assert ingestion(TEXT, bodyless=True).why == "its body is NULL"
+    assert ingestion(TEXT, unreadable_body=True).why == "its body is NULL"
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,7 @@ class PostgreSQL(Dialect):
     escalates: ClassVar[bool] = False
     lock_timeout_ends_with_transaction: ClassVar[bool] = True
     quoted_addresses: ClassVar[bool] = True
+    null_body_stops: ClassVar[bool] = True
     longest_prefix: ClassVar[int | None] = 20
     # 63 less what index names add: PostgreSQL cuts longer names, and then they are the same.
     longest_outbox: ClassVar[int] = 50
