@@ -161,11 +161,20 @@ def test_two_retries_at_once_are_killed(postgresql, tmp_path, where):
     assert (everywhere(orders, billing), error.count()) == (expected, 0)
 
 
-def test_a_discard_is_killed(postgresql, tmp_path):
-    """When it has deleted a second batch, and has not committed that."""
-    error = postgresql.create_queue("error")
-    error.insert(260)
-    file = tmp_path / "kept.jsonl"
-    arguments = ("discard", "--to-file", str(file))
-    ended(postgresql, child(postgresql, tmp_path, 0, fail_points.DISCARD_DELETED, *arguments))
-    assert (kept(file), error.count()) == ([*range(1, 261)], 10)
+def test_a_discard_is_killed_at_each_step(postgresql, tmp_path):
+    """Of its second batch, each in a process of its own, on a queue of its own."""
+    queues = {step: postgresql.create_queue(f"error {n}") for n, step in enumerate(fail_points.DISCARD_STEPS)}
+    children = []
+    for number, (step, queue) in enumerate(queues.items()):
+        queue.insert(260)
+        arguments = ("discard", queue.name, "--to-file", str(tmp_path / step))
+        children.append(child(postgresql, tmp_path, number, step, *arguments))
+    ended(postgresql, *children)
+    found = {step: (kept(tmp_path / step), queue.row_versions()) for step, queue in queues.items()}
+    every, first, last = [*range(1, 261)], [*range(1, 251)], [*range(251, 261)]
+    assert found == {
+        fail_points.DISCARD_LOCKED: (first, last),
+        fail_points.DISCARD_WRITTEN: (every, last),
+        fail_points.DISCARD_DELETED: (every, last),
+        fail_points.DISCARD_COMMITTED: (every, []),
+    }
