@@ -37,6 +37,15 @@ CHUNK_SENT = "chunk sent"
 ROWS_STAGED = "rows staged"
 STAGE_SEALED = "stage sealed"
 
+RETRY_LOCKED = "failed messages locked"
+RETRY_INSERTED = "failed messages inserted"
+RETRY_DELETED = "failed messages deleted"
+RETRY_COMMITTED = "failed messages put back"
+DISCARD_LOCKED = "rows to discard locked"
+DISCARD_WRITTEN = "rows to discard written"
+DISCARD_DELETED = "rows to discard deleted"
+DISCARD_COMMITTED = "rows discarded"
+
 #: The steps of a micro-batch, in the order in which it passes them.
 STEPS = (ROWS_LOCKED, OFFSET_LOGGED, HALF_READ, COMMIT_LOGGED, DELETED, COMMITTED)
 #: The steps of settling a claim that was lost, or whose process has died.
@@ -45,6 +54,9 @@ LEFT_STEPS = (LEFT_DELETED, LEFT_COMMITTED)
 TRANSIT_STEPS = (TRANSIT_LOCKED, TRANSIT_INSERTED, TRANSIT_DELETED, TRANSIT_MOVED)
 #: The steps of moving delayed messages that are due.
 DUE_STEPS = (DUE_LOCKED, DUE_SENT, DUE_DELETED, DUE_MOVED)
+#: The steps of putting a batch of failed messages back, and of discarding one.
+RETRY_STEPS = (RETRY_LOCKED, RETRY_INSERTED, RETRY_DELETED, RETRY_COMMITTED)
+DISCARD_STEPS = (DISCARD_LOCKED, DISCARD_WRITTEN, DISCARD_DELETED, DISCARD_COMMITTED)
 #: The steps of a micro-batch in transaction mode ``none``.
 TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
 

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from sqlqueue_spark import __version__
-from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.administration import database_overview, queue_tables
 from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.cli.delayed_commands import delayed
+from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.outbox_commands import outbox
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
@@ -35,6 +36,7 @@ def main() -> None:
 
 main.add_command(outbox)
 main.add_command(delayed)
+main.add_command(errors)
 
 
 @main.command()
@@ -116,6 +118,26 @@ def length(options: ConnectionOptions, queues: tuple[str, ...], json_: bool) -> 
     """Show how many messages wait, how many of them are expired, their bytes, and how old the oldest is."""
     for queue in queues:
         _show(json_, queue_tables.length(options, queue), showing.length_json, showing.length_text)
+
+
+@main.command("list")
+@asking.connected
+@click.option("--schema", type=asking.some_text, metavar="NAME", help="Only tables of this schema.")
+@click.option("--exact", is_flag=True, help="Count large tables too.")
+@asking.as_json
+def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bool) -> None:
+    """List the queues, outboxes, delayed tables and stages of a database: how many rows, and how old the oldest message is.
+
+    Tables are recognised by their columns. It locks nothing and is cheap: on SQL Server the catalogue counts the rows; on PostgreSQL a
+    table below 64 MB is counted, which reads it, and of a larger one the statistics tell about how many there are (~). The oldest
+    message is found by the index: in a queue the first row, in a delayed table the one that is due first. --exact counts the large
+    ones too, which reads them to the end.
+    """
+    found = database_overview.overview(options, schema=schema, exact=exact)
+    if json_:
+        _lines(showing.as_json(showing.overview_json(each)) for each in found)
+    else:
+        _lines(showing.overview_text(found))
 
 
 @main.command()

@@ -12,6 +12,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
+from sqlqueue_spark.administration.database_overview import TableOverview
 from sqlqueue_spark.administration.delayed_tables import Length as DelayedLength
 from sqlqueue_spark.administration.outbox_tables import Report
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
@@ -44,7 +45,7 @@ def progress(total: int | None, unit: str) -> tqdm:
 
 def check_text(check: Check) -> str:
     """A check as a line; its colours are left out where the line goes to no terminal."""
-    return f"{_MARKS[check.state]} {check.name:10}  {_plain(check.said)}"
+    return f"{_MARKS[check.state]} {check.name:10}  {printable(check.said)}"
 
 
 def length_json(length: Length) -> dict[str, Any]:
@@ -53,18 +54,37 @@ def length_json(length: Length) -> dict[str, Any]:
         "rows": length.rows,
         "expired": length.expired,
         "bytes": length.bytes,
-        "oldestSent": _iso(length.oldest_sent),
-        "oldestSeconds": None if length.oldest_age is None else round(length.oldest_age.total_seconds(), 3),
+        "oldestSent": iso(length.oldest_sent),
+        "oldestSeconds": _seconds(length.oldest_age),
     }
 
 
 def length_text(length: Length) -> Iterator[str]:
-    yield _plain(length.queue)
+    yield printable(length.queue)
     yield f"  rows     {length.rows:,}"
     yield f"  expired  {length.expired:,}"
     yield f"  bytes    {length.bytes:,}"
     if length.oldest_sent is not None and length.oldest_age is not None:
-        yield f"  oldest   sent {length.oldest_sent:%Y-%m-%d %H:%M:%S} UTC, {_age(length.oldest_age)} ago"
+        yield f"  oldest   sent {length.oldest_sent:%Y-%m-%d %H:%M:%S} UTC, {age(length.oldest_age)} ago"
+
+
+def overview_json(found: TableOverview) -> dict[str, Any]:
+    return {
+        "kind": found.kind,
+        "table": found.table,
+        "rows": found.rows,
+        "exact": found.exact,
+        "oldestSent": iso(found.oldest_sent),
+        "oldestSeconds": _seconds(found.oldest_age),
+        "overdueSeconds": _seconds(found.overdue),
+        "problem": found.problem,
+    }
+
+
+def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
+    """A table with a line a table."""
+    rows = [_overview_row(each) for each in tables]
+    yield from table(("kind", "table", "rows", "oldest sent", ""), rows) if rows else ["no table of a queue"]
 
 
 def message_json(message: Message) -> dict[str, Any]:
@@ -76,7 +96,7 @@ def message_json(message: Message) -> dict[str, Any]:
         "correlationId": message.correlation_id,
         "replyToAddress": message.reply_to_address,
         "recoverable": message.recoverable,
-        "expires": _iso(message.expires),
+        "expires": iso(message.expires),
         "expired": message.expired,
         "headers": parse_headers(message.headers),
     }
@@ -93,7 +113,7 @@ def message_json(message: Message) -> dict[str, Any]:
 def messages_text(messages: Iterable[Message]) -> Iterator[str]:
     """A table with a line a message: number, sent, message id, type, bytes of the body, and what is odd about it."""
     rows = [_message_row(message) for message in messages]
-    yield from _table(("number", "sent", "message id", "type", "body", ""), rows)
+    yield from table(("number", "sent", "message id", "type", "body", ""), rows)
 
 
 def inspection_json(inspection: Inspection) -> Any:
@@ -102,30 +122,32 @@ def inspection_json(inspection: Inspection) -> Any:
 
 
 def inspection_text(inspection: Inspection) -> Iterator[str]:
-    yield _plain(inspection.queue)
+    yield printable(inspection.queue)
     columns = [
         (
-            f"  {_plain(c.name)}",
-            _plain(c.type),
+            f"  {printable(c.name)}",
+            printable(c.type),
             "" if c.nullable else "not null",
             "computed" if c.computed else "",
         )
         for c in inspection.columns
     ]
-    yield from _table(("  column", "type", "", ""), columns)
+    yield from table(("  column", "type", "", ""), columns)
     indexes = [
-        (f"  {_plain(i.name)}", _plain(", ".join(i.columns)), "unique" if i.unique else "", i.kind, _plain(i.filter or ""))
+        (f"  {printable(i.name)}", printable(", ".join(i.columns)), "unique" if i.unique else "", i.kind, printable(i.filter or ""))
         for i in inspection.indexes
     ]  # fmt: skip
-    yield from _table(("  index", "columns", "", "kind", ""), indexes)
-    settings = [(f"  {_plain(each.name)}", _plain(each.value), each.meaning) for each in inspection.settings]
-    yield from _table(("  setting", "value", "meaning"), settings)
+    yield from table(("  index", "columns", "", "kind", ""), indexes)
+    settings = [
+        (f"  {printable(each.name)}", printable(each.value), each.meaning) for each in inspection.settings
+    ]
+    yield from table(("  setting", "value", "meaning"), settings)
     for setting in inspection.settings:
         if setting.remedy_sql:
             yield f"to change {setting.name}:"
             yield from _indented(setting.remedy_sql)
     for finding in inspection.findings:
-        yield f"finding: {_plain(finding.message)}"
+        yield f"finding: {printable(finding.message)}"
         yield from _indented(finding.remedy_sql)
     if not inspection.findings:
         yield "nothing found"
@@ -137,19 +159,19 @@ def report_json(report: Report) -> dict[str, Any]:
         "outbox": report.outbox,
         "rows": report.found.rows,
         "undispatched": report.found.undispatched,
-        "oldestDispatchedAt": _iso(oldest),
+        "oldestDispatchedAt": iso(oldest),
         "oldestSeconds": None if oldest is None else round((now - oldest).total_seconds(), 3),
     }
 
 
 def report_text(report: Report) -> Iterator[str]:
     found = report.found
-    yield _plain(report.outbox)
+    yield printable(report.outbox)
     yield f"  rows          {found.rows:,}"
     yield f"  undispatched  {found.undispatched:,}"
     if found.oldest_dispatched_at is not None:
-        age = _age(max(found.now - found.oldest_dispatched_at, timedelta(0)))
-        yield f"  oldest        dispatched {found.oldest_dispatched_at:%Y-%m-%d %H:%M:%S} UTC, {age} ago"
+        ago = age(max(found.now - found.oldest_dispatched_at, timedelta(0)))
+        yield f"  oldest        dispatched {found.oldest_dispatched_at:%Y-%m-%d %H:%M:%S} UTC, {ago} ago"
     if found.undispatched:
         yield (
             "finding: rows that are not dispatched hold messages that a .NET endpoint stored and has not sent; no cleanup "
@@ -168,12 +190,12 @@ def delayed_json(length: DelayedLength) -> dict[str, Any]:
 
 
 def delayed_text(length: DelayedLength) -> Iterator[str]:
-    yield _plain(length.table)
+    yield printable(length.table)
     yield f"  rows   {length.rows:,}"
     yield f"  due    {length.due:,}"
     if length.first_due_in is not None:
         overdue = length.first_due_in <= timedelta(0)
-        yield f"  first  {f'due since {_age(-length.first_due_in)}' if overdue else f'due in {_age(length.first_due_in)}'}"
+        yield f"  first  {f'due since {age(-length.first_due_in)}' if overdue else f'due in {age(length.first_due_in)}'}"
 
 
 def options_text(options: type[Options]) -> Iterator[str]:
@@ -181,7 +203,7 @@ def options_text(options: type[Options]) -> Iterator[str]:
         (each.name, each.default.replace("`", ""), each.meaning.replace("`", ""))
         for each in options.described()
     ]
-    yield from _table(("option", "default", "meaning"), rows)
+    yield from table(("option", "default", "meaning"), rows)
 
 
 def options_markdown(options: type[Options]) -> Iterator[str]:
@@ -192,6 +214,15 @@ def options_markdown(options: type[Options]) -> Iterator[str]:
         yield f"| `{each.name}` | {each.default} | {each.meaning} |"
 
 
+def _overview_row(found: TableOverview) -> tuple[str, ...]:
+    ago = "" if found.oldest_age is None else f"{age(found.oldest_age)} ago"
+    odd = [] if found.problem is None else [found.problem]
+    if found.overdue is not None and found.overdue > timedelta(0):
+        odd.append(f"due {age(found.overdue)} ago")
+    count = f"{'' if found.exact else '~'}{found.rows:,}"
+    return (found.kind, printable(found.table), count, ago, printable("; ".join(odd)))
+
+
 def _message_row(message: Message) -> tuple[str, ...]:
     headers = parse_headers(message.headers)
     odd = ["expired"] if message.expired else []
@@ -200,21 +231,21 @@ def _message_row(message: Message) -> tuple[str, ...]:
     size = "none" if message.body is None else f"{len(message.body):,} B"
     message_type = known.get(ENCLOSED_MESSAGE_TYPES, "").partition(",")[0]
     shown = (known.get(TIME_SENT, ""), known.get(MESSAGE_ID) or message.id, message_type)
-    return (str(message.row_version), *map(_plain, shown), size, ", ".join(odd))
+    return (str(message.row_version), *map(printable, shown), size, ", ".join(odd))
 
 
 def _indented(sql: str) -> Iterator[str]:
-    yield from (f"  {_plain(line)}" for line in sql.split("\n"))
+    yield from (f"  {printable(line)}" for line in sql.split("\n"))
 
 
-def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     lines = [heads, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
-def _plain(text: str) -> str:
+def printable(text: str) -> str:
     """The text, with a replacement for each character that could steer a terminal: it keeps the width of a table's cell."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
@@ -226,12 +257,17 @@ def _camel_cased(value: Any) -> Any:
     return [_camel_cased(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _iso(moment: datetime | None) -> str | None:
+def iso(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat().replace("+00:00", "Z")
 
 
-def _age(age: timedelta) -> str:
-    seconds = int(age.total_seconds())
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else round(span.total_seconds(), 3)
+
+
+def age(span: timedelta) -> str:
+    """A length of time in the unit that people would take."""
+    seconds = int(span.total_seconds())
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"

@@ -92,6 +92,8 @@ class Dialect(Database):
     knows_heaps: ClassVar[bool] = False
     #: Whether a table is not there for a login that has no right to it.
     hides_tables: ClassVar[bool] = False
+    #: Whether a .NET receiver cannot read a body that is NULL, and stops there. Else it reads it as an empty one.
+    null_body_stops: ClassVar[bool] = False
     #: Whether one connection reaches other databases of its server.
     reaches_other_databases: ClassVar[bool] = False
     #: The scope that a Microsoft Entra token must have to be a login here.

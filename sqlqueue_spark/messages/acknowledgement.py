@@ -20,11 +20,9 @@ from sqlqueue_spark.messages.message import (
     parse_headers,
 )
 from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
+from sqlqueue_spark.messages.servicecontrol import RETRY_ID, RETRY_SUCCESSFUL
 
 _QUEUE = "ServiceControl.Retry.AcknowledgementQueue"
-_SUCCESSFUL = "ServiceControl.Retry.Successful"
-#: Which failed message it is; ServiceControl refuses one that is no GUID.
-RETRY_ID = "ServiceControl.Retry.UniqueMessageId"
 #: In the audited copy of a message that was acknowledged.
 ACKNOWLEDGEMENT_SENT = "ServiceControl.Retry.AcknowledgementSent"
 #: The headers of a message that ServiceControl has put back; they end with the acknowledgement.
@@ -55,7 +53,7 @@ def acknowledgements(ids: Sequence[str], now: datetime) -> pa.RecordBatch:
     """Acknowledgements as messages (:data:`OUTGOING`)."""
     time = format_time(now)
     headers = [
-        format_headers({_SUCCESSFUL: time, RETRY_ID: id_, CONTROL_MESSAGE: "True", TIME_SENT: time})
+        format_headers({RETRY_SUCCESSFUL: time, RETRY_ID: id_, CONTROL_MESSAGE: "True", TIME_SENT: time})
         for id_ in ids
     ]
     count = len(ids)

@@ -11,7 +11,7 @@ import uuid
 from datetime import datetime
 
 from sqlqueue_spark.messages.acknowledgement import ACKNOWLEDGEMENT_SENT
-from sqlqueue_spark.messages.failed import PROCESSING_ENDPOINT, PROCESSING_MACHINE
+from sqlqueue_spark.messages.failed import PROCESSING_MACHINE
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     MESSAGE_ID,
@@ -23,6 +23,7 @@ from sqlqueue_spark.messages.message import (
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import TIME_TO_BE_RECEIVED
+from sqlqueue_spark.messages.servicecontrol import PROCESSING_ENDPOINT
 
 _STARTED, _ENDED = "NServiceBus.ProcessingStarted", "NServiceBus.ProcessingEnded"
 _HOST_ID, _HOST_NAME = "$.diagnostics.hostid", "$.diagnostics.hostdisplayname"

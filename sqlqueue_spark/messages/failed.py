@@ -11,14 +11,12 @@ import functools
 import re
 import socket
 import traceback
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.messages.acknowledgement import RETRY_ID
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     MESSAGE_ID,
@@ -28,24 +26,38 @@ from sqlqueue_spark.messages.message import (
     format_time,
     is_object_of_texts,
     parse_headers,
-    parse_time,
     with_headers,
     without_headers,
 )
 from sqlqueue_spark.messages.outgoing import CONVERSATION_ID, TIME_TO_BE_RECEIVED
+from sqlqueue_spark.messages.servicecontrol import (
+    EXCEPTION_INFO,
+    FAILED_QUEUE,
+    LONGEST_ID,
+    LONGEST_NAME,
+    PROCESSING_ENDPOINT,
+    RETRY_ID,
+    TIME_OF_FAILURE,
+    is_guid,
+    is_wire_time,
+)
 
-FAILED_QUEUE = "NServiceBus.FailedQ"
-PROCESSING_ENDPOINT = "NServiceBus.ProcessingEndpoint"
+__all__ = [
+    "EXCEPTION_INFO",
+    "FAILED_QUEUE",
+    "RAW_HEADERS",
+    "Failure",
+    "PoisonError",
+    "failed_headers",
+    "poison",
+]
+
 PROCESSING_MACHINE = "NServiceBus.ProcessingMachine"
-TIME_OF_FAILURE = "NServiceBus.TimeOfFailure"
-EXCEPTION_INFO = "NServiceBus.ExceptionInfo."
 #: The headers as they were, where they could not go to an error queue so.
 RAW_HEADERS = "sqlqueue.RawHeaders"
 
 #: How many UTF-16 code units of an exception's message a .NET endpoint writes, and how many of any other text we write.
 _LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
-#: Longer ids do not fit into the columns of ServiceControl's database, nor into those of an outbox.
-_LONGEST_ID, _LONGEST_NAME = 200, 450
 _MOST_DATA = 50
 _SHOWN = 1_000
 #: What a message may not take along: it would be gone before somebody looks at it, or be sent on its way again.
@@ -133,10 +145,10 @@ def _readable(headers: Mapping[str, str]) -> dict[str, str]:
     """Those of the headers that ServiceControl can read, as it can read them."""
     made = {_clean(name): _clean(value) for name, value in headers.items()}
     unreadable = {
-        MESSAGE_ID: len(made.get(MESSAGE_ID, "")) > _LONGEST_ID,
-        TIME_SENT: TIME_SENT in made and parse_time(made[TIME_SENT]) is None,
-        CONVERSATION_ID: len(made.get(CONVERSATION_ID, "")) > _LONGEST_NAME,
-        RETRY_ID: RETRY_ID in made and not _is_guid(made[RETRY_ID]),
+        MESSAGE_ID: len(made.get(MESSAGE_ID, "")) > LONGEST_ID,
+        TIME_SENT: TIME_SENT in made and not is_wire_time(made[TIME_SENT]),
+        CONVERSATION_ID: len(made.get(CONVERSATION_ID, "")) > LONGEST_NAME,
+        RETRY_ID: RETRY_ID in made and not is_guid(made[RETRY_ID]),
     }
     return {name: value for name, value in made.items() if not unreadable.get(name)}
 
@@ -144,7 +156,7 @@ def _readable(headers: Mapping[str, str]) -> dict[str, str]:
 def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
     """The headers that say why, where and when."""
     told = {
-        "ExceptionType": failure.exception_type[:_LONGEST_NAME],
+        "ExceptionType": failure.exception_type[:LONGEST_NAME],
         "InnerExceptionType": failure.inner_exception_type,
         "HelpLink": failure.help_link,
         "Message": _cut(failure.message, _LONGEST_MESSAGE),
@@ -159,7 +171,7 @@ def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
     }
     return {
         PROCESSING_MACHINE: _machine(),
-        PROCESSING_ENDPOINT: endpoint[:_LONGEST_NAME],
+        PROCESSING_ENDPOINT: endpoint[:LONGEST_NAME],
         FAILED_QUEUE: queue,
         **exception,
         TIME_OF_FAILURE: format_time(failure.time or datetime.now(UTC)),
@@ -183,14 +195,6 @@ def _cut(text: str, units: int, *, end: bool = False) -> str:
 def _clean(text: str) -> str:
     """The text without what some reader of an error queue cannot take: NUL, and halves of astral characters."""
     return re.sub("[\0\ud800-\udfff]", "", text)
-
-
-def _is_guid(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _said(error: BaseException) -> str:

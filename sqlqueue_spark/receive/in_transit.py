@@ -10,9 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC
-
-import pyarrow as pa
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, SqlQueueError, TryAgain
@@ -23,12 +20,11 @@ from sqlqueue_spark.messages.message import (
     parse_headers,
     without_headers,
 )
-from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Claimed, Elsewhere
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.insert import Inserter, columns_of
+from sqlqueue_spark.tables.insert import Inserter, columns_of, moved
 from sqlqueue_spark.tables.queues import InTransit, Queue, QueueTable
 
 log = plain_text.logger(__name__)
@@ -193,7 +189,7 @@ def _is_own(queue: Queue, naming: Naming, address: str) -> bool:
 
 
 def _insert(queue: Queue, table: QueueTable, rows: Sequence[InTransit]) -> None:
-    Inserter(queue.connection, table, columns_of(queue.connection, table)).insert(_batch(rows))
+    Inserter(queue.connection, table, columns_of(queue.connection, table)).insert(moved(rows))
 
 
 def _forwarded(row: InTransit) -> InTransit:
@@ -214,22 +210,3 @@ def _failed(row: InTransit, address: str, naming: Naming, error: SqlQueueError, 
         row_id=row.id,
     )
     return row._replace(headers=headers, expires=None)
-
-
-def _batch(rows: Sequence[InTransit]) -> pa.RecordBatch:
-    """Rows as messages (:data:`OUTGOING`), with new row ids."""
-    expires = [None if row.expires is None else row.expires.replace(tzinfo=UTC) for row in rows]
-    return pa.record_batch(
-        [
-            new_row_ids(len(rows)),
-            pa.array([row.headers for row in rows], pa.string()),
-            pa.array([row.body for row in rows], pa.binary()),
-            pa.nulls(len(rows), pa.int64()),
-            pa.array([row.correlation_id for row in rows], pa.string()),
-            pa.array([row.reply_to for row in rows], pa.string()),
-            pa.array(expires, pa.timestamp("us", tz="UTC")),
-            pa.nulls(len(rows), pa.int64()),
-            pa.nulls(len(rows), pa.timestamp("us", tz="UTC")),
-        ],
-        schema=OUTGOING,
-    )

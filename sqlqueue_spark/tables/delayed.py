@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import isfinite
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -156,7 +157,8 @@ class DelayedTable:
     def waiting(self) -> Waiting:
         """How much waits in the table."""
         rows, due, first = self._execute("delayed_length", zone=self._read_zone())[0]
-        return Waiting(int(rows), int(due), None if first is None else timedelta(seconds=float(first)))
+        known = first is not None and isfinite(first)
+        return Waiting(int(rows), int(due), timedelta(seconds=float(first)) if known else None)
 
     def _read_zone(self) -> str:
         if self._zone is None:

@@ -5,7 +5,7 @@ Nothing here needs the right to read the table: the catalogue tells which column
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.messages.outgoing import ascii_json, expiring, replaced
+from sqlqueue_spark.messages.outgoing import OUTGOING, ascii_json, expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.delayed import is_delayed, stored_dues
-from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, QueueTable
+from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
 
 #: Most messages that go out in one transaction.
 CHUNK = 4_000
@@ -78,6 +78,25 @@ def fitted(connection: Connection, columns: Iterable[Column], messages: pa.Recor
         now: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
         messages = expiring(messages, now.replace(tzinfo=UTC))
     return messages
+
+
+def moved(rows: Sequence[InTransit]) -> pa.RecordBatch:
+    """Rows of one queue as messages for another one (:data:`OUTGOING`), with new row ids; headers that are NULL become empty."""
+    expires = [None if row.expires is None else row.expires.replace(tzinfo=UTC) for row in rows]
+    return pa.record_batch(
+        [
+            new_row_ids(len(rows)),
+            pa.array([row.headers or "" for row in rows], pa.string()),
+            pa.array([row.body for row in rows], pa.binary()),
+            pa.nulls(len(rows), pa.int64()),
+            pa.array([row.correlation_id for row in rows], pa.string()),
+            pa.array([row.reply_to for row in rows], pa.string()),
+            pa.array(expires, pa.timestamp("us", tz="UTC")),
+            pa.nulls(len(rows), pa.int64()),
+            pa.nulls(len(rows), pa.timestamp("us", tz="UTC")),
+        ],
+        schema=OUTGOING,
+    )
 
 
 def present_columns(columns: Iterable[Column]) -> list[str]:

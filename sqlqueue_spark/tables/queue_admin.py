@@ -116,6 +116,16 @@ class Length(NamedTuple):
     now: datetime
 
 
+class Envelope(NamedTuple):
+    """A row without its body; ``body_bytes`` is None where the body is NULL."""
+
+    row_version: int
+    id: str
+    expired: bool
+    headers: str | None
+    body_bytes: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Message:
     """One row as it stands in the table, except that its Id is text and its times are known to be UTC."""
@@ -220,6 +230,25 @@ class QueueAdmin:
             after = found[-1].row_version if found else after
         return found
 
+    def message(self, row_version: int) -> Message | None:
+        """The row with this RowVersion; None where it is not there, or somebody is just taking it."""
+        statement = read_statement(self.connection.dialect, self.table, self._by_way_of("peek"))
+        wanted = {"after": max(LOWEST, row_version - 1), "count": 1}
+        rows = self.connection.execute(statement, wanted, doing=f"looking at {self.table.name}")
+        found = _message(rows[0]) if rows else None
+        return found if found is not None and found.row_version == row_version else None
+
+    def envelopes(self, after: int, up_to: int, count: int) -> list[Envelope]:
+        """The next rows above ``after`` without their bodies, in RowVersion order; this locks none of them.
+
+        :param count: at most :attr:`Database.written`.
+        """
+        rows = self._execute("peek_headers", after=after, up_to=up_to, count=count)
+        return [
+            Envelope(row_version, str(row_id).lower(), bool(expired), headers, size)
+            for row_version, row_id, expired, headers, size in rows
+        ]
+
     def inserter(self) -> Inserter:
         """An :class:`Inserter` for the columns that the table has."""
         return Inserter(self.connection, self.table, self.columns)
@@ -265,6 +294,12 @@ def database(connection: Connection) -> str:
     """The database that the connection leads to."""
     name: str = connection.execute(connection.dialect.statement("database"))[0][0]
     return name
+
+
+def now(connection: Connection) -> datetime:
+    """The time by the database's clock."""
+    moment: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
+    return moment.replace(tzinfo=UTC)
 
 
 def server(connection: Connection) -> Server:

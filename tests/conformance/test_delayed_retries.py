@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -133,7 +134,7 @@ def test_a_batch_that_comes_again_retries_nothing_twice(given, billing, error, w
 def test_it_is_tried_as_often_as_it_says_and_then_it_is_over(
     engine, given, orders, billing, error, waiting, succeeds
 ):
-    row: dict[str, object] = {}
+    row: dict[str, Any] = {}
     for number in (1, 2, 3):
         settle(given, outcome(1, fails=LATER, **row))
         waiting.make_due()

@@ -16,11 +16,11 @@ from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.sender import Sender
-from sqlqueue_spark.tables import queue_admin, queues, rights
+from sqlqueue_spark.tables import database_tables, queue_admin, queues, rights
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Waiting
 from sqlqueue_spark.tables.insert import Column, Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
-from sqlqueue_spark.tables.queue_admin import Numbers, OpenTransaction, QueueAdmin, Space
+from sqlqueue_spark.tables.queue_admin import Envelope, Numbers, OpenTransaction, QueueAdmin, Space
 from sqlqueue_spark.tables.queues import InTransit, Oldest, Queue, QueueTable
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import Run, Stage
@@ -70,6 +70,7 @@ QUEUE = QueueTable(
     columns=tuple(column.name for column in COLUMNS),
     database="shop",
 )
+DELAYED = database_tables.FoundTable(kind=database_tables.DELAYED, table=QUEUE, estimate=3)
 MESSAGE = Outgoing(
     id=bytes(range(16)), headers='{"a":"주문"}', body=b"{}", correlation_id="c", reply_to="Sales"
 )
@@ -360,6 +361,16 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         lambda c: [each.row_version for each in admin(c).peek(10)],
         [UNINDEXED, Answer("FETCH NEXT", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],
         [5],
+    ),
+    "peek_headers": (
+        lambda c: admin(c).envelopes(LOWEST, HIGHEST, 500),
+        [Answer("AS body_bytes", "iwbwi", [[5, ID.upper(), 0, "{}", 4], [6, ID, 1, None, None]])],
+        [Envelope(5, ID, False, "{}", 4), Envelope(6, ID, True, None, None)],
+    ),
+    "tables": (
+        lambda c: [(each.kind, each.table.name, each.estimate) for each in database_tables.find(c, "dbo")],
+        [DATABASE, Answer("r.rows", "wwiwi", [["dbo", "orders", 77, each.name, 12] for each in COLUMNS])],
+        [("queue", "orders@[dbo]@[shop]", 12)],
     ),
     "purge": (
         lambda c: admin(c).purge(LOWEST, 9, expired=False),

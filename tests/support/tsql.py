@@ -35,7 +35,7 @@ def rendered(name: str, table: Table = HOSTILE) -> str:
         name,
         queue=SQLSERVER.table(table),
         stage=SQLSERVER.table(Table(table="bill]ing.Outgoing", schema="my schema")),
-        delayed=SQLSERVER.table(Table(table="or]ders.Delayed", schema="my schema")),
+        delayed=SQLSERVER.table(Table(table="bill]ing.Delayed", schema="my schema")),
         catalog=quote("sh[op"),
         schema=quote("my schema"),
         user=quote("SHOP\\my ]user"),

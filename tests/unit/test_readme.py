@@ -1,4 +1,4 @@
-"""What the README names is there: options, commands, files, make targets."""
+"""What the README names is there: options, commands, files, make targets; and the commands of docs/operations.md."""
 
 import re
 import shlex
@@ -12,9 +12,16 @@ from sqlqueue_spark.cli import main
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SHELL = re.findall(r"^```shell\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-#: Command lines, from which shell's own comments are taken off.
-LINES = [shlex.split(line, comments=True) for block in SHELL for line in block.splitlines()]
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def command_lines(page):
+    """The lines of a page's shell blocks, from which shell's own comments are taken off."""
+    blocks = re.findall(r"^```shell\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+
+
+LINES = command_lines(README)
 INLINE = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", README, flags=re.DOTALL | re.MULTILINE))
 COMMANDS = [line for line in LINES if line[:1] == ["sqlqueue"]]
 
@@ -25,7 +32,7 @@ def test_the_command_prints_the_option_tables(which):
     assert f"\n\n{table}\n" in README
 
 
-@pytest.mark.parametrize("line", COMMANDS, ids=shlex.join)
+@pytest.mark.parametrize("line", [*COMMANDS, *command_lines(OPERATIONS)], ids=shlex.join)
 def test_every_command_line_can_be_typed(line, monkeypatch):
     monkeypatch.setenv("SQLQUEUE_URL", "postgresql://nobody@127.0.0.1:1/shop")
     command: click.Command = main

@@ -49,12 +49,13 @@ _BY_STAGE = Way(scans=_WHOLE_STAGE)
 #: By which way each statement goes that has a plan.
 WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("claim", "claim_runs", "look", "take", "purge"), _ONE_BY_ONE),
-    **dict.fromkeys(("read", "read_unexpired", "read_versions", "peek"), _ONE_BY_ONE),
+    **dict.fromkeys(("read", "read_unexpired", "read_versions", "peek", "peek_headers"), _ONE_BY_ONE),
     **dict.fromkeys(("lock", "lock_range", "ids", "headers_of", "lock_in_transit"), _ONE_BY_ONE),
     **dict.fromkeys(("delete", "delete_range", "count_range"), _BY_NUMBER),
     **dict.fromkeys(("highest", "ends", "waiting", "stopping_row", "oldest"), _BY_NUMBER),
     "purge_expired": Way(index="expires", one_at_a_time=True),
     "length": Way(index="row version", scans=_WHOLE_QUEUE),
+    "count_rows": Way(scans=_WHOLE_QUEUE),
     "insert": Way(),
     **dict.fromkeys(("outbox_seen", "outbox_seen_of", "outbox_add_new"), Way(index="message id")),
     "outbox_add": Way(),

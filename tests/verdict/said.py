@@ -15,7 +15,8 @@ from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statemen
 from sqlqueue_spark.errors import TryAgain
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables import database_tables, queues
+from sqlqueue_spark.tables.database_tables import FoundTable
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.insert import Inserter, columns_of, present_columns
 from sqlqueue_spark.tables.outbox import OutboxTable
@@ -32,7 +33,7 @@ QUEUE, DESTINATION = "orders", "billing"
 CATALOGUE = frozenset({
     *("catalog", "columns", "compatibility", "database", "holders", "identity", "index_names", "indexes"),
     *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
-    *("delayed_stored", "delayed_zone", "storage", "subscription_tables", "unquoted_subscriptions"),
+    *("delayed_stored", "delayed_zone", "storage", "subscription_tables", "tables", "unquoted_subscriptions"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes",
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
@@ -174,6 +175,9 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
     yield admin.length
     yield admin.stopping_row
     yield lambda: admin.peek(10)
+    yield lambda: admin.envelopes(LOWEST, HIGHEST, 500)
+    found = FoundTable(kind="queue", table=tables.queue, estimate=0)
+    yield lambda: database_tables.rows(connection, found, exact=True)
     yield lambda: admin.purge(LOWEST, HIGHEST, expired=False)
     yield lambda: admin.purge(LOWEST, HIGHEST, expired=True)
 

@@ -115,6 +115,7 @@ class PostgreSQL(Dialect):
     lock_timeout_ends_with_transaction: ClassVar[bool] = True
     staged_due: ClassVar[str] = "expires AT TIME ZONE 'UTC'"
     quoted_addresses: ClassVar[bool] = True
+    null_body_stops: ClassVar[bool] = True
     longest_prefix: ClassVar[int | None] = 20
     # 63 less what index names add: PostgreSQL cuts longer names, and then they are the same.
     longest_outbox: ClassVar[int] = 50

@@ -90,6 +90,21 @@ LIMIT :count
 -- name: peek_by_scan
 -- Nothing to do: peek needs no index.
 
+-- name: peek_headers
+-- Returns the next rows of a queue without their bodies, and locks nothing.
+-- in: after which seq, up to which, how many
+-- out: seq, id, whether it has expired, headers, bytes of the body (NULL: it has none)
+-- The length comes from the TOAST pointer, so the statement fetches no large body.
+SELECT seq::bigint,
+       id::text,
+       expires IS NOT NULL AND expires <= statement_timestamp() AT TIME ZONE 'UTC',
+       headers::text,
+       octet_length(body)::bigint
+FROM {queue}
+WHERE seq > :after AND seq <= :up_to
+ORDER BY seq
+LIMIT :count
+
 -- name: purge
 -- Deletes the next rows, whatever they are.
 -- in: after which seq, up to which, how many     out: the seq of each deleted row

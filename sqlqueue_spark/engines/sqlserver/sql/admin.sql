@@ -186,6 +186,22 @@ ORDER BY RowVersion
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (MAX_GRANT_PERCENT = 10)
 
+-- name: peek_headers
+-- Returns the next rows of a queue without their bodies.
+-- in: after which RowVersion, up to which, how many
+-- out: RowVersion, Id, whether it has expired, headers, bytes of the body (NULL: it has none)
+-- The server knows the length of a (max) column without reading its pages. Hints and the rest as in peek.
+SELECT RowVersion,
+       LOWER(CONVERT(char(36), Id)) AS Id,
+       CAST(CASE WHEN Expires <= GETUTCDATE() THEN 1 ELSE 0 END AS bit) AS expired,
+       CAST(Headers AS nvarchar(max)) AS Headers,
+       DATALENGTH(Body) AS body_bytes
+FROM {queue} WITH (READPAST, READCOMMITTEDLOCK, ROWLOCK, FORCESEEK)
+WHERE RowVersion > :after AND RowVersion <= :up_to
+ORDER BY RowVersion
+OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
+OPTION (FAST 1)
+
 -- name: purge
 -- Deletes the next rows, whatever they are.
 -- in: after which RowVersion, up to which, how many     out: the RowVersion of each deleted row

@@ -53,7 +53,7 @@ FROM {delayed} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 WHERE Due <= GETUTCDATE()
 ORDER BY Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
-OPTION (FAST 1, MAXDOP 1)
+OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_send
 -- Sends messages that delayed_due has locked to their queue, in the order in which they are given.

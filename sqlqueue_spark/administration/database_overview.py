@@ -1,0 +1,77 @@
+"""What tables of queues are in a database, how much stands in each, and since when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
+from sqlqueue_spark.messages.message import time_sent
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.tables import database_tables
+from sqlqueue_spark.tables.database_tables import FoundTable
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOverview:
+    """One table. What is not known of it is None.
+
+    :ivar exact: whether the rows were counted; else they are an estimate.
+    :ivar oldest_sent: when the oldest message of a queue was sent.
+    :ivar overdue: how long a message of a delayed table should be gone; negative where all of them have time.
+    :ivar problem: why the table could not be looked into.
+    """
+
+    kind: str
+    table: str
+    rows: int
+    exact: bool
+    oldest_sent: datetime | None = None
+    oldest_age: timedelta | None = None
+    overdue: timedelta | None = None
+    problem: str | None = None
+
+
+def overview(
+    options: ConnectionOptions, *, schema: str | None = None, exact: bool = False
+) -> Iterator[TableOverview]:
+    """The queues, outboxes, delayed tables and stages of the database, in the order of their names.
+
+    Each table is looked at in a transaction of its own. Nothing is locked, and nobody waits.
+
+    :param schema: only those of this schema.
+    :param exact: count large tables too, which reads them.
+    """
+    with connect(Target.of(options)) as connection:
+        with connection.transaction():
+            found = database_tables.find(connection, schema or "")
+        for each in found:
+            yield _overview_of(connection, each, exact=exact)
+
+
+def _overview_of(connection: Connection, found: FoundTable, *, exact: bool) -> TableOverview:
+    try:
+        with connection.transaction():
+            return _looked_at(connection, found, exact=exact)
+    except ConnectionLost:
+        raise
+    except SqlQueueError as error:
+        kind, name, rows = found.kind, found.table.name, found.estimate
+        return TableOverview(kind=kind, table=name, rows=rows, exact=False, problem=str(error))
+
+
+def _looked_at(connection: Connection, found: FoundTable, *, exact: bool) -> TableOverview:
+    counted = database_tables.rows(connection, found, exact=exact)
+    oldest = database_tables.oldest(connection, found)
+    sent = time_sent(oldest.headers) if oldest else None
+    return TableOverview(
+        kind=found.kind,
+        table=found.table.name,
+        rows=found.estimate if counted is None else counted,
+        exact=counted is not None,
+        oldest_sent=sent,
+        oldest_age=max(timedelta(0), oldest.now - sent) if oldest and sent else None,
+        overdue=oldest.now - oldest.due if oldest and oldest.due else None,
+    )

@@ -1,0 +1,193 @@
+"""Puts failed messages back into the queues that they failed for, each once, whenever this is interrupted.
+
+A batch is one transaction: it locks the rows that nobody holds, inserts them at their destinations with new row ids, deletes them
+and commits. A destination that takes nothing (a table that is missing, in another database, without the right) keeps its own rows
+in the error queue; the others go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration.failed_messages import BATCH_ROWS, ErrorQueue, opened
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.error_row import ErrorRow, Selection
+from sqlqueue_spark.messages.retried import retried_headers
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.insert import Inserter, columns_of, moved
+from sqlqueue_spark.tables.queues import InTransit, QueueTable
+
+#: A retry with a steady rate goes in so many batches a second.
+_PORTIONS = 10
+_UNKNOWN = (
+    "They say in no header NServiceBus.FailedQ for which queue they have failed; name one with --to QUEUE, or look at them with: "
+    "sqlqueue errors list."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retried:
+    """What a retry did, or would do.
+
+    :ivar queue: the error queue.
+    :ivar went: how many messages went to which queue.
+    :ivar stayed: how many stay, by the reason.
+    :ivar held: how many others hold, or have taken meanwhile.
+    """
+
+    queue: str
+    went: Counter[str] = field(default_factory=Counter)
+    stayed: Counter[str] = field(default_factory=Counter)
+    held: int = 0
+
+    @property
+    def count(self) -> int:
+        return self.went.total()
+
+
+def plan(options: ConnectionOptions, queue: str, selection: Selection, *, to: str | None = None) -> Retried:
+    """What :func:`retry` would do now. It changes nothing and locks nothing."""
+    with opened(options, queue, selection) as error_queue:
+        counted = Counter(_address(row, to) for row in error_queue.rows() if row.is_failure)
+        found = Retried(queue=error_queue.name)
+        for address, count in counted.items():
+            try:
+                with error_queue.connection.transaction():
+                    found.went[_destination(error_queue, address).name] += count
+            except ConnectionLost:
+                raise
+            except SqlQueueError as error:
+                found.stayed[str(error)] += count
+        return found
+
+
+def retry(
+    options: ConnectionOptions,
+    queue: str,
+    selection: Selection,
+    *,
+    to: str | None = None,
+    rate: int | None = None,
+    progress: Callable[[int], object] = lambda _: None,
+) -> Retried:
+    """Put the failed messages that are meant back into their queues.
+
+    :param to: the queue of messages that do not say for which one they have failed.
+    :param rate: messages a second, steadily; None is as fast as it goes.
+    :param progress: is told how many more messages are put back and committed.
+    """
+    most = BATCH_ROWS if rate is None else max(1, min(BATCH_ROWS, rate // _PORTIONS))
+    with opened(options, queue, selection) as error_queue:
+        going = _Retry(error_queue, to)
+        began, done = time.monotonic(), 0
+        for batch in error_queue.batches(most):
+            if rate is not None:
+                time.sleep(max(0.0, began + done / rate - time.monotonic()))
+            with error_queue.connection.transaction():
+                went, held = going.move(batch)
+            fail_points.step(fail_points.RETRY_COMMITTED)
+            going.told(went, held)
+            done += went.total()
+            progress(went.total())
+        return going.result()
+
+
+class _Retry:
+    """Moves batches, and remembers which destinations take nothing: they are not asked again for each batch."""
+
+    def __init__(self, error_queue: ErrorQueue, to: str | None) -> None:
+        self._error_queue = error_queue
+        self._to = to
+        self._refusals: dict[str | None, str] = {}
+        self._went: Counter[str] = Counter()
+        self._stayed: Counter[str] = Counter()
+        self._held = 0
+
+    def move(self, batch: list[ErrorRow]) -> tuple[Counter[str], int]:
+        """Move a batch in the open transaction.
+
+        :returns: how many rows went to which queue, and how many of the batch others hold or have taken.
+        """
+        locked = self._error_queue.lock(batch)
+        fail_points.step(fail_points.RETRY_LOCKED)
+        by_address: dict[str | None, list[InTransit]] = {}
+        for each, row in locked:
+            by_address.setdefault(_address(row, self._to), []).append(each)
+        went: Counter[str] = Counter()
+        gone: list[InTransit] = []
+        for address, rows in by_address.items():
+            name = self._delivered(address, rows)
+            if name is not None:
+                went[name] += len(rows)
+                gone += rows
+        fail_points.step(fail_points.RETRY_INSERTED)
+        self._error_queue.delete(gone)
+        fail_points.step(fail_points.RETRY_DELETED)
+        return went, len(batch) - len(locked)
+
+    def told(self, went: Counter[str], held: int) -> None:
+        """A batch is committed."""
+        self._went += went
+        self._held += held
+
+    def result(self) -> Retried:
+        return Retried(queue=self._error_queue.name, went=self._went, stayed=self._stayed, held=self._held)
+
+    def _delivered(self, address: str | None, rows: Sequence[InTransit]) -> str | None:
+        """Insert rows where they are to go; the name of that queue, or None where it takes nothing."""
+        if address not in self._refusals:
+            connection = self._error_queue.connection
+            try:
+                with connection.attempt():
+                    found = _destination(self._error_queue, address)
+                    back = [row._replace(headers=retried_headers(row.headers), expires=None) for row in rows]
+                    Inserter(connection, found, columns_of(connection, found)).insert(moved(back))
+            except ConnectionLost:
+                raise
+            except SqlQueueError as error:
+                self._refusals[address] = str(error)
+            else:
+                return found.name
+        self._stayed[self._refusals[address]] += len(rows)
+        return None
+
+
+def _address(row: ErrorRow, to: str | None) -> str | None:
+    return row.failed_queue or to
+
+
+def _destination(error_queue: ErrorQueue, address: str | None) -> QueueTable:
+    """The queue at an address.
+
+    :raises SqlQueueError: there is none, it cannot be reached, or it is the error queue itself.
+    """
+    if address is None:
+        raise QueueError(_UNKNOWN)
+    table = error_queue.naming.table(address)
+    found = queues.find(error_queue.connection, table)
+    if found is None:
+        raise QueueError(
+            f"There is no queue table {table}, for which they have failed; create it with: sqlqueue create {for_shell(address)}"
+            f"{_machine(address, table)}."
+        )
+    if found.address == error_queue.queue.table.address:
+        raise ConfigurationError(f"They have failed for {found.name}, which is the error queue itself.")
+    return found
+
+
+def _machine(address: str, table: Table) -> str:
+    """What else an address may mean that the oldest senders have written."""
+    bare = f"{table.table}@{table.schema}"
+    if address != bare:
+        return ""
+    return (
+        f", or, where {table.schema!r} is a machine of the same database server, say --legacy-addresses; a queue on another server "
+        "is out of reach"
+    )

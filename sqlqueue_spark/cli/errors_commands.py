@@ -1,0 +1,272 @@
+"""The commands of ``sqlqueue errors``, each a few lines over :mod:`sqlqueue_spark.administration.failed_messages` and its neighbours."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sqlqueue_spark.administration import failed_discard, failed_messages, failed_retry
+from sqlqueue_spark.cli import asking, showing, showing_errors
+from sqlqueue_spark.messages.error_row import ErrorRow, Selection
+from sqlqueue_spark.options import ConnectionOptions
+
+#: How many rows a list shows to people, who want to see the end of it.
+_LISTED = 20
+
+
+@click.group()
+def errors() -> None:
+    """Look into an error queue, put failed messages back, or take them out.
+
+    An ERRORQUEUE is the address of one; without it the queue is called error. Options that choose messages narrow one another.
+    """
+
+
+_queue = click.argument(
+    "queue",
+    metavar="[ERRORQUEUE]",
+    required=False,
+    default=failed_messages.ERROR,
+    type=asking.queue_address,
+)
+
+
+def _selecting(command: asking.Command) -> asking.Command:
+    """The options that choose messages; the command gets them as ``selection``."""
+    options = (
+        click.option(
+            "--failed-queue",
+            type=asking.queue_address,
+            metavar="QUEUE",
+            help="Only messages that failed for this queue.",
+        ),
+        click.option(
+            "--exception-type",
+            type=asking.some_text,
+            metavar="NAME",
+            help="Only failures of this type: its full name, or the part behind the last dot.",
+        ),
+        click.option(
+            "--older-than",
+            type=asking.time_span,
+            metavar="DURATION",
+            help="Only what failed so long ago or longer, such as 1h; not what does not say when.",
+        ),
+        click.option(
+            "--newer-than",
+            type=asking.time_span,
+            metavar="DURATION",
+            help="Only what failed after that.",
+        ),
+        click.option(
+            "--message-id",
+            "message_ids",
+            multiple=True,
+            type=asking.some_text,
+            metavar="ID",
+            help="Only the message of this id, or the row of this id if it has none. May be repeated.",
+        ),
+        click.option("--stopping", is_flag=True, help="Only rows that stop ServiceControl's reading."),
+    )
+
+    @functools.wraps(command)
+    def selecting(message_ids: tuple[str, ...], **given: Any) -> Any:
+        names = ("failed_queue", "exception_type", "older_than", "newer_than", "stopping")
+        told = {name: given.pop(name) for name in names}
+        return command(selection=Selection(message_ids=frozenset(message_ids), **told), **given)
+
+    for option in reversed(options):
+        selecting = option(selecting)
+    return selecting
+
+
+@errors.command("list")
+@_queue
+@asking.connected
+@_selecting
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    metavar="N",
+    help=f"Show so many rows at most, else {_LISTED}, with --json all; all are counted.",
+)
+@asking.as_json
+def list_(
+    options: ConnectionOptions, queue: str, selection: Selection, limit: int | None, json_: bool
+) -> None:
+    """Show what is in an error queue: a line a row, then how many failed for which queue and by which exception.
+
+    Rows that stop ServiceControl's reading are marked, and so are rows that are no failures: the acknowledgements of messages that
+    it had retried. All headers of the queue are read, its bodies are not. Nothing is locked. With --json a line is a row, or at the
+    end a count.
+    """
+    summary = showing_errors.Summary()
+
+    def counted(rows: Iterable[ErrorRow]) -> Iterator[ErrorRow]:
+        for row in rows:
+            summary.add(row)
+            yield row
+
+    rows = counted(failed_messages.look(options, queue, selection))
+    if json_:
+        for row in islice(rows, limit):
+            click.echo(showing.as_json(showing_errors.row_json(row)))
+        deque(rows, maxlen=0)
+        _lines(map(showing.as_json, summary.json()))
+        return
+    shown = list(islice(rows, _LISTED if limit is None else limit))
+    more = sum(1 for _ in rows)
+    if not shown and not more:
+        showing.say(showing_errors.nothing(queue))
+        return
+    if shown:
+        _lines(showing_errors.rows_text(shown))
+        _lines([f"… and {more:,} more", ""] if more else [""])
+    _lines(summary.text())
+
+
+@errors.command()
+@_queue
+@asking.connected
+@click.option("--message-id", type=asking.some_text, metavar="ID", help="The message of this id.")
+@click.option("--row-version", type=int, metavar="N", help="The row of this number.")
+@asking.as_json
+def show(
+    options: ConnectionOptions, queue: str, message_id: str | None, row_version: int | None, json_: bool
+) -> None:
+    """Show one message in full: headers, exception, stack trace, and its body as text.
+
+    Of a long body only the beginning is shown, all of it with --json. Several rows may have one message id; then all are shown.
+    """
+    if (message_id is None) is (row_version is None):
+        raise click.UsageError("Say which message: by --message-id, or by --row-version.")
+    selection = Selection(message_ids=frozenset() if message_id is None else frozenset({message_id}))
+    for shown in failed_messages.show(options, queue, selection, row_version=row_version):
+        if json_:
+            click.echo(showing.as_json(showing_errors.shown_json(shown)))
+        else:
+            _lines(showing_errors.shown_text(shown))
+
+
+@errors.command()
+@_queue
+@asking.connected
+@_selecting
+@click.option(
+    "--to",
+    type=asking.queue_address,
+    metavar="QUEUE",
+    help="Where messages go that do not say for which queue they have failed.",
+)
+@click.option(
+    "--rate", type=click.IntRange(1), metavar="N", help="So many messages a second, else as fast as it goes."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go where.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asking.as_json
+@click.pass_context
+def retry(
+    ctx: click.Context,
+    *,
+    options: ConnectionOptions,
+    queue: str,
+    selection: Selection,
+    to: str | None,
+    rate: int | None,
+    dry_run: bool,
+    yes: bool,
+    json_: bool,
+) -> None:
+    """Put failed messages back into the queues that they failed for (NServiceBus.FailedQ).
+
+    Each goes once, however this ends; type the command again to go on. They go with new row ids, without the headers of their
+    failure, never expire, and are as they were else. Messages of which others hold the rows are left to them. Where a queue is
+    missing or out of reach its messages stay, the others go, and the exit code is 1.
+    """
+    plan = failed_retry.plan(options, queue, selection, to=to)
+    if dry_run:
+        _show(json_, showing_errors.retried_json(plan), showing_errors.plan_text(plan))
+        ctx.exit(1 if plan.stayed else 0)
+    if plan.count and not yes:
+        asking.confirmed(
+            f"{showing_errors.counted(plan.count, 'message')} of the queue {plan.queue}{asking.place(options)} will be put back, "
+            f"{showing_errors.destinations(plan)}; to go on, type the queue's name",
+            queue,
+            "nothing was put back",
+        )
+    with _progress(plan.count, "put back") as progress:
+        done = failed_retry.retry(options, queue, selection, to=to, rate=rate, progress=progress)
+    _show(json_, showing_errors.retried_json(done), showing_errors.retried_text(done))
+    ctx.exit(1 if done.stayed else 0)
+
+
+@errors.command()
+@_queue
+@asking.connected
+@_selecting
+@click.option(
+    "--to-file",
+    "file",
+    required=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where they are kept: a line of JSON a message, its body in Base64, behind what stands there.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@asking.as_json
+def discard(
+    *, options: ConnectionOptions, queue: str, selection: Selection, file: Path, yes: bool, json_: bool
+) -> None:
+    """Take failed messages out of an error queue into a file.
+
+    Nothing is deleted that is not in the file and on the disk. Where this is interrupted, a message may be in the file and still in
+    the queue. Messages of which others hold the rows stay. The file holds headers and bodies; only its owner may read it.
+    """
+    name, count = failed_discard.meant(options, queue, selection)
+    if not count:
+        found = failed_discard.Discarded(queue=name, count=0, held=0)
+        _show(json_, showing_errors.discarded_json(found), [showing_errors.nothing(name)])
+        return
+    if not yes:
+        asking.confirmed(
+            f"{showing_errors.counted(count, 'message')} of the queue {name}{asking.place(options)} will be taken out and kept only in the file {str(file)!r}; "
+            "to go on, type the queue's name",
+            queue,
+            "nothing was discarded",
+        )
+    with _progress(count, "discarded") as progress:
+        done = failed_discard.discard(options, queue, selection, file, progress=progress)
+    _show(json_, showing_errors.discarded_json(done), showing_errors.discarded_text(done, str(file)))
+
+
+@contextlib.contextmanager
+def _progress(total: int, done: str) -> Iterator[Callable[[int], None]]:
+    """A progress bar; where the work is interrupted, a line that says how far it came."""
+    count = 0
+    with showing.progress(total, " messages") as bar:
+
+        def more(messages: int) -> None:
+            nonlocal count
+            count += messages
+            bar.update(messages)
+
+        try:
+            yield more
+        except BaseException:
+            click.echo(f"{done} before: {showing_errors.counted(count, 'message')}", err=True)
+            raise
+
+
+def _show(json_: bool, value: dict[str, Any], text: Iterable[str]) -> None:
+    _lines([showing.as_json(value)] if json_ else text)
+
+
+def _lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)

@@ -1,0 +1,213 @@
+"""Shows the rows of an error queue, and what became of them: as text for people, as JSON for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from sqlqueue_spark.administration.failed_discard import Discarded
+from sqlqueue_spark.administration.failed_messages import Shown
+from sqlqueue_spark.administration.failed_retry import Retried
+from sqlqueue_spark.cli.showing import iso, message_json, printable, table
+from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
+from sqlqueue_spark.messages.message import parse_headers
+from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Outcome
+
+#: What stands in the place of a failed queue, or of an exception's type, that a row does not tell.
+NONE = "-"
+
+_LONGEST_MESSAGE = 60
+_LONGEST_BODY = 2_000
+#: How many queues a question names.
+_NAMED = 5
+_STACK_TRACE = f"{EXCEPTION_INFO}StackTrace"
+_MARKS = {
+    Outcome.STOPS: "stops ServiceControl: ",
+    Outcome.REFUSED: "refused by ServiceControl: ",
+    Outcome.DROPPED: "",
+}
+
+
+class Summary:
+    """Counts rows as they go by."""
+
+    def __init__(self) -> None:
+        self.groups: Counter[tuple[str | None, str | None]] = Counter()
+        self.others: Counter[str] = Counter()
+        self.stopping = 0
+
+    def add(self, row: ErrorRow) -> None:
+        if row.kind == FAILURE:
+            self.groups[row.failed_queue, row.exception_type] += 1
+        else:
+            self.others[row.kind] += 1
+        self.stopping += row.stops
+
+    def json(self) -> Iterator[dict[str, Any]]:
+        for (queue, exception), count in self.groups.most_common():
+            yield {"kind": "group", "failedQueue": queue, "exceptionType": exception, "count": count}
+
+    def text(self) -> Iterator[str]:
+        rows = [
+            (f"{count:,}", printable(queue or NONE), printable(exception or NONE))
+            for (queue, exception), count in self.groups.most_common()
+        ]
+        yield from table(("count", "failed queue", "exception type"), rows)
+        for kind, count in self.others.items():
+            yield f"{counted(count, kind)} {_is(count)} no failure{'' if count == 1 else 's'}: neither retry nor discard takes them"
+        if self.stopping:
+            yield (
+                f"{counted(self.stopping, 'row')} stop{'s' if self.stopping == 1 else ''} ServiceControl; to take "
+                f"{'it' if self.stopping == 1 else 'them'} out, type: sqlqueue errors discard --stopping --to-file FILE"
+            )
+
+
+def row_json(row: ErrorRow) -> dict[str, Any]:
+    return {
+        "kind": row.kind,
+        "rowVersion": row.row_version,
+        "messageId": row.message_id,
+        "failedQueue": row.failed_queue,
+        "exceptionType": row.exception_type,
+        "exceptionMessage": row.exception_message,
+        "timeOfFailure": iso(row.time_of_failure),
+        "bytes": row.bytes,
+        "serviceControl": row.ingestion.outcome.value,
+        "why": row.ingestion.why or None,
+    }
+
+
+def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:
+    """A table with a line a row."""
+    heads = ("number", "failed", "message id", "failed queue", "exception type", "message", "")
+    yield from table(heads, [_row(row) for row in rows])
+
+
+def shown_json(shown: Shown) -> dict[str, Any]:
+    found = shown.row.ingestion
+    return {
+        **message_json(shown.message),
+        "kind": shown.row.kind,
+        "serviceControl": found.outcome.value,
+        "why": found.why or None,
+    }
+
+
+def shown_text(shown: Shown) -> Iterator[str]:
+    """A message in full; of a long body its beginning."""
+    row, message = shown.row, shown.message
+    yield f"row {row.row_version}, message {printable(row.message_id)}"
+    if mark := _mark(row):
+        yield f"  {mark}"
+    headers = parse_headers(message.headers)
+    if headers is None:
+        yield "headers, which are not a JSON object of strings"
+        yield from _indented(message.headers or "")
+    else:
+        yield "headers"
+        told = [
+            (f"  {printable(name)}", printable(value))
+            for name, value in headers.items()
+            if name != _STACK_TRACE
+        ]
+        yield from list(table(("", ""), told))[1:]
+        if trace := headers.get(_STACK_TRACE):
+            yield "stack trace"
+            yield from _indented(trace)
+    yield from _body(message.body)
+
+
+def plan_text(plan: Retried) -> Iterator[str]:
+    for queue, count in plan.went.items():
+        yield f"{counted(count, 'message')} would go to {printable(queue)}"
+    yield from _stays(plan, "would stay")
+    if not plan.went and not plan.stayed:
+        yield nothing(plan.queue)
+
+
+def retried_text(retried: Retried) -> Iterator[str]:
+    for queue, count in retried.went.items():
+        yield f"put {counted(count, 'message')} back into {printable(queue)}"
+    yield from _stays(retried, "stayed")
+    yield from _held(retried.held)
+    if not retried.went and not retried.stayed:
+        yield nothing(retried.queue)
+
+
+def retried_json(retried: Retried) -> dict[str, Any]:
+    return {
+        "queue": retried.queue,
+        "retried": [{"queue": queue, "count": count} for queue, count in retried.went.items()],
+        "stayed": [{"why": why, "count": count} for why, count in retried.stayed.items()],
+        "held": retried.held,
+    }
+
+
+def discarded_json(discarded: Discarded) -> dict[str, Any]:
+    return {"queue": discarded.queue, "discarded": discarded.count, "held": discarded.held}
+
+
+def discarded_text(discarded: Discarded, file: str) -> Iterator[str]:
+    yield f"discarded {counted(discarded.count, 'message')} from {printable(discarded.queue)}; they stand in {printable(file)}"
+    yield from _held(discarded.held)
+
+
+def nothing(queue: str) -> str:
+    return f"no such failed message is in {printable(queue)}"
+
+
+def destinations(plan: Retried) -> str:
+    """How many messages go where, for a question."""
+    named = [f"{count:,} into {queue}" for queue, count in plan.went.most_common(_NAMED)]
+    more = len(plan.went) - len(named)
+    return ", ".join([*named, f"the others into {counted(more, 'more queue')}"] if more else named)
+
+
+def _stays(retried: Retried, stayed: str) -> Iterator[str]:
+    for why, count in retried.stayed.items():
+        yield f"{counted(count, 'message')} {stayed}: {printable(why)}"
+
+
+def _held(count: int) -> Iterator[str]:
+    if count:
+        yield f"{counted(count, 'message')} {_is(count)} held or was taken by others, and left to them"
+
+
+def _row(row: ErrorRow) -> tuple[str, ...]:
+    failed = "" if row.time_of_failure is None else f"{row.time_of_failure:%Y-%m-%d %H:%M:%S}"
+    said = (row.exception_message or "").strip().partition("\n")[0]
+    message = said if len(said) <= _LONGEST_MESSAGE else f"{said[: _LONGEST_MESSAGE - 1]}…"
+    told = (row.message_id, row.failed_queue or NONE, row.exception_type or NONE, message)
+    return (str(row.row_version), failed, *map(printable, told), _mark(row))
+
+
+def _mark(row: ErrorRow) -> str:
+    """What is odd about a row."""
+    outcome, why = row.ingestion
+    odd = [] if row.kind == FAILURE else [f"{row.kind}, no failure"]
+    odd += [] if outcome is Outcome.TAKEN else [f"{_MARKS[outcome]}{why}"]
+    return "; ".join(odd)
+
+
+def _body(body: bytes | None) -> Iterator[str]:
+    if body is None:
+        yield "no body (NULL)"
+        return
+    text = body.decode("utf-8-sig", errors="replace")
+    more = len(text) > _LONGEST_BODY
+    yield f"body, {len(body):,} bytes{', of which this is the beginning' if more else ''}"
+    yield from _indented(text[:_LONGEST_BODY])
+
+
+def _indented(text: str) -> Iterator[str]:
+    yield from (f"  {printable(line)}" for line in text.splitlines())
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"

@@ -1,0 +1,150 @@
+"""A row of an error queue, as its headers tell it, and the choice of some of these rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Self
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Naming
+from sqlqueue_spark.messages.message import CONTROL_MESSAGE, MESSAGE_ID, parse_headers, parse_time
+from sqlqueue_spark.messages.servicecontrol import (
+    EXCEPTION_INFO,
+    FAILED_QUEUE,
+    RETRY_SUCCESSFUL,
+    TIME_OF_FAILURE,
+    Ingestion,
+    Outcome,
+    ingestion,
+)
+
+#: The kinds of rows. Only a failure is put back or discarded; an acknowledgement tells ServiceControl that a retry went well.
+FAILURE, ACKNOWLEDGEMENT, CONTROL = "failure", "acknowledgement", "control message"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorRow:
+    """What is known of a row without its body. What its headers do not tell is None.
+
+    :ivar message_id: the header, or the row's Id where it is missing, empty or cannot be read.
+    :ivar failed_queue: the queue that it failed for, as the header has it.
+    :ivar bytes: of headers and body.
+    :ivar ingestion: what ServiceControl makes of it.
+    """
+
+    row_version: int
+    kind: str
+    message_id: str
+    failed_queue: str | None
+    exception_type: str | None
+    exception_message: str | None
+    time_of_failure: datetime | None
+    bytes: int
+    ingestion: Ingestion
+
+    @classmethod
+    def of(
+        cls,
+        row_version: int,
+        row_id: str,
+        *,
+        expired: bool,
+        headers: str | None,
+        size: int,
+        unreadable_body: bool,
+    ) -> Self:
+        """What a row's headers tell.
+
+        :param size: bytes of the body.
+        :param unreadable_body: whether the body is NULL, where that cannot be read.
+        """
+        read = parse_headers(headers) or {}
+        return cls(
+            row_version=row_version,
+            kind=_kind(read),
+            message_id=read.get(MESSAGE_ID) or row_id,
+            failed_queue=read.get(FAILED_QUEUE) or None,
+            exception_type=read.get(f"{EXCEPTION_INFO}ExceptionType") or None,
+            exception_message=read.get(f"{EXCEPTION_INFO}Message"),
+            time_of_failure=parse_time(read.get(TIME_OF_FAILURE)),
+            bytes=len(headers or "") + size,
+            ingestion=ingestion(headers, unreadable_body=unreadable_body, expired=expired),
+        )
+
+    @property
+    def is_failure(self) -> bool:
+        return self.kind == FAILURE
+
+    @property
+    def stops(self) -> bool:
+        """Whether ServiceControl stops at it."""
+        return self.ingestion.outcome is Outcome.STOPS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which rows somebody means: those that fit everything that is said.
+
+    :ivar failed_queue: an address in any form.
+    :ivar exception_type: the full name, or what stands behind its last dot.
+    :ivar older_than: how long ago it failed at least. A row that does not say when it failed fits no age.
+    :ivar stopping: only rows that stop ServiceControl.
+    """
+
+    failed_queue: str | None = None
+    exception_type: str | None = None
+    older_than: timedelta | None = None
+    newer_than: timedelta | None = None
+    message_ids: frozenset[str] = frozenset()
+    stopping: bool = False
+
+    def test(self, naming: Naming, now: datetime) -> Callable[[ErrorRow], bool]:
+        """What tells of a row whether it is meant.
+
+        :param now: by the database's clock.
+        """
+
+        def fits(row: ErrorRow) -> bool:
+            return (
+                (not self.message_ids or row.message_id in self.message_ids)
+                and (not self.stopping or row.stops)
+                and (self.exception_type is None or _is_type(row.exception_type, self.exception_type))
+                and (self.failed_queue is None or is_same_queue(naming, row.failed_queue, self.failed_queue))
+                and _is_of_age(row.time_of_failure, now, self.older_than, self.newer_than)
+            )
+
+        return fits
+
+
+def is_same_queue(naming: Naming, one: str | None, other: str) -> bool:
+    """Whether two addresses mean one table. An address without a database means the table of any."""
+    if one is None or one == other:
+        return one is not None
+    try:
+        first, second = naming.table(one), naming.table(other)
+    except ConfigurationError:
+        return False
+    catalogs = {first.catalog, second.catalog} - {None}
+    return (first.table, first.schema) == (second.table, second.schema) and len(catalogs) < 2
+
+
+def _kind(headers: dict[str, str]) -> str:
+    if RETRY_SUCCESSFUL in headers:
+        return ACKNOWLEDGEMENT
+    return CONTROL if CONTROL_MESSAGE in headers and not headers.get(FAILED_QUEUE) else FAILURE
+
+
+def _is_type(name: str | None, wanted: str) -> bool:
+    return name is not None and (name == wanted or name.endswith(f".{wanted}"))
+
+
+def _is_of_age(
+    time: datetime | None, now: datetime, older: timedelta | None, newer: timedelta | None
+) -> bool:
+    if older is None and newer is None:
+        return True
+    if time is None:
+        return False
+    return (older is None or now - time >= older) and (newer is None or now - time < newer)

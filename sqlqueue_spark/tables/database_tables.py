@@ -1,0 +1,113 @@
+"""The tables of a database that belong to queues: recognised by their columns, counted, and how old the oldest message is.
+
+Every function runs inside the connection's open transaction and never commits. This module is the only caller of these
+statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from math import isfinite
+from typing import NamedTuple
+
+from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.tables.delayed import DelayedTable
+from sqlqueue_spark.tables.queue_admin import database
+from sqlqueue_spark.tables.queues import Queue, QueueTable
+
+QUEUE, DELAYED, OUTBOX, STAGE = "queue", "delayed", "outbox", "stage"
+
+#: A table of so many bytes is not counted, unless somebody asks for it: to read it takes a second or two.
+TOO_LARGE = 64 << 20
+
+_OUTBOX = {"messageid", "dispatched", "dispatchedat", "persistenceversion", "operations"}
+_STAGES = ({"task", "destination", "headers", "bodies", "mark"}, {"task", "destination", "headers", "body"})
+_DELAYED = {"headers", "body", "due"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoundTable:
+    """A table, which kind it is, and how many rows it has by the catalogue or the statistics."""
+
+    kind: str
+    table: QueueTable
+    estimate: int
+
+
+class Oldest(NamedTuple):
+    """What is known of the oldest message of a table: its headers, when it is due, and the time by the database's clock."""
+
+    headers: str | None
+    due: datetime | None
+    now: datetime
+
+
+def find(connection: Connection, schema: str = "") -> list[FoundTable]:
+    """The tables of queues in this database, in the order of their names.
+
+    :param schema: only those of this schema; all where it is empty.
+    """
+    here = database(connection)
+    statement = connection.dialect.statement("tables")
+    rows = connection.execute(statement, {"schema": schema}, doing="looking for tables of queues")
+    found = []
+    for (its_schema, name, object_id, estimate), columns in groupby(rows, lambda row: (*row[:3], row[4])):
+        names = tuple(row[3] for row in columns)
+        if kind := kind_of(connection.dialect, names):
+            table = QueueTable(
+                table=Table(table=name, schema=its_schema),
+                name=str(Table(table=name, schema=its_schema, catalog=here)),
+                object_id=object_id,
+                identity=str(object_id),
+                columns=names,
+                database=here,
+            )
+            found.append(FoundTable(kind=kind, table=table, estimate=estimate))
+    return found
+
+
+def kind_of(dialect: Dialect, columns: Iterable[str]) -> str | None:
+    """Which kind of table has these columns; None where it is no queue's."""
+    names = {name.lower() for name in columns}
+    if any(names >= stage for stage in _STAGES):
+        return STAGE
+    if names >= {name.lower() for name in dialect.queue_columns}:
+        return QUEUE
+    if names >= _OUTBOX:
+        return OUTBOX
+    return DELAYED if names >= _DELAYED else None
+
+
+def rows(connection: Connection, found: FoundTable, *, exact: bool = False) -> int | None:
+    """How many rows a table has; None where only an estimate is known, because a count would have to read too much.
+
+    :param exact: count whatever it costs.
+    """
+    statement = connection.dialect.statement("count_rows")
+    if not statement:
+        return found.estimate
+    bound = {**found.table.identified, "too_many": HIGHEST if exact else TOO_LARGE}
+    rendered = statement.render(queue=connection.dialect.table(found.table.table))
+    counted: int | None = connection.execute(rendered, bound, doing=f"counting {found.table.name}")[0][0]
+    return counted
+
+
+def oldest(connection: Connection, found: FoundTable) -> Oldest | None:
+    """What is known of a table's oldest message; None where there is none, or no index finds it."""
+    if found.kind == QUEUE:
+        waiting = Queue(connection, found.table).waiting(LOWEST)
+        return None if waiting is None else Oldest(waiting.headers, None, waiting.now)
+    if found.kind != DELAYED:
+        return None
+    seconds = DelayedTable(connection, found.table.table).first_due_in()
+    if seconds is None:
+        return None
+    now: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
+    now = now.replace(tzinfo=UTC)
+    return Oldest(None, now + timedelta(seconds=seconds) if isfinite(seconds) else None, now)
