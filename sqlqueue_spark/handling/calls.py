@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlqueue_spark.handling.answers import Answer, Reply, Send
+from sqlqueue_spark.handling.answers import Outgoing, Reply, Send, WrongAnswer, outgoing
 from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
 
 Function = Callable[[ReceivedMessage], object]
@@ -20,8 +22,8 @@ class HandlerTimeout(Exception):
     """A handler took longer than it may."""
 
 
-class WrongAnswer(TypeError):
-    """A handler answered something that is neither nothing nor messages. To try again does not help."""
+class WorkerDied(Exception):
+    """A handler ended the process in which it was called."""
 
 
 class NoHandler(LookupError):
@@ -37,36 +39,50 @@ _HOPELESS = (WrongBody, WrongAnswer, NoHandler, NoReplyAddress)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handler:
-    """A function for every message, or one for each message type.
+class Limits:
+    """How often and how long a handler is called for a message.
 
-    :param functions: the function, or functions by the full name of a type.
     :param immediate_retries: how often it is called again at once when it fails.
     :param timeout: how many seconds a call may take.
     :param unrecoverable: the exceptions after which it is not called again.
     """
 
-    functions: Function | Mapping[str, Function]
     immediate_retries: int
     timeout: float
     unrecoverable: tuple[type[BaseException], ...] = ()
 
-    def answers(self, message: ReceivedMessage) -> list[Answer]:
-        """What the function answers to a message; call it within :func:`alarms`.
+    def is_hopeless(self, error: BaseException) -> bool:
+        """Whether to try again does not help."""
+        return isinstance(error, (*_HOPELESS, *self.unrecoverable))
 
-        :raises Exception: what its last call raised.
+
+@dataclass(frozen=True, kw_only=True)
+class Handler:
+    """A function for every message, or one for each message type.
+
+    :param functions: the function, or functions by the full name of a type.
+    """
+
+    functions: Function | Mapping[str, Function]
+    limits: Limits
+
+    def answers(self, message: ReceivedMessage, watch: Watch) -> list[Outgoing]:
+        """What the function answers to a message.
+
+        :raises BaseException: what its last call raised.
         """
         function = self._function(message)
         if function is None:
             return []
-        for left in range(self.immediate_retries, -1, -1):
+        left = self.limits.immediate_retries
+        while True:
             try:
-                with _limited(self.timeout):
+                with watch:
                     return _listed(function(message), message)
-            except (Exception, SystemExit) as error:
-                if not left or isinstance(error, (*_HOPELESS, *self.unrecoverable)):
+            except BaseException as error:  # a handler is a user's, and may raise anything
+                if not left or self.limits.is_hopeless(error):
                     raise
-        raise AssertionError("unreachable: the last call returns or raises")
+            left -= 1
 
     def _function(self, message: ReceivedMessage) -> Function | None:
         """The function for a message; None for a control message for which there is none."""
@@ -82,66 +98,98 @@ class Handler:
         )
 
 
-def _listed(answer: object, message: ReceivedMessage) -> list[Answer]:
+def _listed(answer: object, message: ReceivedMessage) -> list[Outgoing]:
     """The messages that a function answers."""
     if answer is None:
         return []
-    many = [answer] if isinstance(answer, Send | Reply) else answer
-    if isinstance(many, str | bytes | Mapping) or not isinstance(many, Iterable):
+    if isinstance(answer, Send | Reply):
+        return [_outgoing(answer, message)]
+    if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
         raise WrongAnswer(
             f"The handler answered {type(answer).__name__}; let it return nothing, Send, Reply, or a list of these."
         )
-    found: list[Answer] = []
-    for each in many:
-        if not isinstance(each, Send | Reply):
-            raise WrongAnswer(
-                f"The handler answered {type(each).__name__} among its messages; let it return Send or Reply."
-            )
-        if isinstance(each, Reply) and message.reply_to is None:
-            raise NoReplyAddress(
-                f"The message {message.id} has no ReplyToAddress, so nobody waits for the reply to it."
-            )
-        found.append(each)
-    return found
+    return [_outgoing(each, message) for each in answer]
 
 
-@contextlib.contextmanager
-def alarms() -> Iterator[None]:
-    """In this block a call that takes too long is ended.
+def _outgoing(answer: object, message: ReceivedMessage) -> Outgoing:
+    if not isinstance(answer, Send | Reply):
+        raise WrongAnswer(
+            f"The handler answered {type(answer).__name__} among its messages; let it return Send or Reply."
+        )
+    if isinstance(answer, Reply) and message.reply_to is None:
+        raise NoReplyAddress(
+            f"The message {message.id} has no ReplyToAddress, so nobody waits for the reply to it."
+        )
+    return outgoing(answer, message)
 
-    An alarm ends Python code, and calls into the system. It does not end a loop within a library's C code. None reaches another
-    thread than the main one, on which Spark's workers call handlers; elsewhere nothing is ended.
+
+class Watch:
+    """Ends calls that take too long, and shows another process which message is handled, and until when.
+
+    An alarm ends Python code, and calls into the system. It does not end a loop within a library's C code; only another process
+    can. None reaches another thread than the main one, on which Spark's workers call handlers; elsewhere nothing is ended.
     """
-    if not _reached_by_alarms():
-        yield
-        return
-    before = signal.signal(signal.SIGALRM, _ring)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
+    def __init__(self, timeout: float, seen: Seen | None = None) -> None:
+        """:param seen: what another process sees."""
+        self.seen = seen or Seen(bytearray(Seen.SIZE))
+        self._timeout = timeout
+        self._calling = self._heard = False
+        self._alarm: Any = self._ring  # one object, so that it is known again
 
-class _limited:  # noqa: N801 -- used as a function; a class costs a tenth of a generator, and it is made for each call
-    """End the block by :class:`HandlerTimeout` when it takes too long, within :func:`alarms`."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds if _reached_by_alarms() else 0.0
+    @contextlib.contextmanager
+    def alarms(self) -> Iterator[None]:
+        """In this block a call, which is a block of the watch itself, is ended when it takes too long."""
+        self._heard = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+        if not self._heard:
+            yield
+            return
+        before = signal.signal(signal.SIGALRM, self._alarm)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
     def __enter__(self) -> None:
-        if self._seconds:
-            signal.setitimer(signal.ITIMER_REAL, self._seconds, _AGAIN_SECONDS)
+        self.seen.ends_in(self._timeout)
+        if self._heard:
+            if signal.getsignal(signal.SIGALRM) is not self._alarm:  # a handler left one of its own
+                signal.signal(signal.SIGALRM, self._alarm)
+            self._calling = True
+            signal.setitimer(signal.ITIMER_REAL, self._timeout, _AGAIN_SECONDS)
 
     def __exit__(self, *_: object) -> None:
-        if self._seconds:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        self._calling = False
+
+    def _ring(self, _: int, __: object) -> None:
+        if self._calling:
+            raise HandlerTimeout("The handler took longer than handlerTimeout.")
 
 
-def _reached_by_alarms() -> bool:
-    """Whether this is the main thread. For another one nobody may set an alarm: without :func:`alarms` it ends the process."""
-    return threading.current_thread() is threading.main_thread()
+class Seen:
+    """A few bytes that two processes share: one of them handles messages there, and the other one looks at what it does."""
 
+    SIZE = 16
+    #: The position while no message was begun.
+    NOTHING = -1
 
-def _ring(_: int, __: object) -> None:
-    raise HandlerTimeout("The handler took longer than handlerTimeout.")
+    def __init__(self, shared: Any) -> None:
+        self._numbers = memoryview(shared)[: self.SIZE].cast("d")
+
+    def begin(self, position: int) -> None:
+        """The message at this position is handled now."""
+        self._numbers[0] = position
+
+    def ends_in(self, seconds: float) -> None:
+        """What is done now may take so long."""
+        self._numbers[1] = time.monotonic() + seconds
+
+    @property
+    def position(self) -> int:
+        return int(self._numbers[0])
+
+    @property
+    def overdue(self) -> float:
+        """How many seconds ago should have been done what is done now."""
+        return time.monotonic() - self._numbers[1]

@@ -39,6 +39,8 @@ _FAILURE: Mapping[str, tuple[str, ...]] = {
     "Source": _TEXT,
     "Data": ("map<string,string>",),
     "TimeOfFailure": ("timestamp",),
+    # For whoever tries a message again later. The sink does not.
+    "Unrecoverable": ("boolean",),
 }
 #: The columns that make a frame one of outcomes, each with how its type begins.
 _NESTED: Mapping[str, str] = {"Outgoing": "array<struct<", "Failure": "struct<"}

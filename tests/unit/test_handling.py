@@ -1,5 +1,6 @@
 """A handler is called for each message; what it answers becomes messages out, and what it raises a failure."""
 
+import itertools
 import json
 import threading
 import time
@@ -9,8 +10,8 @@ import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import ReceivedMessage, Reply, Send, each_message
-from sqlqueue_spark.handling.calls import Handler
-from sqlqueue_spark.handling.each_message import _Task
+from sqlqueue_spark.handling.calls import Handler, Limits
+from sqlqueue_spark.handling.each_message import HandlingTask
 from tests.support import messages
 from tests.support.messages import body, message_id, row_id
 
@@ -38,11 +39,10 @@ def batch(*numbers, **changes):
 
 def outcomes(functions, given, *, retries=0, timeout=30.0, unrecoverable=()):
     """The columns Outgoing and Failure of each message."""
-    handler = Handler(
-        functions=functions, immediate_retries=retries, timeout=timeout, unrecoverable=unrecoverable
-    )
-    (found,) = _Task(handler)(iter([given]))
-    return list(zip(found["Outgoing"].to_pylist(), found["Failure"].to_pylist(), strict=True))
+    limits = Limits(immediate_retries=retries, timeout=timeout, unrecoverable=unrecoverable)
+    found = [*HandlingTask(Handler(functions=functions, limits=limits))(iter([given]))]
+    told = [each.select(["Outgoing", "Failure"]).to_pylist() for each in found]
+    return [(row["Outgoing"], row["Failure"]) for row in itertools.chain.from_iterable(told)]
 
 
 def failure_of(function, given=None, **more):
@@ -53,8 +53,8 @@ def failure_of(function, given=None, **more):
 
 def test_the_columns_of_the_source_stay():
     given = batch(1, 2)
-    handler = Handler(functions=lambda _: None, immediate_retries=0, timeout=1.0)
-    (found,) = _Task(handler)(iter([given]))
+    handler = Handler(functions=lambda _: None, limits=Limits(immediate_retries=0, timeout=1.0))
+    (found,) = HandlingTask(handler)(iter([given]))
     assert found.select(given.schema.names) == given
     assert found.schema.names == [*given.schema.names, "Outgoing", "Failure"]
 
@@ -127,6 +127,7 @@ def test_a_failure_tells_all_that_is_known():
         "InnerExceptionType": "KeyError",
         "Message": "nothing left",
         "Data": [("Message type", TYPE), ("Message ID", message_id(1))],
+        "Unrecoverable": False,
     }
 
 
@@ -158,10 +159,10 @@ def test_a_function_that_always_fails_is_called_as_often_as_was_said():
     "answer, kind",
     [
         (lambda m: m.json(), "sqlqueue_spark.handling.received_message.WrongBody"),
-        (lambda _: 42, "sqlqueue_spark.handling.calls.WrongAnswer"),
-        (lambda _: "text", "sqlqueue_spark.handling.calls.WrongAnswer"),
-        (lambda _: {"Send": 1}, "sqlqueue_spark.handling.calls.WrongAnswer"),
-        (lambda _: [Send("Billing"), 42], "sqlqueue_spark.handling.calls.WrongAnswer"),
+        (lambda _: 42, "sqlqueue_spark.handling.answers.WrongAnswer"),
+        (lambda _: "text", "sqlqueue_spark.handling.answers.WrongAnswer"),
+        (lambda _: {"Send": 1}, "sqlqueue_spark.handling.answers.WrongAnswer"),
+        (lambda _: [Send("Billing"), 42], "sqlqueue_spark.handling.answers.WrongAnswer"),
         (lambda _: Reply(), "sqlqueue_spark.handling.calls.NoReplyAddress"),
     ],
 )
