@@ -38,16 +38,18 @@ class BatchHandler:
 
     def outcomes(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The columns Outgoing and Failure of the messages, part by part: soon, so that little is lost when the process dies."""
+        seen = self._watch.seen
         with self._watch.alarms():
             part: list[tuple[ReceivedMessage | None, Outcome]] = []
             size, due = 0, time.monotonic() + _OLDEST_SECONDS
             for position, message in enumerate(received(messages)):
-                self._watch.seen.begin(position)
+                seen.position = position
                 outcome = self._outcome(message)
                 part.append((message, outcome))
                 size += sum([len(each.body) for each in outcome.sends or ()])
                 if size > _MOST_BYTES or time.monotonic() > due:
                     yield self._columns(part)
+                    self._watch.listen()
                     part, size, due = [], 0, time.monotonic() + _OLDEST_SECONDS
             if part:
                 yield self._columns(part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
 import time
@@ -134,36 +135,43 @@ class Watch:
         """:param seen: what another process sees."""
         self.seen = seen or Seen(bytearray(Seen.SIZE))
         self._timeout = timeout
-        self._calling = self._heard = False
+        self._until = math.inf
+        self._hears = False
         self._alarm: Any = self._ring  # one object, so that it is known again
 
     @contextlib.contextmanager
     def alarms(self) -> Iterator[None]:
         """In this block a call, which is a block of the watch itself, is ended when it takes too long."""
-        self._heard = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-        if not self._heard:
+        self._hears = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+        if not self._hears:
             yield
             return
-        before = signal.signal(signal.SIGALRM, self._alarm)
+        before = signal.getsignal(signal.SIGALRM)
         try:
+            self.listen()
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
 
-    def __enter__(self) -> None:
-        self.seen.ends_in(self._timeout)
-        if self._heard:
-            if signal.getsignal(signal.SIGALRM) is not self._alarm:  # a handler left one of its own
+    def listen(self) -> None:
+        """Set the alarm, and do so again now and then: a handler may have set one of its own."""
+        if self._hears:
+            if signal.getsignal(signal.SIGALRM) is not self._alarm:
                 signal.signal(signal.SIGALRM, self._alarm)
-            self._calling = True
-            signal.setitimer(signal.ITIMER_REAL, self._timeout, _AGAIN_SECONDS)
+            signal.setitimer(signal.ITIMER_REAL, self._timeout)
+
+    def __enter__(self) -> None:
+        self._until = self.seen.until = time.monotonic() + self._timeout
 
     def __exit__(self, *_: object) -> None:
-        self._calling = False
+        self._until = math.inf
 
     def _ring(self, _: int, __: object) -> None:
-        if self._calling:
+        """Ends the call that is late. The alarm is not set for each call, which would take as long as a quick handler."""
+        left = self._until - time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS if left <= 0 else min(left, self._timeout))
+        if left <= 0:
             raise HandlerTimeout("The handler took longer than handlerTimeout.")
 
 
@@ -177,19 +185,20 @@ class Seen:
     def __init__(self, shared: Any) -> None:
         self._numbers = memoryview(shared)[: self.SIZE].cast("d")
 
-    def begin(self, position: int) -> None:
-        """The message at this position is handled now."""
-        self._numbers[0] = position
-
-    def ends_in(self, seconds: float) -> None:
-        """What is done now may take so long."""
-        self._numbers[1] = time.monotonic() + seconds
-
     @property
     def position(self) -> int:
+        """Of the message that was begun last."""
         return int(self._numbers[0])
 
+    @position.setter
+    def position(self, position: int) -> None:
+        self._numbers[0] = position
+
     @property
-    def overdue(self) -> float:
-        """How many seconds ago should have been done what is done now."""
-        return time.monotonic() - self._numbers[1]
+    def until(self) -> float:
+        """When that should be done which is done now, by the clock of all processes."""
+        return self._numbers[1]
+
+    @until.setter
+    def until(self, moment: float) -> None:
+        self._numbers[1] = moment

@@ -126,8 +126,8 @@ class ChildProcess:
             self._reap(_REAP_SECONDS)
 
     def _begin(self, timeout: float) -> None:
-        self._seen.begin(Seen.NOTHING)
-        self._seen.ends_in(timeout)
+        self._seen.position = Seen.NOTHING
+        self._seen.until = time.monotonic() + timeout
 
     def _send(self, packed: pa.Buffer) -> None:
         for part in (_LENGTH.pack(len(packed)), packed):
@@ -172,14 +172,14 @@ class ChildProcess:
                 if poll.poll(0):
                     return
                 self._died()
-            if self._seen.overdue > self._grace:
+            if self._is_overdue():
                 self._kill_hung()
 
     def _kill_hung(self) -> Never:
         position = self._position()
         self.end()
         # Between the look and its death it may have come on. Then it did not hang, and nobody is to blame.
-        blamed = position if self._seen.overdue > self._grace else None
+        blamed = position if self._is_overdue() else None
         raise ChildEnded(
             HandlerTimeout(
                 "The handler took longer than handlerTimeout, and as it heard no alarm its process was killed."
@@ -191,6 +191,9 @@ class ChildProcess:
         self._reap(1.0)
         self.end()
         raise ChildEnded(WorkerDied(f"The handler's process {_end_of(self._status)}."), self._position())
+
+    def _is_overdue(self) -> bool:
+        return time.monotonic() > self._seen.until + self._grace
 
     def _position(self) -> int | None:
         return None if self._seen.position == Seen.NOTHING else self._seen.position
