@@ -81,6 +81,7 @@ class Handler:
                 with watch:
                     return _listed(function(message), message)
             except BaseException as error:  # a handler is a user's, and may raise anything
+                watch.rest()  # the alarm may have rung while the block ended
                 if not left or self.limits.is_hopeless(error):
                     raise
             left -= 1
@@ -165,6 +166,10 @@ class Watch:
         self._until = self.seen.until = time.monotonic() + self._timeout
 
     def __exit__(self, *_: object) -> None:
+        self._until = math.inf
+
+    def rest(self) -> None:
+        """No call is made now."""
         self._until = math.inf
 
     def _ring(self, _: int, __: object) -> None:

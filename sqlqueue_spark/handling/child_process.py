@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Never
 
 import pyarrow as pa
@@ -262,10 +262,18 @@ def _leave_the_parent(channel: int, parent: int | None) -> None:
     os.dup2(2, 1)
     sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115 -- for ever
     # A connection has one process at either end.
-    for each in map(int, os.listdir("/dev/fd")):  # noqa: PTH208 -- numbers, not paths
+    for each in _descriptors():
         if each > _STANDARD and each != channel and _is_socket(each):
             os.dup2(nothing, each, inheritable=False)
     os.close(nothing)
+
+
+def _descriptors() -> Iterable[int]:
+    """All open descriptors, and perhaps others."""
+    try:
+        return list(map(int, os.listdir("/dev/fd")))  # noqa: PTH208 -- numbers, not paths
+    except OSError:
+        return range(os.sysconf("SC_OPEN_MAX"))
 
 
 def _is_socket(descriptor: int) -> bool:

@@ -102,9 +102,10 @@ def test_a_message_that_comes_again_is_handled_once(spark, postgresql, queues):
 
 
 def test_a_message_that_ends_or_hangs_its_worker_fails_alone(spark, postgresql, queues, tmp_path):
-    """Spark's tasks survive."""
+    """Spark's tasks survive. The function has what Spark brings it, such as a broadcast variable."""
     orders, _, shipping, error = queues
     place(orders, range(9))
+    known = spark.sparkContext.broadcast({"to": "shipping"})
 
     def handle(message):
         order = message.json()["order"]
@@ -112,7 +113,7 @@ def test_a_message_that_ends_or_hangs_its_worker_fails_alone(spark, postgresql, 
             os._exit(1)
         if order == 5:
             sum(itertools.repeat(0))  # in C, where no alarm is heard
-        return Send("shipping", "Shop.Ship, Shop", message.body)
+        return Send(known.value["to"], "Shop.Ship, Shop", message.body)
 
     calls = each_message(handle, queue="orders", immediateRetries=0, handlerTimeout="500ms")
     messages = stream(spark, postgresql, orders, maxConcurrency="1").transform(calls)
