@@ -9,8 +9,9 @@ ends while it handles a message, or hangs so that no alarm reaches it and is kil
 - The message at which it hung is tried once more in the same way, unless there are no immediate retries: to wait is dear, but a new
   child has new connections. If it hangs again, it has failed by ``HandlerTimeout``.
 - ``WorkerDied`` or ``HandlerTimeout`` among the unrecoverable exceptions means that there is no second time.
-- What the child had answered before counts. Only messages are handled twice whose outcomes were not given away yet: those of the last
-  0.05 s, and so few that they count only where a handler is quick.
+- What the child had given away before it ended counts. It gives outcomes away every 0.05 s, and messages whose outcomes it had not yet
+  given away are handled again: none where each call takes longer than that.
+- A child is known by what its handler is made of: a stream that makes ``each_message`` anew for each batch has one child, not hundreds.
 """
 
 from __future__ import annotations

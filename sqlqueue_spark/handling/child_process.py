@@ -121,9 +121,10 @@ class ChildProcess:
         """Kill the child, unless it has ended. Calling again is harmless."""
         if self.usable:
             self._channel.close()
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
-            self._reap(_REAP_SECONDS)
+            if not self._reap(0):  # else its number may be another's by now
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)
+                self._reap(_REAP_SECONDS)
 
     def _begin(self, timeout: float) -> None:
         self._seen.position = Seen.NOTHING

@@ -4,6 +4,7 @@ import itertools
 import json
 import threading
 import time
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
@@ -174,7 +175,7 @@ def test_what_is_hopeless_is_not_tried_again(answer, kind):
         return answer(message)
 
     failure = failure_of(handle, batch(1, Body=b"no JSON", Headers="{}"), retries=5)
-    assert (failure["ExceptionType"], len(calls)) == (kind, 1)
+    assert (failure["ExceptionType"], failure["Unrecoverable"], len(calls)) == (kind, True, 1)
 
 
 def test_an_unrecoverable_error_is_not_tried_again():
@@ -184,8 +185,8 @@ def test_an_unrecoverable_error_is_not_tried_again():
         calls.append(1)
         raise OutOfStock
 
-    failure_of(handle, retries=5, unrecoverable=(OutOfStock,))
-    assert len(calls) == 1
+    failure = failure_of(handle, retries=5, unrecoverable=(OutOfStock,))
+    assert (failure["Unrecoverable"], len(calls)) == (True, 1)
 
 
 def test_one_message_that_fails_leaves_the_others_alone():
@@ -286,6 +287,7 @@ def test_functions_by_type_are_found_by_any_enclosed_type():
 def test_a_type_without_a_function_fails():
     failure = failure_of({"A.B": lambda _: None}, retries=5)
     assert failure["Message"] == f"There is no handler for the type '{TYPE}'; there are handlers for A.B."
+    assert failure["Unrecoverable"]
 
 
 def test_a_control_message_needs_no_type():
@@ -322,7 +324,16 @@ def test_what_is_no_function_is_refused(arguments, said):
     assert str(caught.value) == said
 
 
-@pytest.mark.parametrize("named", [{"immediateRetries": -1}, {"handlerTimeout": "soon"}])
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"immediateRetries": -1},
+        {"handlerTimeout": "soon"},
+        {"handlerTimeout": timedelta(0)},
+        {"unrecoverable": ValueError},
+        {"unrecoverable": ("ValueError",)},
+    ],
+)
 def test_wrong_options_are_refused(named):
     with pytest.raises(ConfigurationError, match=next(iter(named))):
         each_message(print, **named)
