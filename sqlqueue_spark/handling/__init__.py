@@ -1,7 +1,7 @@
 """Handlers: Python functions that are called for each message, what they answer, and what becomes of those that fail."""
 
-from sqlqueue_spark.handling.answers import Reply, Send
-from sqlqueue_spark.handling.calls import HandlerTimeout, NoHandler, NoReplyAddress, WrongAnswer
+from sqlqueue_spark.handling.answers import Reply, Send, WrongAnswer
+from sqlqueue_spark.handling.calls import HandlerTimeout, NoHandler, NoReplyAddress, WorkerDied
 from sqlqueue_spark.handling.each_message import each_message
 from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
 from sqlqueue_spark.handling.recoverability import recoverability
@@ -13,6 +13,7 @@ __all__ = [
     "ReceivedMessage",
     "Reply",
     "Send",
+    "WorkerDied",
     "WrongAnswer",
     "WrongBody",
     "each_message",

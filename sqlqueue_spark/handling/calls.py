@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sqlqueue_spark.handling.answers import Answer, Reply, Send
+from sqlqueue_spark.handling.answers import Outgoing, Reply, Send, WrongAnswer, outgoing
 from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
 
 Function = Callable[[ReceivedMessage], object]
@@ -20,8 +23,8 @@ class HandlerTimeout(Exception):
     """A handler took longer than it may."""
 
 
-class WrongAnswer(TypeError):
-    """A handler answered something that is neither nothing nor messages. To try again does not help."""
+class WorkerDied(Exception):
+    """A handler ended the process in which it was called."""
 
 
 class NoHandler(LookupError):
@@ -37,36 +40,51 @@ _HOPELESS = (WrongBody, WrongAnswer, NoHandler, NoReplyAddress)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Handler:
-    """A function for every message, or one for each message type.
+class Limits:
+    """How often and how long a handler is called for a message.
 
-    :param functions: the function, or functions by the full name of a type.
     :param immediate_retries: how often it is called again at once when it fails.
     :param timeout: how many seconds a call may take.
     :param unrecoverable: the exceptions after which it is not called again.
     """
 
-    functions: Function | Mapping[str, Function]
     immediate_retries: int
     timeout: float
     unrecoverable: tuple[type[BaseException], ...] = ()
 
-    def answers(self, message: ReceivedMessage) -> list[Answer]:
-        """What the function answers to a message; call it within :func:`alarms`.
+    def is_hopeless(self, error: BaseException) -> bool:
+        """Whether to try again does not help."""
+        return isinstance(error, (*_HOPELESS, *self.unrecoverable))
 
-        :raises Exception: what its last call raised.
+
+@dataclass(frozen=True, kw_only=True)
+class Handler:
+    """A function for every message, or one for each message type.
+
+    :param functions: the function, or functions by the full name of a type.
+    """
+
+    functions: Function | Mapping[str, Function]
+    limits: Limits
+
+    def answers(self, message: ReceivedMessage, watch: Watch) -> list[Outgoing]:
+        """What the function answers to a message.
+
+        :raises BaseException: what its last call raised.
         """
         function = self._function(message)
         if function is None:
             return []
-        for left in range(self.immediate_retries, -1, -1):
+        left = self.limits.immediate_retries
+        while True:
             try:
-                with _limited(self.timeout):
+                with watch:
                     return _listed(function(message), message)
-            except (Exception, SystemExit) as error:
-                if not left or isinstance(error, (*_HOPELESS, *self.unrecoverable)):
+            except BaseException as error:  # a handler is a user's, and may raise anything
+                watch.rest()  # the alarm may have rung while the block ended
+                if not left or self.limits.is_hopeless(error):
                     raise
-        raise AssertionError("unreachable: the last call returns or raises")
+            left -= 1
 
     def _function(self, message: ReceivedMessage) -> Function | None:
         """The function for a message; None for a control message for which there is none."""
@@ -82,66 +100,110 @@ class Handler:
         )
 
 
-def _listed(answer: object, message: ReceivedMessage) -> list[Answer]:
+def _listed(answer: object, message: ReceivedMessage) -> list[Outgoing]:
     """The messages that a function answers."""
     if answer is None:
         return []
-    many = [answer] if isinstance(answer, Send | Reply) else answer
-    if isinstance(many, str | bytes | Mapping) or not isinstance(many, Iterable):
+    if isinstance(answer, Send | Reply):
+        return [_outgoing(answer, message)]
+    if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
         raise WrongAnswer(
             f"The handler answered {type(answer).__name__}; let it return nothing, Send, Reply, or a list of these."
         )
-    found: list[Answer] = []
-    for each in many:
-        if not isinstance(each, Send | Reply):
-            raise WrongAnswer(
-                f"The handler answered {type(each).__name__} among its messages; let it return Send or Reply."
-            )
-        if isinstance(each, Reply) and message.reply_to is None:
-            raise NoReplyAddress(
-                f"The message {message.id} has no ReplyToAddress, so nobody waits for the reply to it."
-            )
-        found.append(each)
-    return found
+    return [_outgoing(each, message) for each in answer]
 
 
-@contextlib.contextmanager
-def alarms() -> Iterator[None]:
-    """In this block a call that takes too long is ended.
+def _outgoing(answer: object, message: ReceivedMessage) -> Outgoing:
+    if not isinstance(answer, Send | Reply):
+        raise WrongAnswer(
+            f"The handler answered {type(answer).__name__} among its messages; let it return Send or Reply."
+        )
+    if isinstance(answer, Reply) and message.reply_to is None:
+        raise NoReplyAddress(
+            f"The message {message.id} has no ReplyToAddress, so nobody waits for the reply to it."
+        )
+    return outgoing(answer, message)
 
-    An alarm ends Python code, and calls into the system. It does not end a loop within a library's C code. None reaches another
-    thread than the main one, on which Spark's workers call handlers; elsewhere nothing is ended.
+
+class Watch:
+    """Ends calls that take too long, and shows another process which message is handled, and until when.
+
+    An alarm ends Python code, and calls into the system. It does not end a loop within a library's C code; only another process
+    can. None reaches another thread than the main one, on which Spark's workers call handlers; elsewhere nothing is ended.
     """
-    if not _reached_by_alarms():
-        yield
-        return
-    before = signal.signal(signal.SIGALRM, _ring)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
+    def __init__(self, timeout: float, seen: Seen | None = None) -> None:
+        """:param seen: what another process sees."""
+        self.seen = seen or Seen(bytearray(Seen.SIZE))
+        self._timeout = timeout
+        self._until = math.inf
+        self._hears = False
+        self._alarm: Any = self._ring  # one object, so that it is known again
 
-class _limited:  # noqa: N801 -- used as a function; a class costs a tenth of a generator, and it is made for each call
-    """End the block by :class:`HandlerTimeout` when it takes too long, within :func:`alarms`."""
+    @contextlib.contextmanager
+    def alarms(self) -> Iterator[None]:
+        """In this block a call, which is a block of the watch itself, is ended when it takes too long."""
+        self._hears = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+        if not self._hears:
+            yield
+            return
+        before = signal.getsignal(signal.SIGALRM)
+        try:
+            self.listen()
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
 
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds if _reached_by_alarms() else 0.0
+    def listen(self) -> None:
+        """Set the alarm, and do so again now and then: a handler may have set one of its own."""
+        if self._hears:
+            if signal.getsignal(signal.SIGALRM) is not self._alarm:
+                signal.signal(signal.SIGALRM, self._alarm)
+            signal.setitimer(signal.ITIMER_REAL, self._timeout)
 
     def __enter__(self) -> None:
-        if self._seconds:
-            signal.setitimer(signal.ITIMER_REAL, self._seconds, _AGAIN_SECONDS)
+        self._until = self.seen.until = time.monotonic() + self._timeout
 
     def __exit__(self, *_: object) -> None:
-        if self._seconds:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        self._until = math.inf
+
+    def rest(self) -> None:
+        """No call is made now."""
+        self._until = math.inf
+
+    def _ring(self, _: int, __: object) -> None:
+        """Ends the call that is late. The alarm is not set for each call, which would take as long as a quick handler."""
+        left = self._until - time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS if left <= 0 else min(left, self._timeout))
+        if left <= 0:
+            raise HandlerTimeout("The handler took longer than handlerTimeout.")
 
 
-def _reached_by_alarms() -> bool:
-    """Whether this is the main thread. For another one nobody may set an alarm: without :func:`alarms` it ends the process."""
-    return threading.current_thread() is threading.main_thread()
+class Seen:
+    """A few bytes that two processes share: one of them handles messages there, and the other one looks at what it does."""
 
+    SIZE = 16
+    #: The position while no message was begun.
+    NOTHING = -1
 
-def _ring(_: int, __: object) -> None:
-    raise HandlerTimeout("The handler took longer than handlerTimeout.")
+    def __init__(self, shared: Any) -> None:
+        self._numbers = memoryview(shared)[: self.SIZE].cast("d")
+
+    @property
+    def position(self) -> int:
+        """Of the message that was begun last."""
+        return int(self._numbers[0])
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._numbers[0] = position
+
+    @property
+    def until(self) -> float:
+        """When that should be done which is done now, by the clock of all processes."""
+        return self._numbers[1]
+
+    @until.setter
+    def until(self, moment: float) -> None:
+        self._numbers[1] = moment

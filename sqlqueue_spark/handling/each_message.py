@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+import contextlib
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pyarrow as pa
+from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     MapType,
     StringType,
     StructField,
@@ -22,16 +24,16 @@ from pyspark.sql.types import (
 )
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.handling.answers import Outgoing, outgoing
-from sqlqueue_spark.handling.calls import Function, Handler, alarms
-from sqlqueue_spark.handling.received_message import ReceivedMessage
-from sqlqueue_spark.messages.addresses import Address
-from sqlqueue_spark.messages.failed import FAILED_QUEUE, Failure
-from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers
+from sqlqueue_spark.handling.batch_handler import BatchHandler
+from sqlqueue_spark.handling.calls import Function, Handler, HandlerTimeout, Limits, WorkerDied
+from sqlqueue_spark.handling.child_handler import ChildHandler
 from sqlqueue_spark.options.fields import duration
+from sqlqueue_spark.plain_text import logger
+
+log = logger(__name__)
 
 _TEXT = StringType()
-#: The columns that are added, as Spark and as Arrow name their types.
+#: The columns that are added, as Spark names their types; as Arrow does, see outcome_columns.
 _ADDED = (
     StructField(
         "Outgoing",
@@ -57,29 +59,10 @@ _ADDED = (
                 ),
                 StructField("Data", MapType(_TEXT, _TEXT)),
                 StructField("TimeOfFailure", TimestampType()),
+                StructField("Unrecoverable", BooleanType()),
             ]
         ),
     ),
-)
-_TEXTS = pa.map_(pa.string(), pa.string())
-_MESSAGE = pa.schema(
-    [
-        ("Destination", pa.string()),
-        ("Headers", pa.string()),
-        ("Body", pa.binary()),
-        ("MessageId", pa.string()),
-        ("ReplyToAddress", pa.string()),
-    ]
-)
-_FAILURE = pa.struct(
-    [
-        ("ExceptionType", pa.string()),
-        ("InnerExceptionType", pa.string()),
-        ("Message", pa.string()),
-        ("StackTrace", pa.string()),
-        ("Data", _TEXTS),
-        ("TimeOfFailure", pa.timestamp("us", tz="UTC")),
-    ]
 )
 _NEEDED = ("Id", "Headers", "Body", "RowVersion")
 
@@ -107,14 +90,19 @@ def each_message(
     ReplyToAddress. The function is not called for a row whose headers cannot be read, nor for a delayed message on its way to another
     queue; both fail in the sink.
 
+    The function is called in a child process of Spark's worker, which is kept from task to task: what its module keeps, such as a
+    connection, lives on. A message at which the process dies has failed by :class:`WorkerDied`, and one at which it hangs by
+    :class:`HandlerTimeout`, after one more try alone in a new process; the others are handled. What the function prints goes to the
+    worker's stderr. Spark's ``TaskContext`` and accumulators are not there.
+
     :param function: takes a :class:`ReceivedMessage`, and returns nothing, a :class:`Send`, a :class:`Reply`, or several of them. Or
         functions by the full names of message types, without their assemblies; a message of another type fails. It goes to the
         workers by cloudpickle, or by name where its module is installed there.
     :param queue: the address of the queue in which the messages were received, where the frame has no column ``Queue``.
     :param immediateRetries: how often it is called again at once when it raises.
     :param handlerTimeout: how long a call may take, such as ``500ms`` or ``30s``.
-    :param unrecoverable: exceptions after which it is not called again. A body that ``json()`` cannot read, an answer that is none,
-        and a type without a function are such already.
+    :param unrecoverable: exceptions after which it is not called again; the field ``Unrecoverable`` of Failure is true then. A body that
+        ``json()`` cannot read, an answer that is none, a type without a function, and a reply to nobody are such already.
     :raises ConfigurationError: an argument is wrong; or, when it is applied, the frame lacks a column.
     """
     functions = function.values() if isinstance(function, Mapping) else [function]
@@ -128,12 +116,16 @@ def each_message(
         timeout = handlerTimeout if isinstance(handlerTimeout, timedelta) else duration(handlerTimeout)
     except ValueError as error:
         raise ConfigurationError(f"handlerTimeout is {handlerTimeout!r}; write {error}.") from error
-    handler = Handler(
-        functions=function,
-        immediate_retries=immediateRetries,
-        timeout=timeout.total_seconds(),
-        unrecoverable=unrecoverable,
+    if timeout <= timedelta(0):
+        raise ConfigurationError(f"handlerTimeout is {handlerTimeout!r}; give more than 0.")
+    if not _are_exceptions(unrecoverable):
+        raise ConfigurationError(
+            f"unrecoverable is {unrecoverable!r}; give a tuple of exceptions, such as (ValueError,)."
+        )
+    limits = Limits(
+        immediate_retries=immediateRetries, timeout=timeout.total_seconds(), unrecoverable=unrecoverable
     )
+    handler = Handler(functions=function, limits=limits)
 
     def transform(messages: DataFrame) -> DataFrame:
         names = {name.lower(): name for name in messages.columns}
@@ -148,87 +140,54 @@ def each_message(
         if "queue" not in names:
             messages = messages.withColumn("Queue", F.lit(queue))
         schema = StructType([*messages.schema.fields, *_ADDED])
-        return messages.mapInArrow(_Task(handler), schema)
+        return messages.mapInArrow(HandlingTask(handler), schema)
 
     return transform
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What a worker does with its part of a batch."""
+def _are_exceptions(given: object) -> bool:
+    return isinstance(given, tuple) and all(
+        isinstance(each, type) and issubclass(each, BaseException) for each in given
+    )
 
-    handler: Handler
+
+class HandlingTask:
+    """What a worker does with its part of a batch: in its own process, or, once it was sent to a worker, in a child process."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with alarms():
+        handler = BatchHandler(self._handler)
+        return (outcomes for batch in batches for outcomes in handler.handle(batch))
+
+    def __reduce__(self) -> tuple[type[ChildTask], tuple[bytes, Limits]]:
+        limits = self._handler.limits
+        known = tuple(each for each in (WorkerDied, HandlerTimeout) if issubclass(each, limits.unrecoverable))
+        pickled = CloudPickleSerializer().dumps(self._handler)  # type: ignore[no-untyped-call] # Spark's
+        return ChildTask, (pickled, replace(limits, unrecoverable=known))
+
+
+@dataclass(frozen=True)
+class ChildTask:
+    """What a worker does with its part of a batch, in a child process where there can be one.
+
+    :param pickled: the handler, which is loaded only in the child.
+    """
+
+    pickled: bytes
+    limits: Limits
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with contextlib.ExitStack() as stack:
+            handler: ChildHandler | BatchHandler
+            try:
+                handler = stack.enter_context(ChildHandler(self.pickled, self.limits))
+            except OSError as error:
+                log.warning(
+                    "no_child_process reason=%r: a handler that ends its process ends Spark's worker",
+                    str(error),
+                )
+                handler = BatchHandler(pickle.loads(self.pickled))  # noqa: S301 -- Spark brought it, as it brings every function
             for batch in batches:
-                told = [self._outcome(message) for message in _received(batch)]
-                sends = _lists([sends for sends, _ in told])
-                failures = pa.array([failure for _, failure in told], _FAILURE)
-                names = [*batch.schema.names, "Outgoing", "Failure"]
-                yield pa.RecordBatch.from_arrays([*batch.columns, sends, failures], names)
-
-    def _outcome(
-        self, message: ReceivedMessage | None
-    ) -> tuple[list[Outgoing] | None, dict[str, Any] | None]:
-        """What a message sends, and its failure."""
-        if message is None:
-            return None, None
-        try:
-            return [outgoing(each, message) for each in self.handler.answers(message)], None
-        except (Exception, SystemExit) as error:  # noqa: BLE001 -- a handler is a user's, and may raise anything
-            return None, _failure(error, message)
-
-
-def _lists(sends: Sequence[Sequence[Outgoing] | None]) -> pa.Array:
-    """The column Outgoing. Built column by column it costs a third of what Arrow takes for dicts in lists."""
-    ends = itertools.accumulate((len(each or ()) for each in sends), initial=0)
-    offsets = pa.array(ends, pa.int32())
-    flat = list(zip(*itertools.chain.from_iterable(filter(None, sends)), strict=True)) or [()] * len(_MESSAGE)
-    columns = [pa.array(values, each.type) for values, each in zip(flat, _MESSAGE, strict=True)]
-    messages = pa.StructArray.from_arrays(columns, fields=list(_MESSAGE))
-    failed = pa.array([each is None for each in sends], pa.bool_())
-    return pa.ListArray.from_arrays(offsets, messages, mask=failed)
-
-
-def _received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
-    """The messages of a batch; None for one that no function is called for."""
-    own = {name.lower(): name for name in batch.schema.names}
-    columns = [
-        batch.column(own[name]).to_pylist() if name in own else [None] * batch.num_rows
-        for name in ("queue", "id", "rowversion", "headers", "body", "replytoaddress")
-    ]
-    for queue, row_id, row_version, text, body, reply_to in zip(*columns, strict=True):
-        headers = parse_headers(text)
-        if headers is None or _on_its_way(headers, queue):
-            yield None
-        else:
-            content = body.encode() if isinstance(body, str) else body or b""
-            yield ReceivedMessage(
-                queue=queue, row_id=row_id, row_version=row_version, headers=headers, body=content, reply_to_column=reply_to,
-            )  # fmt: skip
-
-
-def _on_its_way(headers: Mapping[str, str], queue: str) -> bool:
-    """Whether a message is in transit to another queue."""
-    to = headers.get(FORWARD_DESTINATION)
-    if not to or FAILED_QUEUE in headers:
-        return False
-    try:
-        wanted, own = (Address.parse(each, quoted=True) for each in (to, queue))
-    except ConfigurationError:
-        return True
-    same_schema = None in (wanted.schema, own.schema) or wanted.schema == own.schema
-    return wanted.table.casefold() != own.table.casefold() or not same_schema
-
-
-def _failure(error: BaseException, message: ReceivedMessage) -> dict[str, Any]:
-    told = Failure.of(error)
-    return {
-        "ExceptionType": told.exception_type,
-        "InnerExceptionType": told.inner_exception_type,
-        "Message": told.message,
-        "StackTrace": told.stack_trace,
-        "Data": {"Message type": message.type or "", "Message ID": message.id},
-        "TimeOfFailure": datetime.now(UTC),
-    }
+                yield from handler.handle(batch)

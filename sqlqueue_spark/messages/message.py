@@ -76,7 +76,7 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
     if not text or text.isspace():
         return {}
     try:
-        headers = _DECODER.decode(text.removeprefix("\ufeff"))
+        headers = _decoded(text)
     except (ValueError, RecursionError):
         return None
     if headers is None or headers == []:
@@ -93,6 +93,14 @@ def parse_headers(text: str | None) -> dict[str, str] | None:
     return {name: _BOOLEANS.get(value) or value for name, value in headers.items() if value is not None}
 
 
+def _decoded(text: str) -> object:
+    if text[0] == "{":
+        headers, end = _DECODER.raw_decode(text)
+        if end == len(text):  # as nearly all: no blanks to look for
+            return headers
+    return _DECODER.decode(text.removeprefix("\ufeff"))
+
+
 def is_object_of_texts(text: str) -> bool:
     """Whether readable headers are an object in which every value is a text, and nothing stands before or behind it."""
     return _OBJECT_OF_TEXTS.fullmatch(text) is not None
@@ -100,12 +108,17 @@ def is_object_of_texts(text: str) -> bool:
 
 def format_headers(headers: Mapping[str, str]) -> str:
     """Headers as the .NET senders write them: compact, with slashes and astral characters escaped."""
-    return f"{{{','.join([format_member(name, value) for name, value in headers.items()])}}}"
+    return (
+        f"{{{_escaped(','.join([_member_begin(name) + _quoted(value) for name, value in headers.items()]))}}}"
+    )
 
 
 def format_member(name: str, value: str) -> str:
     """One header as it stands in the JSON."""
-    text = _member_begin(name) + _quoted(value)
+    return _escaped(_member_begin(name) + _quoted(value))
+
+
+def _escaped(text: str) -> str:
     if "/" in text:
         text = text.replace("/", "\\/")
     return text if text.isascii() else _ASTRAL.sub(lambda astral: json.dumps(astral[0])[1:-1], text)

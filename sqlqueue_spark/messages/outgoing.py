@@ -14,6 +14,7 @@ import sys
 import time
 import uuid
 from array import array
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from json.encoder import encode_basestring as _quoted
 
@@ -43,9 +44,9 @@ COMPLETED = frozenset({
     MESSAGE_INTENT, ORIGINATING_ENDPOINT, ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT, TIME_TO_BE_RECEIVED,
 })  # fmt: skip
 
-#: The namespace of :func:`derived_id`; it never changes, or a message that goes out again would have another id.
-_DERIVED = uuid.UUID("b1c0a3ce-55d2-4a3e-9d3e-6f2f8e6f3a51")
-_VERSION_4 = bytes(each & 0x0F | 0x40 for each in range(256))
+#: The namespace of :func:`derived_ids`; it never changes, or a message that goes out again would have another id.
+_DERIVED = uuid.UUID("b1c0a3ce-55d2-4a3e-9d3e-6f2f8e6f3a51").bytes
+_VERSION_4, _VERSION_5 = (bytes(each & 0x0F | mark for each in range(256)) for mark in (0x40, 0x50))
 _VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 #: Version 7 has 12 bits to count within a millisecond.
 _COUNTED = 1 << 12
@@ -110,28 +111,31 @@ def new_row_ids(count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(16), count, [None, pa.py_buffer(bytes(ids))])
 
 
-def derived_id(message_id: str, schema: str, table: str, position: int) -> str:
-    """The id of a message that was sent because another one was received, and has no id of its own.
+def derived_ids(message_ids: Iterable[str], schema: str, table: str, positions: Iterable[int]) -> pa.Array:
+    """The ids of messages that were sent because other ones were received, and have no ids of their own.
 
-    It is the UUID of version 5 (RFC 9562) of what it is made of, as text in a compact JSON array, as in Python
+    Each is the UUID of version 5 (RFC 9562) of what it is made of, as text in a compact JSON array, as in Python
     ``uuid.uuid5(namespace, '["id","schema","table",0]')``: the same whenever the received
     message is handled again.
 
-    :param message_id: the id of the received message, in the queue of this schema and table.
-    :param position: its place among the messages that were sent because of that one, from 0.
+    :param message_ids: of each the id of the received message, in the queue of this schema and table.
+    :param positions: of each its place among the messages that were sent because of that one, from 0.
     """
-    texts = ",".join(map(_quoted, (message_id, schema, table)))
-    digest = bytearray(
-        hashlib.sha1(_DERIVED.bytes + f"[{texts},{position}]".encode(), usedforsecurity=False).digest()[:16]
-    )
-    digest[6] = digest[6] & 0x0F | 0x50
-    digest[8] = digest[8] & 0x3F | 0x80
-    return uuid_text(digest)
+    where = f",{_quoted(schema)},{_quoted(table)},"
+    names = [
+        f"[{_quoted(each)}{where}{at}]".encode() for each, at in zip(message_ids, positions, strict=True)
+    ]
+    digests = [hashlib.sha1(_DERIVED + each, usedforsecurity=False).digest()[:16] for each in names]
+    return _uuid_texts(_marked(b"".join(digests), _VERSION_5))
 
 
 def new_id_texts(count: int) -> pa.Array:
     """Random UUIDs (version 4) as people write them."""
-    digits = pa.py_buffer(_random_uuids(count).hex().encode())
+    return _uuid_texts(_random_uuids(count))
+
+
+def _uuid_texts(uuids: bytes) -> pa.Array:
+    count, digits = len(uuids) // 16, pa.py_buffer(uuids.hex().encode())
     whole = pa.Array.from_buffers(pa.binary(32), count, [None, digits]).cast(pa.binary())
     ends = (0, 8, 12, 16, 20, 32)
     parts = [pc.binary_slice(whole, first, last) for first, last in itertools.pairwise(ends)]
@@ -139,10 +143,15 @@ def new_id_texts(count: int) -> pa.Array:
 
 
 def _random_uuids(count: int) -> bytes:
-    random = bytearray(os.urandom(16 * count))
-    random[6::16] = random[6::16].translate(_VERSION_4)
-    random[8::16] = random[8::16].translate(_VARIANT)
-    return bytes(random)
+    return _marked(os.urandom(16 * count), _VERSION_4)
+
+
+def _marked(made: bytes, version: bytes) -> bytes:
+    """UUIDs that say their version and variant."""
+    marked = bytearray(made)
+    marked[6::16] = marked[6::16].translate(version)
+    marked[8::16] = marked[8::16].translate(_VARIANT)
+    return bytes(marked)
 
 
 def uuid_text(given: bytes | bytearray) -> str:

@@ -43,6 +43,8 @@ _FAILURE: Mapping[str, tuple[str, ...]] = {
     "TimeOfFailure": ("timestamp",),
     "RetryAfter": ("interval day to second",),
     "ErrorQueue": _TEXT,
+    # For whoever tries a message again later. The sink does not.
+    "Unrecoverable": ("boolean",),
 }
 #: The columns that make a frame one of outcomes, each with how its type begins.
 _NESTED: Mapping[str, str] = {"Outgoing": "array<struct<", "Failure": "struct<"}

@@ -133,8 +133,9 @@ def members(name: str, values: pa.Array) -> pa.Array:
     """Of each value: the header of this name as a member of the JSON; NULL where the value is NULL."""
     if pc.all(pc.match_substring_regex(values, rf"\A{_PLAIN}*\z")).as_py():
         return pc.binary_join_element_wise(f'"{name}":"', values, '"', "")
-    written = [None if value is None else format_member(name, value) for value in values.to_pylist()]
-    return pa.array(written, pa.string())
+    distinct = values.dictionary_encode()  # content types and reply addresses are few, and never plain
+    written = [format_member(name, value) for value in distinct.dictionary.to_pylist()]
+    return pa.array(written, pa.string()).take(distinct.indices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,8 @@ _READ = {
     "DelayDeliveryFor": pa.duration("us"),
     "Queue": pa.string(),
 }
+#: Makes the ids of the messages at some positions, in their order.
+NewIds = Callable[[Sequence[int]], pa.Array]
 
 
 @dataclass
@@ -119,12 +121,12 @@ class MessageBuilder:
     def composed(
         self,
         batch: pa.RecordBatch,
-        new_id: Callable[[int], str] | None = None,
+        new_ids: NewIds | None = None,
         failed_before: set[str] | None = None,
     ) -> Composed:
         """Make the messages of one chunk.
 
-        :param new_id: makes the id of the message at a position that has none.
+        :param new_ids: makes the ids of the messages that have none.
         :param failed_before: the origins that have failed in this task; those of the chunk are added.
         :raises Unsendable: a row cannot be sent as it is.
         """
@@ -138,7 +140,7 @@ class MessageBuilder:
         )
         own, nothing = told(given["Id"]), pa.nulls(len(given), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
-        ids = self._message_ids(told(given["MessageId"]), groups, received, new_id)
+        ids = self._message_ids(told(given["MessageId"]), groups, received, new_ids)
         row_ids = _row_ids(to_send)
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
         for group in groups:
@@ -339,11 +341,11 @@ class MessageBuilder:
         own: pa.Array,
         groups: Sequence[Alike],
         received: pa.Array,
-        new_id: Callable[[int], str] | None,
+        new_ids: NewIds | None,
     ) -> pa.Array:
         """The message id of each row: that of the column or of the header, else the Id of the received row.
 
-        A row that has none of these gets a new id, if there is no outbox, or if ``new_id`` makes one.
+        A row that has none of these gets a new id, if there is no outbox, or if ``new_ids`` makes them.
 
         :param own: the column MessageId.
         :param received: the Ids of the rows that were received.
@@ -352,9 +354,9 @@ class MessageBuilder:
         ids = message_ids(own, groups, received)
         if not ids.null_count:
             return ids
-        if new_id is not None:
-            nameless = enumerate(ids.to_pylist())
-            return pa.array([new_id(at) if each is None else each for at, each in nameless], pa.string())
+        if new_ids is not None:
+            nameless = pc.indices_nonzero(ids.is_null()).to_pylist()
+            return pc.replace_with_mask(ids, ids.is_null(), new_ids(nameless))
         if self.options.uses_outbox:
             raise Unsendable(
                 pc.index(ids.is_null(), True).as_py(),

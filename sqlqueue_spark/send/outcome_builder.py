@@ -6,9 +6,7 @@ only on its way through its queue.
 
 from __future__ import annotations
 
-import bisect
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 
@@ -17,16 +15,15 @@ import pyarrow.compute as pc
 
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failed import Failure, poison
-from sqlqueue_spark.messages.outgoing import derived_id
+from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
-from sqlqueue_spark.send.composed import Composed, Failed
+from sqlqueue_spark.send.composed import Composed, Failed, in_order
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
 from sqlqueue_spark.send.header_shapes import Unsendable, alike
-from sqlqueue_spark.send.message_builder import Count, MessageBuilder, in_transit, message_ids, told
+from sqlqueue_spark.send.message_builder import Count, MessageBuilder, NewIds, in_transit, message_ids, told
 from sqlqueue_spark.send.outbox_keys import origins
 from sqlqueue_spark.send.outcomes import Outcomes
 
@@ -125,15 +122,15 @@ class OutcomeBuilder:
         its, owners = its.filter(its.is_valid()), owners.filter(its.is_valid())
         rows = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
 
-        new_id = _NewIds(self.destinations, outcomes, owners.to_pylist())
-        return self._of(FrameColumns(names=self.columns.outgoing), rows, owners, new_id)
+        new_ids = _NewIds(self.destinations, outcomes, owners.to_pylist())
+        return self._of(FrameColumns(names=self.columns.outgoing), rows, owners, new_ids)
 
     def _of(
         self,
         columns: FrameColumns,
         rows: pa.RecordBatch | None,
         owners: pa.Array,
-        new_id: Callable[[int], str] | None,
+        new_ids: NewIds | None,
     ) -> _Sends:
         builder = MessageBuilder(
             columns=columns,
@@ -141,7 +138,7 @@ class OutcomeBuilder:
             destinations=self.destinations,
             untyped=self.untyped,
         )
-        return _Sends(builder, rows, owners, new_id)
+        return _Sends(builder, rows, owners, new_ids)
 
     def _failures(self, column: pa.Array) -> dict[int, Failure]:
         """The failures that the frame tells of, by position."""
@@ -170,21 +167,25 @@ class _Sends:
     builder: MessageBuilder
     rows: pa.RecordBatch | None
     owners: pa.Array
-    new_id: Callable[[int], str] | None
+    new_ids: NewIds | None
 
     def composed(self) -> Composed | None:
         if self.rows is None or not self.rows.num_rows:
             return None
-        return self.builder.composed(self.rows, self.new_id)
+        return self.builder.composed(self.rows, self.new_ids)
 
     def unsendable(self) -> Iterator[tuple[int, Unsendable]]:
         """The messages that cannot be sent, each tried by itself: the position of each, and why."""
         rows = self.rows
         for at in range(0 if rows is None else rows.num_rows):
             try:
-                self.builder.composed(rows.slice(at, 1), lambda _: "")  # type: ignore[union-attr] # there is one
+                self.builder.composed(rows.slice(at, 1), _no_ids)  # type: ignore[union-attr] # there is one
             except Unsendable as error:
                 yield at, error
+
+
+def _no_ids(nameless: Sequence[int]) -> pa.Array:
+    return pa.array([""] * len(nameless), pa.string())
 
 
 class _NewIds:
@@ -196,23 +197,26 @@ class _NewIds:
         self._outcomes = outcomes
         self._owners = owners
 
-    def __call__(self, at: int) -> str:
-        owner = self._owners[at]
-        first = bisect.bisect_left(self._owners, owner)
-        table = self._tables[self._queues[owner]]
-        return derived_id(self._ids[owner], table.schema, table.table, at - first)
-
-    @functools.cached_property
-    def _ids(self) -> Sequence[str]:
-        return self._outcomes.ids.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
-
-    @functools.cached_property
-    def _queues(self) -> Sequence[str]:
-        return self._outcomes.queues.to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
-
-    @functools.cached_property
-    def _tables(self) -> Mapping[str, Table]:
-        return {each: self._destinations.where(each)[1] for each in set(self._queues)}
+    def __call__(self, nameless: Sequence[int]) -> pa.Array:
+        """The ids of the messages at these positions, in their order."""
+        owners = [self._owners[at] for at in nameless]
+        firsts = dict(zip(reversed(self._owners), reversed(range(len(self._owners))), strict=True))
+        places = pa.array(
+            [at - firsts[owner] for at, owner in zip(nameless, owners, strict=True)], pa.int32()
+        )
+        received = pa.array(owners, pa.int32())
+        ids, queues = self._outcomes.ids.take(received), self._outcomes.queues.take(received)
+        positions, made = [], []
+        for queue in pc.unique(queues).to_pylist():
+            its = pc.indices_nonzero(pc.equal(queues, queue))
+            table = self._destinations.where(queue)[1]
+            positions.append(its)
+            made.append(
+                derived_ids(
+                    ids.take(its).to_pylist(), table.schema, table.table, places.take(its).to_pylist()
+                )
+            )
+        return in_order(positions, made)
 
 
 @dataclass

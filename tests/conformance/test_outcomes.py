@@ -8,7 +8,7 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.messages.outgoing import derived_id
+from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support import messages
 from tests.support.driver import at_step
@@ -89,7 +89,7 @@ def test_what_has_no_id_gets_one_of_the_received_message(given, billing, engine)
     """So that it is the same message whenever the received one is handled."""
     settle(given, outcome(1, outgoing("billing", 10), outgoing("billing", 11, MessageId="mine")))
     schema = engine.default_schema
-    assert ids_in(billing) == [derived_id(message_id(1), schema, "orders", 0), "mine"]
+    assert ids_in(billing) == [*derived_ids([message_id(1)], schema, "orders", [0]).to_pylist(), "mine"]
 
 
 def test_a_batch_that_comes_again_sends_nothing(given, billing):

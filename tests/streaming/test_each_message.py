@@ -1,6 +1,8 @@
 """A function for each message under Spark: what it answers goes out once, what it raises goes to the error queue, in each mode."""
 
+import itertools
 import json
+import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -102,6 +104,31 @@ def test_a_message_that_comes_again_is_handled_once(spark, postgresql, queues):
     for answer in answers:
         sink(messages.transform(each_message(answer, queue="orders")), 0)
     assert (sent_to(shipping), error.count()) == ([1, 1], 0)
+
+
+def test_a_message_that_ends_or_hangs_its_worker_fails_alone(spark, postgresql, queues, tmp_path):
+    """Spark's tasks survive. The function has what Spark brings it, such as a broadcast variable."""
+    orders, _, shipping, error = queues
+    place(orders, range(9))
+    known = spark.sparkContext.broadcast({"to": "shipping"})
+
+    def handle(message):
+        order = message.json()["order"]
+        if order == 3:
+            os._exit(1)
+        if order == 5:
+            sum(itertools.repeat(0))  # in C, where no alarm is heard
+        return Send(known.value["to"], "Shop.Ship, Shop", message.body)
+
+    calls = each_message(handle, queue="orders", immediateRetries=0, handlerTimeout="500ms")
+    messages = stream(spark, postgresql, orders, maxConcurrency="1").transform(calls)
+    sink = SqlQueueSink(options={"url": postgresql.url, "errorQueue": "error", **MODES["receiveOnly"]})
+    drain(to_each(messages, tmp_path, sink))
+    assert (sorted(sent_to(shipping)), orders.count()) == ([0, 1, 2, 4, 6, 7, 8], 0)
+    assert [(failed["NServiceBus.MessageId"], failed["NServiceBus.ExceptionInfo.ExceptionType"]) for failed in failed_in(error)] == [
+        (message_id(3), "sqlqueue_spark.handling.calls.WorkerDied"),
+        (message_id(5), "sqlqueue_spark.handling.calls.HandlerTimeout"),
+    ]  # fmt: skip
 
 
 def test_a_reply_relates_as_a_recorded_one(spark, postgresql, queues, tmp_path):

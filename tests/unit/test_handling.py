@@ -1,16 +1,18 @@
 """A handler is called for each message; what it answers becomes messages out, and what it raises a failure."""
 
+import itertools
 import json
 import threading
 import time
+from datetime import timedelta
 
 import pyarrow as pa
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import ReceivedMessage, Reply, Send, each_message
-from sqlqueue_spark.handling.calls import Handler
-from sqlqueue_spark.handling.each_message import _Task
+from sqlqueue_spark.handling.calls import Handler, Limits
+from sqlqueue_spark.handling.each_message import HandlingTask
 from tests.support import messages
 from tests.support.messages import body, message_id, row_id
 
@@ -38,11 +40,10 @@ def batch(*numbers, **changes):
 
 def outcomes(functions, given, *, retries=0, timeout=30.0, unrecoverable=()):
     """The columns Outgoing and Failure of each message."""
-    handler = Handler(
-        functions=functions, immediate_retries=retries, timeout=timeout, unrecoverable=unrecoverable
-    )
-    (found,) = _Task(handler)(iter([given]))
-    return list(zip(found["Outgoing"].to_pylist(), found["Failure"].to_pylist(), strict=True))
+    limits = Limits(immediate_retries=retries, timeout=timeout, unrecoverable=unrecoverable)
+    found = [*HandlingTask(Handler(functions=functions, limits=limits))(iter([given]))]
+    told = [each.select(["Outgoing", "Failure"]).to_pylist() for each in found]
+    return [(row["Outgoing"], row["Failure"]) for row in itertools.chain.from_iterable(told)]
 
 
 def failure_of(function, given=None, **more):
@@ -53,8 +54,8 @@ def failure_of(function, given=None, **more):
 
 def test_the_columns_of_the_source_stay():
     given = batch(1, 2)
-    handler = Handler(functions=lambda _: None, immediate_retries=0, timeout=1.0)
-    (found,) = _Task(handler)(iter([given]))
+    handler = Handler(functions=lambda _: None, limits=Limits(immediate_retries=0, timeout=1.0))
+    (found,) = HandlingTask(handler)(iter([given]))
     assert found.select(given.schema.names) == given
     assert found.schema.names == [*given.schema.names, "Outgoing", "Failure"]
 
@@ -127,6 +128,7 @@ def test_a_failure_tells_all_that_is_known():
         "InnerExceptionType": "KeyError",
         "Message": "nothing left",
         "Data": [("Message type", TYPE), ("Message ID", message_id(1))],
+        "Unrecoverable": False,
     }
 
 
@@ -158,10 +160,10 @@ def test_a_function_that_always_fails_is_called_as_often_as_was_said():
     "answer, kind",
     [
         (lambda m: m.json(), "sqlqueue_spark.handling.received_message.WrongBody"),
-        (lambda _: 42, "sqlqueue_spark.handling.calls.WrongAnswer"),
-        (lambda _: "text", "sqlqueue_spark.handling.calls.WrongAnswer"),
-        (lambda _: {"Send": 1}, "sqlqueue_spark.handling.calls.WrongAnswer"),
-        (lambda _: [Send("Billing"), 42], "sqlqueue_spark.handling.calls.WrongAnswer"),
+        (lambda _: 42, "sqlqueue_spark.handling.answers.WrongAnswer"),
+        (lambda _: "text", "sqlqueue_spark.handling.answers.WrongAnswer"),
+        (lambda _: {"Send": 1}, "sqlqueue_spark.handling.answers.WrongAnswer"),
+        (lambda _: [Send("Billing"), 42], "sqlqueue_spark.handling.answers.WrongAnswer"),
         (lambda _: Reply(), "sqlqueue_spark.handling.calls.NoReplyAddress"),
     ],
 )
@@ -173,7 +175,7 @@ def test_what_is_hopeless_is_not_tried_again(answer, kind):
         return answer(message)
 
     failure = failure_of(handle, batch(1, Body=b"no JSON", Headers="{}"), retries=5)
-    assert (failure["ExceptionType"], len(calls)) == (kind, 1)
+    assert (failure["ExceptionType"], failure["Unrecoverable"], len(calls)) == (kind, True, 1)
 
 
 def test_an_unrecoverable_error_is_not_tried_again():
@@ -183,8 +185,8 @@ def test_an_unrecoverable_error_is_not_tried_again():
         calls.append(1)
         raise OutOfStock
 
-    failure_of(handle, retries=5, unrecoverable=(OutOfStock,))
-    assert len(calls) == 1
+    failure = failure_of(handle, retries=5, unrecoverable=(OutOfStock,))
+    assert (failure["Unrecoverable"], len(calls)) == (True, 1)
 
 
 def test_one_message_that_fails_leaves_the_others_alone():
@@ -285,6 +287,7 @@ def test_functions_by_type_are_found_by_any_enclosed_type():
 def test_a_type_without_a_function_fails():
     failure = failure_of({"A.B": lambda _: None}, retries=5)
     assert failure["Message"] == f"There is no handler for the type '{TYPE}'; there are handlers for A.B."
+    assert failure["Unrecoverable"]
 
 
 def test_a_control_message_needs_no_type():
@@ -321,7 +324,16 @@ def test_what_is_no_function_is_refused(arguments, said):
     assert str(caught.value) == said
 
 
-@pytest.mark.parametrize("named", [{"immediateRetries": -1}, {"handlerTimeout": "soon"}])
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"immediateRetries": -1},
+        {"handlerTimeout": "soon"},
+        {"handlerTimeout": timedelta(0)},
+        {"unrecoverable": ValueError},
+        {"unrecoverable": ("ValueError",)},
+    ],
+)
 def test_wrong_options_are_refused(named):
     with pytest.raises(ConfigurationError, match=next(iter(named))):
         each_message(print, **named)

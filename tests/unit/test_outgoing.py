@@ -18,6 +18,7 @@ from sqlqueue_spark.messages.outgoing import (
     OUTGOING,
     ascii_json,
     content_types,
+    derived_ids,
     expiring,
     milliseconds,
     new_id_texts,
@@ -250,3 +251,11 @@ def test_messages_of_a_load_have_the_asked_size():
             assert headers["NServiceBus.ReplyToAddress"] == row.reply_to == reply_to
             assert row.ttl_ms == 3
     assert len(set(trial_messages.batch(0, 1000, 1, now=NOW, reply_to="Shop.Web")["id"].to_pylist())) == 1000
+
+
+def test_derived_ids_are_uuids_of_version_5():
+    """They never change, or a message that goes out again would have another id."""
+    namespace = uuid.UUID("b1c0a3ce-55d2-4a3e-9d3e-6f2f8e6f3a51")
+    names = ['["a","public","orders",0]', r'["\"ü/","public","orders",12]']
+    made = derived_ids(["a", '"ü/'], "public", "orders", [0, 12])
+    assert made.to_pylist() == [str(uuid.uuid5(namespace, each)) for each in names]

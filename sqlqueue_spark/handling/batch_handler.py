@@ -1,0 +1,85 @@
+"""Handles the messages of a record batch one after the other, in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from sqlqueue_spark.handling.answers import WrongAnswer
+from sqlqueue_spark.handling.calls import Handler, Watch
+from sqlqueue_spark.handling.outcome_columns import (
+    Outcome,
+    failure_of,
+    outcome_columns,
+    with_outcomes,
+)
+from sqlqueue_spark.handling.received_message import ReceivedMessage, received
+
+#: Outcomes are given away when the first of them is so old, or when they have so many bytes.
+_OLDEST_SECONDS = 0.05
+_MOST_BYTES = 4 << 20
+
+
+class BatchHandler:
+    """Calls a handler for each message, and makes the message's outcome of what it answers or raises."""
+
+    def __init__(self, handler: Handler, watch: Watch | None = None) -> None:
+        self._handler = handler
+        self._watch = watch or Watch(handler.limits.timeout)
+
+    def handle(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The messages with their outcomes, in their order, in one batch or several."""
+        done = 0
+        for outcomes in self.outcomes(messages):
+            yield with_outcomes(messages.slice(done, outcomes.num_rows), outcomes)
+            done += outcomes.num_rows
+
+    def outcomes(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The columns Outgoing and Failure of the messages, part by part: soon, so that little is lost when the process dies."""
+        seen = self._watch.seen
+        with self._watch.alarms():
+            part: list[tuple[ReceivedMessage | None, Outcome]] = []
+            size, due = 0, time.monotonic() + _OLDEST_SECONDS
+            for position, message in enumerate(received(messages)):
+                seen.position = position
+                outcome = self._outcome(message)
+                part.append((message, outcome))
+                size += sum([len(each.body) for each in outcome.sends or ()])
+                if size > _MOST_BYTES or time.monotonic() > due:
+                    yield self._columns(part)
+                    self._watch.listen()
+                    part, size, due = [], 0, time.monotonic() + _OLDEST_SECONDS
+            if part:
+                yield self._columns(part)
+
+    def _outcome(self, message: ReceivedMessage | None) -> Outcome:
+        if message is None:
+            return Outcome(None, None)
+        try:
+            return Outcome(self._handler.answers(message, self._watch), None)
+        except BaseException as error:  # noqa: BLE001 -- a handler is a user's, and may raise anything
+            return self._failed(error, message)
+
+    def _failed(self, error: BaseException, message: ReceivedMessage) -> Outcome:
+        unrecoverable = self._handler.limits.is_hopeless(error)
+        return Outcome(None, failure_of(error, message, unrecoverable=unrecoverable))
+
+    def _columns(self, part: Sequence[tuple[ReceivedMessage | None, Outcome]]) -> pa.RecordBatch:
+        try:
+            return outcome_columns([outcome for _, outcome in part])
+        except Exception:  # noqa: BLE001 -- pyarrow raises many kinds; what is wrong is found message by message
+            return outcome_columns([self._holdable(*each) for each in part])
+
+    def _holdable(self, message: ReceivedMessage | None, outcome: Outcome) -> Outcome:
+        """The outcome, or a failure where no column can hold what the message sends."""
+        try:
+            outcome_columns([outcome])
+        except Exception as error:  # noqa: BLE001 -- see above
+            if message is not None:
+                wrong = WrongAnswer(
+                    f"The handler answered what no row can hold: {error}; give texts of Unicode, and bodies below 2 GB."
+                )
+                return self._failed(wrong, message)
+        return outcome

@@ -1,0 +1,191 @@
+"""Handles the messages of record batches in child processes, and finds out which message ends or hangs its process.
+
+The child is forked once, and kept from task to task, so that what a handler's module keeps, such as a connection, lives on. When it
+ends while it handles a message, or hangs so that no alarm reaches it and is killed, the others are handled in a new child:
+
+- The message at which the child ended is tried once more, alone and as the first one of a new child, however many immediate
+  retries there are. Its end may have been another's doing: memory that earlier messages left, or a thread. If the new child ends
+  too, the message has failed by ``WorkerDied``.
+- The message at which it hung is tried once more in the same way, unless there are no immediate retries: to wait is dear, but a new
+  child has new connections. If it hangs again, it has failed by ``HandlerTimeout``.
+- ``WorkerDied`` or ``HandlerTimeout`` among the unrecoverable exceptions means that there is no second time.
+- What the child had given away before it ended counts. It gives outcomes away every 0.05 s, and messages whose outcomes it had not yet
+  given away are handled again: none where each call takes longer than that.
+- A child is known by what its handler is made of: a stream that makes ``each_message`` anew for each batch has one child, not hundreds.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import hashlib
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.handling.batch_handler import BatchHandler
+from sqlqueue_spark.handling.calls import HandlerTimeout, Limits, Seen, Watch
+from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, NotLoaded, Outcomes
+from sqlqueue_spark.handling.outcome_columns import (
+    Outcome,
+    failure_of,
+    outcome_columns,
+    with_outcomes,
+)
+from sqlqueue_spark.handling.received_message import COLUMNS, received
+from sqlqueue_spark.plain_text import logger
+
+log = logger(__name__)
+
+#: So many messages and bytes are given to a child at once.
+_PART_ROWS, _PART_BYTES = 1_000, 4 << 20
+#: A child that hears no alarm is killed so many seconds after it should have.
+_LEAST_GRACE, _MOST_GRACE = 1.0, 5.0
+#: So many children are kept by a worker when their tasks are done.
+_MOST_IDLE = 4
+#: So often in a row may a child end before it has begun with a message.
+_MOST_UNBEGUN = 3
+
+_idle: collections.OrderedDict[bytes, ChildProcess] = collections.OrderedDict()
+
+
+class ChildHandler:
+    """Does in a child process what :class:`BatchHandler` does in this one; ``with child_handler:`` around its calls."""
+
+    def __init__(self, pickled: bytes, limits: Limits) -> None:
+        """:param pickled: the handler. What it is made of is loaded in the child alone.
+        :param limits: of the handler; of its exceptions only the two of this module's promise count.
+        """
+        self._pickled = pickled
+        self._limits = limits
+        self._key = hashlib.sha256(pickled).digest()
+        self._child: ChildProcess | None = None
+        self._unbegun = 0
+
+    def __enter__(self) -> Self:
+        """:raises OSError: no process can be made."""
+        # Taken while it is used, so that nobody else speaks to it.
+        self._child = _idle.pop(self._key, None) or self._forked()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._child is not None and self._child.usable:
+            _idle[self._key] = self._child
+        while len(_idle) > _MOST_IDLE:
+            _idle.popitem(last=False)[1].end()
+
+    def handle(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The messages with their outcomes, in batches, and in their order unless a child ends.
+
+        :raises ConfigurationError: the handler cannot be loaded.
+        """
+        needed = messages.select([name for name in messages.schema.names if name.lower() in COLUMNS])
+        todo = [_Run(*each) for each in reversed(_parts(needed))]
+        while todo:
+            run = todo.pop()
+            done = run.first
+            try:
+                for outcomes in self._usable_child().outcomes(needed.slice(run.first, run.last - run.first)):
+                    self._unbegun = 0
+                    yield with_outcomes(messages.slice(done, outcomes.num_rows), outcomes)
+                    done += outcomes.num_rows
+            except ChildEnded as ended:
+                log.warning("handler_ended reason=%r", str(ended))
+                blamed = None if ended.position is None else run.first + ended.position
+                if blamed is None or blamed < done:
+                    self._count_unbegun(ended)
+                    todo.append(_Run(done, run.last, run.alone))
+                    continue
+                todo += [_Run(blamed + 1, run.last), _Run(done, blamed)]
+                if run.alone or not self._tries_again(ended.reason):
+                    one = messages.slice(blamed, 1)
+                    yield with_outcomes(one, self._failed(ended.reason, one))
+                else:
+                    todo.append(_Run(blamed, blamed + 1, alone=True))
+
+    def _tries_again(self, reason: Exception) -> bool:
+        if self._limits.is_hopeless(reason):
+            return False
+        return not isinstance(reason, HandlerTimeout) or self._limits.immediate_retries > 0
+
+    def _failed(self, reason: Exception, one: pa.RecordBatch) -> pa.RecordBatch:
+        (message,) = received(one)
+        if message is None:
+            return outcome_columns([Outcome(None, None)])
+        unrecoverable = self._limits.is_hopeless(reason)
+        return outcome_columns([Outcome(None, failure_of(reason, message, unrecoverable=unrecoverable))])
+
+    def _usable_child(self) -> ChildProcess:
+        if self._child is None or not self._child.usable:
+            self._child = self._forked()
+        return self._child
+
+    def _forked(self) -> ChildProcess:
+        timeout = self._limits.timeout
+        grace = min(max(timeout, _LEAST_GRACE), _MOST_GRACE)
+        while True:
+            child = ChildProcess(self._load, timeout=timeout, grace=grace)
+            try:
+                child.loaded()
+            except NotLoaded as error:
+                raise ConfigurationError(
+                    f"The handler cannot be loaded in Spark's workers: {error}; install what it needs there, or give it to "
+                    "spark-submit as --py-files."
+                ) from error
+            except ChildEnded as ended:
+                self._count_unbegun(ended)
+            else:
+                return child
+
+    def _load(self, seen: Seen) -> Outcomes:
+        """In the child: what handles its messages."""
+        handler = pickle.loads(self._pickled)  # noqa: S301 -- Spark brought it, as it brings every function
+        return BatchHandler(handler, Watch(self._limits.timeout, seen)).outcomes
+
+    def _count_unbegun(self, ended: ChildEnded) -> None:
+        self._unbegun += 1
+        if self._unbegun >= _MOST_UNBEGUN:
+            raise ConfigurationError(
+                f"{ended.reason} That was so {self._unbegun} times before it had begun with a message; see what its module does "
+                "when it is loaded, and how much memory there is."
+            ) from ended
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Messages that a child is to handle, from the first position up to the last one, without it.
+
+    :param alone: whether this is one message at which a child has ended before.
+    """
+
+    first: int
+    last: int
+    alone: bool = False
+
+
+def _is_sized(column: pa.Array) -> bool:
+    return any(is_one(column.type) for is_one in (pa.types.is_string, pa.types.is_binary, pa.types.is_large_string, pa.types.is_large_binary))  # fmt: skip
+
+
+def _parts(messages: pa.RecordBatch) -> list[tuple[int, int]]:
+    """Cut messages: where each part begins and ends."""
+    sizes = [
+        pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+        for column in messages.columns
+        if _is_sized(column)
+    ]
+    ends = pc.cumulative_sum(functools.reduce(pc.add, sizes)).to_numpy()
+    parts: list[tuple[int, int]] = []
+    first = 0
+    while first < messages.num_rows:
+        before = ends[first - 1] if first else 0
+        fit = int(ends.searchsorted(before + _PART_BYTES, side="right"))
+        last = max(first + 1, min(fit, first + _PART_ROWS, messages.num_rows))
+        parts.append((first, last))
+        first = last
+    return parts

@@ -1,0 +1,319 @@
+"""A child process that handles messages, so that a handler which kills or hangs its process does so there.
+
+The parent sends record batches as streams of Arrow's IPC over a pair of sockets, each behind its length, and the child sends the
+outcomes back in the same way. A few bytes of shared memory tell the parent which message the child handles, and until when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import select
+import signal
+import socket
+import stat
+import struct
+import sys
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Never
+
+import pyarrow as pa
+
+from sqlqueue_spark.handling.calls import HandlerTimeout, Seen, WorkerDied
+
+#: Gives the outcomes of a batch of messages, part by part.
+Outcomes = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
+
+_LENGTH = struct.Struct("<Q")
+_LOOK_MS = 100
+_REAP_SECONDS = 5.0
+_PR_SET_PDEATHSIG = 1  # prctl(2) of Linux
+_STANDARD = 2  # the highest descriptor of the three standard ones
+
+
+class ChildEnded(Exception):
+    """The child is no more.
+
+    :param reason: the failure of the message that did it: :class:`WorkerDied` or :class:`HandlerTimeout`.
+    :param position: of the message that was begun last, in the batch that the child was given; None where none was begun.
+    """
+
+    def __init__(self, reason: Exception, position: int | None) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.position = position
+
+
+class NotLoaded(Exception):
+    """The child could not load its handler; the text says why."""
+
+
+class ChildProcess:
+    """The parent's end of a child; one thread at a time may use it."""
+
+    def __init__(self, load: Callable[[Seen], Outcomes], *, timeout: float, grace: float) -> None:
+        """Fork a child.
+
+        :param load: called in the child; it loads the handler.
+        :param timeout: how many seconds each step of the child may take, and ``grace`` how many more until it is killed.
+        :raises OSError: no process can be made.
+        """
+        if not hasattr(os, "fork"):
+            raise OSError("this system has no fork")
+        self._timeout = timeout
+        self._grace = grace
+        self._seen = Seen(mmap.mmap(-1, Seen.SIZE))
+        self._status: int | None = None
+        self._channel, theirs = socket.socketpair()
+        parent, main = os.getpid(), threading.current_thread() is threading.main_thread()
+        with theirs, warnings.catch_warnings():
+            # From Python 3.12 a fork beside threads warns. The child uses none of them, nor a lock of theirs but malloc's.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            try:
+                self._pid = os.fork()
+            except OSError:
+                self._channel.close()
+                raise
+            if not self._pid:
+                _run_as_child(theirs, parent if main else None, lambda: load(self._seen))
+        self._channel.setblocking(False)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it was not ended yet, as far as is known."""
+        return self._channel.fileno() >= 0
+
+    def loaded(self) -> None:
+        """Wait until the handler is loaded, however long that takes.
+
+        :raises NotLoaded: it cannot be.
+        :raises ChildEnded: the child ended instead.
+        """
+        self._begin(float("inf"))
+        if error := self._receive():
+            self.end()
+            raise NotLoaded(error.decode())
+
+    def outcomes(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The outcomes of messages, part by part. Whoever does not take all of them ends the child.
+
+        :raises ChildEnded: the child ended, or hung and was killed. All that it had answered was given before.
+        """
+        self._begin(self._timeout)
+        left = messages.num_rows
+        try:
+            self._send(_packed(messages))
+            while left:
+                outcomes = _unpacked(self._receive())
+                left -= outcomes.num_rows
+                yield outcomes
+        finally:
+            if left:
+                self.end()
+
+    def end(self) -> None:
+        """Kill the child, unless it has ended. Calling again is harmless."""
+        if self.usable:
+            self._channel.close()
+            if not self._reap(0):  # else its number may be another's by now
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self._pid, signal.SIGKILL)
+                self._reap(_REAP_SECONDS)
+
+    def _begin(self, timeout: float) -> None:
+        self._seen.position = Seen.NOTHING
+        self._seen.until = time.monotonic() + timeout
+
+    def _send(self, packed: pa.Buffer) -> None:
+        for part in (_LENGTH.pack(len(packed)), packed):
+            rest = memoryview(part)
+            while rest:
+                try:
+                    rest = rest[self._channel.send(rest) :]
+                except BlockingIOError:
+                    self._wait(select.POLLOUT)
+                except OSError:
+                    self._died()
+
+    def _receive(self) -> bytearray:
+        (length,) = _LENGTH.unpack(self._received(_LENGTH.size))
+        return self._received(length)
+
+    def _received(self, length: int) -> bytearray:
+        whole = bytearray(length)
+        rest = memoryview(whole)
+        while rest:
+            try:
+                count = self._channel.recv_into(rest)
+            except BlockingIOError:
+                self._wait(select.POLLIN)
+                continue
+            except OSError:
+                count = 0
+            if not count:
+                self._died()
+            rest = rest[count:]
+        return whole
+
+    def _wait(self, event: int) -> None:
+        """Wait until the channel is ready.
+
+        A dead child does not always end it: a process that a handler has forked may have its other end.
+        """
+        poll = select.poll()
+        poll.register(self._channel, event)
+        while not poll.poll(_LOOK_MS):
+            if self._reap(0):
+                if poll.poll(0):
+                    return
+                self._died()
+            if self._is_overdue():
+                self._kill_hung()
+
+    def _kill_hung(self) -> Never:
+        position = self._position()
+        self.end()
+        # Between the look and its death it may have come on. Then it did not hang, and nobody is to blame.
+        blamed = position if self._is_overdue() else None
+        raise ChildEnded(
+            HandlerTimeout(
+                "The handler took longer than handlerTimeout, and as it heard no alarm its process was killed."
+            ),
+            blamed,
+        )
+
+    def _died(self) -> Never:
+        self._reap(1.0)
+        self.end()
+        raise ChildEnded(WorkerDied(f"The handler's process {_end_of(self._status)}."), self._position())
+
+    def _is_overdue(self) -> bool:
+        return time.monotonic() > self._seen.until + self._grace
+
+    def _position(self) -> int | None:
+        return None if self._seen.position == Seen.NOTHING else self._seen.position
+
+    def _reap(self, seconds: float) -> bool:
+        """Whether the child has ended; wait for so long until it has."""
+        until = time.monotonic() + seconds
+        while self._status is None:
+            try:
+                pid, status = os.waitpid(self._pid, os.WNOHANG)
+            except ChildProcessError:  # somebody else has asked for its status
+                pid, status = self._pid, 0
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() > until:
+                return False
+            else:
+                time.sleep(0.005)
+        return True
+
+
+def _end_of(status: int | None) -> str:
+    """How a process ended."""
+    if status is None:
+        return "closed its channel"
+    if status >= 0:
+        return f"ended itself with status {status}"
+    names = {int(each): each.name for each in signal.Signals}
+    name = names.get(-status, f"signal {-status}")
+    return f"was killed by {name}" + (
+        ", perhaps because the memory was used up" if -status == signal.SIGKILL else ""
+    )
+
+
+# -- in the child ---------------------------------------------------------------------------------
+
+
+def _run_as_child(channel: socket.socket, parent: int | None, load: Callable[[], Outcomes]) -> Never:
+    """Serve the parent until it ends, and leave without a word: the parent's buffers and exit handlers are not the child's."""
+    status = 1
+    try:
+        _leave_the_parent(channel.fileno(), parent)
+        _serve(channel, load)
+        status = 0
+    except BaseException:  # noqa: BLE001 -- nothing may get back into the parent's code
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _leave_the_parent(channel: int, parent: int | None) -> None:
+    """Take no part in what the parent does: it alone speaks to Spark.
+
+    :param parent: the process with which the child dies even within a call; None where only its thread would be known.
+    """
+    if parent is not None and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+    # Ctrl-C is for the parent: as a handler's failure it would send the message to the error queue.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for usual in (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(usual, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115 -- for ever
+    # A connection has one process at either end.
+    for each in _descriptors():
+        if each > _STANDARD and each != channel and _is_socket(each):
+            os.dup2(nothing, each, inheritable=False)
+    os.close(nothing)
+
+
+def _descriptors() -> Iterable[int]:
+    """All open descriptors, and perhaps others."""
+    try:
+        return list(map(int, os.listdir("/dev/fd")))  # noqa: PTH208 -- numbers, not paths
+    except OSError:
+        return range(os.sysconf("SC_OPEN_MAX"))
+
+
+def _is_socket(descriptor: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False  # that of the listing itself
+
+
+def _serve(channel: socket.socket, load: Callable[[], Outcomes]) -> None:
+    own = os.getpid()
+    with channel.makefile("rb") as requests:
+        try:
+            outcomes = load()
+        except BaseException as error:  # noqa: BLE001 -- what it loads is a user's, and may raise anything
+            traceback.print_exc()
+            _write(channel, "".join(traceback.format_exception_only(error)).strip().encode(errors="replace"))
+            return
+        _write(channel, b"")
+        while length := requests.read(_LENGTH.size):
+            messages = requests.read(_LENGTH.unpack(length)[0])
+            for part in outcomes(_unpacked(messages)):
+                if os.getpid() != own:  # a handler has forked, and came back twice
+                    return
+                _write(channel, _packed(part))
+
+
+def _write(channel: socket.socket, packed: pa.Buffer | bytes) -> None:
+    channel.sendall(_LENGTH.pack(len(packed)))
+    channel.sendall(packed)
+
+
+def _packed(batch: pa.RecordBatch) -> pa.Buffer:
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, batch.schema) as writer:
+        writer.write_batch(batch)
+    return stream.getvalue()
+
+
+def _unpacked(packed: bytes | bytearray) -> pa.RecordBatch:
+    with pa.ipc.open_stream(pa.py_buffer(packed)) as reader:
+        return reader.read_next_batch()

@@ -1,0 +1,107 @@
+"""The columns Outgoing and Failure, which tell of each received message what it sends, or why it failed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from sqlqueue_spark.handling.answers import Outgoing
+from sqlqueue_spark.handling.received_message import ReceivedMessage
+from sqlqueue_spark.messages.failed import Failure
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+_MESSAGE = pa.schema(
+    [
+        ("Destination", pa.string()),
+        ("Headers", pa.string()),
+        ("Body", pa.binary()),
+        ("MessageId", pa.string()),
+        ("ReplyToAddress", pa.string()),
+    ]
+)
+_FAILURE = pa.struct(
+    [
+        ("ExceptionType", pa.string()),
+        ("InnerExceptionType", pa.string()),
+        ("Message", pa.string()),
+        ("StackTrace", pa.string()),
+        ("Data", _TEXTS),
+        ("TimeOfFailure", pa.timestamp("us", tz="UTC")),
+        ("Unrecoverable", pa.bool_()),
+    ]
+)
+
+Failed = dict[str, Any]
+
+
+class Outcome(NamedTuple):
+    """What a message sends, or why it failed; neither where no function was called for it."""
+
+    sends: Sequence[Outgoing] | None
+    failure: Failed | None
+
+
+def outcome_columns(outcomes: Sequence[Outcome]) -> pa.RecordBatch:
+    """The two columns, a row an outcome.
+
+    :raises Exception: of many kinds, where a text is not Unicode, or where there are too many bytes.
+    """
+    failures = [failure for _, failure in outcomes]
+    failing = any(failures)
+    return pa.RecordBatch.from_arrays(
+        [
+            _lists([sends for sends, _ in outcomes]),
+            pa.array(failures, _FAILURE) if failing else pa.nulls(len(failures), _FAILURE),
+        ],
+        names=["Outgoing", "Failure"],
+    )
+
+
+def with_outcomes(messages: pa.RecordBatch, outcomes: pa.RecordBatch) -> pa.RecordBatch:
+    """The messages with these columns behind their own."""
+    return pa.RecordBatch.from_arrays(
+        [*messages.columns, *outcomes.columns], [*messages.schema.names, *outcomes.schema.names]
+    )
+
+
+def failure_of(error: BaseException, message: ReceivedMessage, *, unrecoverable: bool) -> Failed:
+    """The failure of a message whose handler raised this.
+
+    :param unrecoverable: whether to try again does not help.
+    """
+    try:
+        told = Failure.of(error)
+    except BaseException as another:  # noqa: BLE001 -- the exception is a user's, and may do anything when it is looked at
+        told = Failure(
+            exception_type=_text(type(error).__name__),
+            message=f"(it cannot be told: {_text(type(another).__name__)})",
+        )
+    return {
+        "ExceptionType": _text(told.exception_type),
+        "InnerExceptionType": None if (inner := told.inner_exception_type) is None else _text(inner),
+        "Message": _text(told.message),
+        "StackTrace": _text(told.stack_trace),
+        "Data": {"Message type": message.type or "", "Message ID": message.id},
+        "TimeOfFailure": datetime.now(UTC),
+        "Unrecoverable": unrecoverable,
+    }
+
+
+def _text(text: str) -> str:
+    """The text as a column can hold it: without halves of astral characters."""
+    return text if text.isascii() else text.encode(errors="replace").decode()
+
+
+def _lists(sends: Sequence[Sequence[Outgoing] | None]) -> pa.Array:
+    """The column Outgoing. Built column by column it costs a third of what Arrow takes for dicts in lists."""
+    ends = itertools.accumulate((len(each or ()) for each in sends), initial=0)
+    offsets = pa.array(ends, pa.int32())
+    flat = list(zip(*itertools.chain.from_iterable(filter(None, sends)), strict=True)) or [()] * len(_MESSAGE)
+    columns = [pa.array(values, each.type) for values, each in zip(flat, _MESSAGE, strict=True)]
+    messages = pa.StructArray.from_arrays(columns, fields=list(_MESSAGE))
+    failed = pa.array([each is None for each in sends], pa.bool_())
+    return pa.ListArray.from_arrays(offsets, messages, mask=failed)
