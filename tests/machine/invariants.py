@@ -90,7 +90,7 @@ def check_sent_on(world: World, query: Query) -> None:
     missing = {n for n, to in due if not by_id[ledger.ids[n], to]} & (
         ledger.sent | elsewhere
     ) - ledger.may_be_lost - ledger.perished
-    missing -= {n for n in ledger.may_double | ledger.came_back if ledger.taken[n]}
+    missing -= {n for n in ledger.may_double | ledger.came_back | ledger.moved_back if ledger.taken[n]}
     _say(query, "lost on the way to a destination", missing)
     _say(query, "lost", _lost(world, lambda n: n in done or ledger.taken[n]))
     sent = ledger.sent | elsewhere

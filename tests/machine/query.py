@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeVar
 from unittest import mock
@@ -22,6 +23,7 @@ import stamina
 
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.messages.message import RETRIES, parse_headers
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
@@ -37,7 +39,7 @@ from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
-from tests.machine.world import DESTINATIONS, ENDPOINT, ERROR, SOURCES, World, listed
+from tests.machine.world import DELAYED, DESTINATIONS, ENDPOINT, ERROR, SOURCES, World, listed
 from tests.support.outcomes import composed_outcomes
 from tests.support.outcomes import frame as outcome_frame
 from tests.support.sending import composed
@@ -47,6 +49,8 @@ BATCH_WRITTEN = "batch written but not logged"
 BATCH_LOGGED = "batch logged"
 #: In the place of a destination, where a message is handled or fails.
 OUTCOME = "an outcome"
+#: So often a message is tried again later.
+_MOST_RETRIES = 2
 
 #: The addresses to which a message goes; for ``None`` the option ``queue`` says where.
 Route = tuple[str | None, ...]
@@ -387,8 +391,8 @@ class Query:
         if self.setup.stores:
             return Counter()
         if self.setup.handles:
-            first, failed = (self.world.in_table(name) for name in (DESTINATIONS[0], ERROR))
-            return Counter({(n, OUTCOME): count for n, count in (first + failed).items()})
+            first, failed, waiting = (self.world.in_table(name) for name in (DESTINATIONS[0], ERROR, DELAYED))
+            return Counter({(n, OUTCOME): count for n, count in (first + failed + waiting).items()})
         there = (*DESTINATIONS, ERROR) if self.setup.errors else DESTINATIONS
         return Counter({(n, to): count for to in there for n, count in self.world.in_table(to).items()})
 
@@ -428,7 +432,7 @@ class Query:
         """Run one trigger; returns in words what came of it."""
         network = self.world.network
         try:
-            with _watching(way.at, lambda: self._befalls(way.what)):
+            with watching(way.at, lambda: self._befalls(way.what)):
                 return self._trigger(way)
         except Crash:
             return "the process is dead"
@@ -663,13 +667,17 @@ class Query:
         told = []
         for message in messages:
             n = int(message["Body"])
-            fails = (n + self._tries) % 3 == 0
+            fails, again = (n + self._tries) % 3 == 0, (n + self._tries) % 2 == 0
+            tried = (parse_headers(message["Headers"]) or {}).get(RETRIES, "0")
+            waits = timedelta(hours=1) if again and int(tried) < _MOST_RETRIES else None
             told.append(
                 {
                     "Queue": SOURCES[0],
                     **{name: message[name] for name in ("RowVersion", "Id", "Headers", "Body")},
                     "Outgoing": [{"Destination": to, "Body": str(n).encode()} for to in DESTINATIONS],
-                    "Failure": {"ExceptionType": "Machine", "Message": "fails"} if fails else None,
+                    "Failure": {"ExceptionType": "Machine", "Message": "fails", "RetryAfter": waits}
+                    if fails
+                    else None,
                 }
             )
         half = max(1, -(-len(told) // 2))
@@ -788,7 +796,7 @@ _reached = reached
 
 
 @contextlib.contextmanager
-def _watching(step: str | None, befalls: Callable[[], None]) -> Iterator[None]:
+def watching(step: str | None, befalls: Callable[[], None]) -> Iterator[None]:
     global _watch  # noqa: PLW0603
     _watch = None if step is None else (step, befalls)
     try:

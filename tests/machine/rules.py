@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 
-from tests.machine.query import Options, Query, Way
+from tests.machine.query import Crash as Dead
+from tests.machine.query import Options, Query, Way, watching
 from tests.machine.world import SOURCES, World, listed
 
 
@@ -276,6 +277,30 @@ class PutBackRows(Step):
             return None
         world.faults["restore"] += 1
         return f"the operator puts {listed(back)} back under their numbers"
+
+
+@dataclass(frozen=True)
+class MoveBack(Step):
+    """The time of all that waits has come, and a mover moves it back; it may die at a step."""
+
+    dies: str | None = None
+
+    def happen(self, world: World, query: Query) -> str | None:
+        died = False
+        try:
+            with watching(self.dies, _die):
+                moved = world.move_back()
+        except Dead:
+            died = True
+            world.faults["mover dies"] += 1
+            moved = []
+        if not moved and not died:
+            return None
+        return f"a mover dies when {self.dies}" if died else f"a mover moves {listed(moved)} back"
+
+
+def _die() -> None:
+    raise Dead
 
 
 def _source(number: int, query: Query) -> str:

@@ -34,6 +34,8 @@ def run(world: World, scenario: Scenario) -> Query:
                 world.tell(said)
         world.heal()
         drain(world, query)
+        while world.move_back():
+            drain(world, query)
         if query.runs:
             query.stop()
         check(world, query)

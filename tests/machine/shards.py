@@ -98,6 +98,8 @@ _BUNDLES: dict[str, tuple[st.Chance[Any], ...]] = {
     "operators": (st.builds(r.Alter, _SOURCE), st.builds(r.Truncate, _SOURCE)),
 }
 
+#: What waits is moved back by a mover, which may die.
+_MOVED: st.Chance[r.Step] = st.builds(r.MoveBack, st.sampled_from((None, None, *fail_points.DUE_STEPS)))
 
 _SENDS = st.builds(r.Send, _COUNT, _SOURCE)
 _DIES = _faulty((q.BATCH_WRITTEN, q.BATCH_LOGGED), *_DEATHS)
@@ -130,6 +132,8 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
             st.builds(r.Restart, st.sampled_from([(("queue", to),) for to in ("shipping", "billing")])),
         ),
     ),
+    "tried_again": ((_SENDS, _faulty(_SENDING, *_DEATHS), _PLAIN),),
+    "moved_back": ((_SENDS, _PLAIN, _PLAIN, _MOVED, _PLAIN),),
     "finished_otherwise": ((_SENDS, _DIES, _OTHERWISE, _DIES, _OTHERWISE, _PLAIN),),
 }
 
@@ -292,7 +296,12 @@ def handling() -> st.Chance[Scenario]:
     )
     again: tuple[st.Chance[r.Step], ...] = (_faulty(_SENDING, *_DEATHS), st.builds(r.Trigger))
     return _scenarios(
-        setup, (*_RECEIVING, *_SENDING, *_STAGING), oddities=(_odd(),), restarts=(restart,), tried_again=again
+        setup,
+        (*_RECEIVING, *_SENDING, *_STAGING),
+        oddities=(_odd(), _MOVED),
+        restarts=(restart,),
+        tried_again=again,
+        moved_back=(_MOVED, st.builds(r.Trigger)),
     )
 
 

@@ -16,6 +16,10 @@ from psycopg import sql
 
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.engines.postgresql.connection import PostgresConnection
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.send.delayed_mover import DelayedMover
+from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
 from tests.machine.wires import Network
 from tests.support.neighbour.statements import POSTGRESQL
@@ -26,6 +30,8 @@ DESTINATIONS = ("billing", "shipping")
 ELSEWHERE = "elsewhere"
 #: Where messages go that fail.
 ERROR = "error"
+#: Where those of the first source wait that are tried again.
+DELAYED = f"{SOURCES[0]}.Delayed"
 ENDPOINT = "Machine"
 #: After so many milliseconds an operator gives up.
 _ADMIN_WAITS = 10
@@ -77,6 +83,8 @@ class Ledger:
     poison: set[int] = field(default_factory=set)
     #: A fail-over undid their settling: they are in their source again, as if nobody had received them.
     came_back: set[int] = field(default_factory=set)
+    #: They have waited, and were moved back to their source.
+    moved_back: set[int] = field(default_factory=set)
     #: The message that stands in a source under a number of the table (``seq``).
     numbers: dict[tuple[str, int], int] = field(default_factory=dict)
 
@@ -92,6 +100,7 @@ class Ledger:
             set(self.in_transit),
             set(self.poison),
             set(self.came_back),
+            set(self.moved_back),
             dict(self.numbers),
         )
 
@@ -132,6 +141,7 @@ class World:
             self.admin.execute(sql.SQL(_CREATE).format(sql.Identifier(name)))
         with PostgresConnection(Target(url=url)) as connection, connection.transaction():
             OutboxTable(connection, ENDPOINT).create()
+            DelayedTable(connection, Table(table=DELAYED, schema="public")).create()
         self.now = 0.0
         self.reset()
 
@@ -280,6 +290,32 @@ class World:
     def held_by(self, source: str, pids: list[int]) -> set[int]:
         """The messages whose rows these sessions hold."""
         return {n for (n,) in self._run(self.admin, _HELD, source, pids)}
+
+    # -- movers ------------------------------------------------------------------------------------
+
+    def move_back(self) -> list[int]:
+        """Let a mover of ours move back what waits, as if its time had come; returns what it has moved.
+
+        Whatever ends the mover, its connection is closed.
+        """
+        waited = self.in_table(DELAYED)
+        self.admin.execute(f"""UPDATE "{DELAYED}" SET due = due - interval '1 day'""")
+        process, self.network.process = self.network.process, f"mover {self.now}"
+        mover = DelayedMover(
+            options=ConnectionOptions.parse({"url": self.url, "lockTimeout": "20ms"}),
+            owner=Table(table=SOURCES[0], schema="public"),
+            error_queue=ERROR,
+        )
+        try:
+            mover.move_due()
+        finally:
+            mover.close()
+            self.network.process = process
+            moved = sorted((waited - self.in_table(DELAYED)).elements())
+            self.ledger.moved_back.update(moved)
+            rows = self._run(self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", SOURCES[0])
+            self.ledger.numbers.update({(SOURCES[0], seq): n for seq, n in rows})
+        return moved
 
     # -- operators ---------------------------------------------------------------------------------
 
