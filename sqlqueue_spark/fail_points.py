@@ -25,6 +25,9 @@ TRANSIT_INSERTED = "messages in transit inserted"
 TRANSIT_DELETED = "messages in transit deleted"
 TRANSIT_MOVED = "messages in transit moved"
 
+ROWS_LOOKED_AT = "rows looked at"
+ROWS_COPIED = "rows copied"
+
 IDS_CHECKED = "ids checked"
 ROWS_INSERTED = "rows inserted"
 IDS_INSERTED = "ids inserted"
@@ -40,6 +43,9 @@ LEFT_STEPS = (LEFT_DELETED, LEFT_COMMITTED)
 TRANSIT_STEPS = (TRANSIT_LOCKED, TRANSIT_INSERTED, TRANSIT_DELETED, TRANSIT_MOVED)
 #: The steps of a micro-batch in transaction mode ``none``.
 TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
+
+#: The steps of copying rows into an archive.
+COPYING_STEPS = (ROWS_LOOKED_AT, ROWS_COPIED)
 
 
 def step(name: str) -> None:
