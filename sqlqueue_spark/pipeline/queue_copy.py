@@ -1,9 +1,9 @@
 """Copies the rows of a queue into an archive, and leaves them to whoever receives them: looks, and merges by row Id.
 
 A round looks at the numbers and Ids of *all* rows that stand in the queue. No mark says what is new: numbers are given before
-rows are committed, so a lower one may come up later, and after a TRUNCATE they begin again. What a look knows from the round
-before it leaves alone; the Ids of the others it looks up in the archive; and only the rows that are missing there are read whole.
-It keeps nothing but what it knows, so that whoever starts again after a crash looks a little longer and doubles nothing.
+rows are committed, so a lower one may come up later, and after a TRUNCATE they begin again. The Ids are looked up in the archive,
+and only the rows that are missing there are read whole. A row that was found in the archive is known, and not looked up again
+while it stands in the queue. Nothing else is kept, so who starts again after a crash looks a little longer and doubles nothing.
 """
 
 from __future__ import annotations
@@ -103,15 +103,10 @@ class QueueCopy:
         wanted = RowSet.of(row.row_version for row in looked_at if row.id in missing)
         if not len(wanted):
             return 0
-        # Kept, so that what is merged is what is noted: the queue may have other rows a moment later.
-        rows = self._queue.read(wanted).persist()
-        try:
-            found = {row.RowVersion: row.Id for row in rows.select("RowVersion", "Id").collect()}
-            copied = self._table.merge(self._transform(rows)) if found else 0
-        finally:
-            rows.unpersist()
+        # Those that were merged are looked up next time. They are not noted here: what is read may be less than what was looked
+        # at, because a receiver may hold a row and give it back.
+        copied = self._table.merge(self._transform(self._queue.read(wanted)))
         fail_points.step(fail_points.ROWS_COPIED)
-        self._known |= found  # not what was looked at: a receiver may have held a row, and given it back
         return copied
 
 

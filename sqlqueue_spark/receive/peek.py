@@ -7,10 +7,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.slices import Slice
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.queues import QueueTable
 
 #: The most numbers of one range, however few rows have them: a :class:`RowSet` counts all its numbers, in 63 bits.
 _WIDEST = 1 << 62
@@ -55,12 +57,16 @@ def plan_rows(options: SourceOptions, rows: RowSet) -> list[Slice]:
     """Slices of these rows, with similar numbers of rows; who reads them gets those that are still there and not expired."""
     target = Target.of(options)
     dialect = target.dialect
-    with connect(target) as connection, connection.transaction():
-        queue = queues.get(connection, options.queue, options.naming(dialect))
-    statement = queues.read_statement(dialect, queue.table, "read_unexpired")
+
+    def found() -> QueueTable:
+        with connect(target, again=True) as connection, connection.transaction():
+            return queues.get(connection, options.queue, options.naming(dialect)).table
+
+    table = Retry(f"looking at {options.queue}").retried(found)
+    statement = queues.read_statement(dialect, table, "read_unexpired")
     pieces = options.slices(len(rows))
     return [
-        Slice(statement=statement, queue=queue.table.name, rows=piece)
+        Slice(statement=statement, queue=table.name, rows=piece)
         for piece in rows.chunks(max(1, -(-len(rows) // pieces)))
     ]
 
