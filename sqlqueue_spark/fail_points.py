@@ -29,6 +29,8 @@ DUE_LOCKED = "due messages locked"
 DUE_SENT = "due messages sent"
 DUE_DELETED = "due messages deleted"
 DUE_MOVED = "due messages moved"
+ROWS_LOOKED_AT = "rows looked at"
+ROWS_COPIED = "rows copied"
 
 IDS_CHECKED = "ids checked"
 ROWS_INSERTED = "rows inserted"
@@ -59,6 +61,9 @@ RETRY_STEPS = (RETRY_LOCKED, RETRY_INSERTED, RETRY_DELETED, RETRY_COMMITTED)
 DISCARD_STEPS = (DISCARD_LOCKED, DISCARD_WRITTEN, DISCARD_DELETED, DISCARD_COMMITTED)
 #: The steps of a micro-batch in transaction mode ``none``.
 TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
+
+#: The steps of copying rows into an archive.
+COPYING_STEPS = (ROWS_LOOKED_AT, ROWS_COPIED)
 
 
 def step(name: str) -> None:

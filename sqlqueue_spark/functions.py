@@ -15,7 +15,15 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.failed import PROCESSING_MACHINE
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT
+from sqlqueue_spark.messages.outgoing import ORIGINATING_ENDPOINT
+from sqlqueue_spark.messages.servicecontrol import (
+    EXCEPTION_INFO,
+    FAILED_QUEUE,
+    PROCESSING_ENDPOINT,
+    TIME_OF_FAILURE,
+)
 
 #: The namespace of :func:`deterministic_id`; it never changes, or every message would be new to every outbox.
 NAMESPACE = UUID("6e0d3b5c-9a5f-4f0b-8f57-0c1d7a2e94b3")
@@ -24,6 +32,23 @@ _MAP = "map<string,string>"
 #: A struct with a field of this other name would get there what is no JSON; no header has the name.
 _JSON = {"allowSingleQuotes": "false", "columnNameOfCorruptRecord": "\x00"}
 _TOLD = "\x00headers"
+#: The columns of :func:`with_failure_columns` that are the text of one header, and those that are a time.
+_TEXTS = {
+    "FailedQueue": FAILED_QUEUE,
+    "ExceptionType": f"{EXCEPTION_INFO}ExceptionType",
+    "ExceptionMessage": f"{EXCEPTION_INFO}Message",
+    "StackTrace": f"{EXCEPTION_INFO}StackTrace",
+    "ProcessingEndpoint": PROCESSING_ENDPOINT,
+    "ProcessingMachine": PROCESSING_MACHINE,
+    "OriginatingEndpoint": ORIGINATING_ENDPOINT,
+}
+_TIMES = {
+    "TimeOfFailure": TIME_OF_FAILURE,
+    "ProcessingStarted": "NServiceBus.ProcessingStarted",
+    "ProcessingEnded": "NServiceBus.ProcessingEnded",
+}
+#: A control message with this header tells ServiceControl that a message which it had retried was handled.
+_ACKNOWLEDGED = "ServiceControl.Retry.Successful"
 #: Texts that mean no headers, beside ``{}``.
 _NO_HEADERS = r"^\ufeff?\s*(?:\[\s*\]|null)?\s*\z"
 
@@ -59,6 +84,26 @@ def with_message_columns(messages: DataFrame) -> DataFrame:
         )
         .drop(_TOLD)
     )
+
+
+def with_failure_columns(messages: DataFrame) -> DataFrame:
+    """Add what the headers of a row in an error queue or an audit queue tell.
+
+    Texts: ``FailedQueue`` (where the message failed, and where it goes back to), ``ExceptionType``, ``ExceptionMessage``,
+    ``StackTrace``, ``ProcessingEndpoint``, ``ProcessingMachine``, ``OriginatingEndpoint``. Times: ``TimeOfFailure``, and in an audit
+    queue ``ProcessingStarted`` and ``ProcessingEnded``. Each is NULL where its header is missing, is empty or, for a time, is none.
+
+    ``IsFailure`` is never NULL. It is true where the message has a ``FailedQueue``, and for headers that nobody can read: a .NET
+    endpoint moves such a row to the error queue as it is. It is false for the acknowledgements that endpoints put into an error
+    queue for ServiceControl.
+    """
+    told = F.col(_TOLD)
+    texts = {name: F.nullif(told.getField(header), F.lit("")) for name, header in _TEXTS.items()}
+    times = {name: _time_told(told.getField(header)) for name, header in _TIMES.items()}
+    failed = texts["FailedQueue"].isNotNull() | headers_map().isNull()
+    columns = {**texts, **times, "IsFailure": failed & told.getField(_ACKNOWLEDGED).isNull()}
+    names = (*_TEXTS.values(), *_TIMES.values(), _ACKNOWLEDGED)
+    return messages.withColumn(_TOLD, _told(*names)).withColumns(columns).drop(_TOLD)
 
 
 def deterministic_id(*columns: Column | str) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import pkgutil
 import sys
 from collections.abc import Callable
 from datetime import timedelta
@@ -23,6 +24,8 @@ from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 from sqlqueue_spark.url_shapes import holds_password
 
 _DEBUG = "sqlqueue_spark.debug"
+#: The modules that come with Spark.
+_SPARK = ("pyspark", "py4j", "delta")
 
 Command = Callable[..., Any]
 
@@ -46,6 +49,33 @@ class Door(click.Group):
             if ctx.meta.get(_DEBUG):
                 raise
             raise click.ClickException(str(error)) from error
+
+
+class Job(click.Command):
+    """A command that needs Spark: its module is imported when it runs, because that takes a second, and Spark may be missing.
+
+    :param where: ``module:command``.
+    """
+
+    def __init__(self, name: str, where: str, help: str) -> None:  # noqa: A002 -- click's name
+        super().__init__(name, help=help)
+        self._where = where
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        return self._command().make_context(info_name, args, parent, **extra)
+
+    def _command(self) -> click.Command:
+        try:
+            command: click.Command = pkgutil.resolve_name(self._where)
+        except ModuleNotFoundError as error:
+            if error.name not in _SPARK:
+                raise
+            raise click.ClickException(
+                f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[spark]'."
+            ) from error
+        return command
 
 
 def some_text(value: str) -> str:

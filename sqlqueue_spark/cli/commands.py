@@ -37,6 +37,13 @@ def main() -> None:
 main.add_command(outbox)
 main.add_command(delayed)
 main.add_command(errors)
+main.add_command(
+    asking.Job(
+        "archive",
+        "sqlqueue_spark.pipeline.archive_job:main",
+        help="Copy an error or audit queue into a Delta table, each row once, or take it there.",
+    )
+)
 
 
 @main.command()

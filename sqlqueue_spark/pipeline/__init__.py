@@ -12,6 +12,7 @@
 """
 
 from sqlqueue_spark.errors import sentence_of
+from sqlqueue_spark.pipeline.archive import ArchiveOptions, archived, copy_to_delta, take_to_delta
 from sqlqueue_spark.pipeline.batch_report import Totals, progress_line
 from sqlqueue_spark.pipeline.flow import (
     INTO_DELTA,
@@ -31,6 +32,6 @@ from sqlqueue_spark.pipeline.sending_job import send_until_stopped
 from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
 
 __all__ = [
-    "INTO_DELTA", "DeltaOptions", "ForwardOptions", "HandleOptions", "Totals", "agreed", "as_outgoing", "check_error_queue", "check_ready", "create_missing", "drain_to_delta", "handled", "progress_line", "read_queue", "run_until_stopped",
-    "send", "send_until_stopped", "sentence_of", "stoppable", "transformed", "with_message_columns", "write_delta",
+    "INTO_DELTA", "ArchiveOptions", "DeltaOptions", "ForwardOptions", "HandleOptions", "Totals", "agreed", "archived", "as_outgoing", "check_error_queue", "check_ready", "copy_to_delta", "create_missing", "drain_to_delta", "handled", "progress_line", "read_queue", "run_until_stopped",
+    "send", "send_until_stopped", "sentence_of", "stoppable", "take_to_delta", "transformed", "with_message_columns", "write_delta",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ transactions of one id fail, and the stream that comes later finds the other's m
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -20,17 +21,26 @@ from sqlqueue_spark.pipeline.delta_table import CheckpointFolder, DeltaTable
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 #: Delta's error when somebody else has committed a batch of this query while we wrote one.
 _CONFLICT = "ConcurrentTransactionException"
+#: Writes a frame into the table of a path; the mapping holds Delta's options that make it once: query, batch, mark.
+Write = Callable[[DataFrame, str, Mapping[str, str]], None]
 _STOPPED = re.compile(r"java\.(lang|io|nio\.channels)\.(Closed)?(ByInterrupt|Interrupted(IO)?)Exception")
+
+
+def append(df: DataFrame, table: str, once: Mapping[str, str]) -> None:
+    """Add all rows of a frame to a table."""
+    df.write.format("delta").mode("append").options(**once).save(table)
 
 
 class DeltaWriter:
     """A function for ``foreachBatch``: make it before the query starts; the query calls it with each batch.
 
+    :param write: how a batch goes into the table.
     :raises ConfigurationError: the checkpoint has gone back behind what the table has.
     """
 
-    def __init__(self, spark: SparkSession, table: str, checkpoint: str) -> None:
+    def __init__(self, spark: SparkSession, table: str, checkpoint: str, write: Write = append) -> None:
         self._spark = spark
+        self._write_into = write
         self._path = table
         self._table = DeltaTable(spark, table)
         self._folder = CheckpointFolder(spark, checkpoint)
@@ -53,9 +63,10 @@ class DeltaWriter:
 
     def _write(self, df: DataFrame, own: Recorded) -> None:
         data = marked(own.mark or "", self._spark.conf.get(_USER_METADATA, None))
+        assert self._query_id is not None, "the caller has read it"
         once = {"txnAppId": self._query_id, "txnVersion": str(own.batch), "userMetadata": data}
         try:
-            df.write.format("delta").mode("append").options(**once).save(self._path)
+            self._write_into(df, self._path, once)
         except Exception as error:
             if _CONFLICT in str(error):
                 return  # the caller now looks whose batch that was

@@ -17,7 +17,7 @@ from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import Options, boolean, option, said, text
 from sqlqueue_spark.pipeline.delta_table import is_reachable, knows
-from sqlqueue_spark.pipeline.delta_writer import DeltaWriter
+from sqlqueue_spark.pipeline.delta_writer import DeltaWriter, Write, append
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.allowed_code import named
 from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -98,29 +98,39 @@ def as_outgoing(messages: DataFrame, queue: str | None = None) -> DataFrame:
     return messages.drop(*_OF_THE_ROW)
 
 
-def write_delta(messages: DataFrame, delta: DeltaOptions) -> StreamingQuery:
+def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append) -> StreamingQuery:
     """Start writing a stream into a Delta table, exactly once.
 
     When Spark repeats a batch that Delta has, it is not written again. A checkpoint that has gone back is refused, because
     Delta would take new batches for those that it has; :mod:`sqlqueue_spark.pipeline.checkpoint` says when. Through Spark
     Connect, and where Delta Lake is not the open one, we cannot ask Delta, and a line in the log says so.
 
+    :param write: how a batch goes into the table: by default all its rows are added.
     :raises ConfigurationError: the checkpoint has gone back, or the session has no Delta Lake. The first error also ends the query
         of a copy that runs beside its original.
     """
     spark = messages.sparkSession
     writer = messages.writeStream.outputMode("append").option("checkpointLocation", delta.checkpoint)
     if is_reachable(spark):
-        writer = writer.foreachBatch(DeltaWriter(spark, delta.path, delta.checkpoint))
+        writer = writer.foreachBatch(DeltaWriter(spark, delta.path, delta.checkpoint, write))
     else:
-        if not knows(spark, "delta"):
-            raise ConfigurationError(_NO_DELTA)
+        check_delta(spark)
         log.warning("checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new messages are lost",
                     delta.checkpoint, delta.path)  # fmt: skip
-        writer = writer.format("delta").option("path", delta.path)
+        writer = (
+            writer.format("delta").option("path", delta.path)
+            if write is append
+            else writer.foreachBatch(lambda df, _: write(df, delta.path, {}))
+        )
     if delta.available_now:
         writer = writer.trigger(availableNow=True)
     return writer.start()
+
+
+def check_delta(spark: SparkSession) -> None:
+    """:raises ConfigurationError: the session has no Delta Lake."""
+    if not knows(spark, "delta"):
+        raise ConfigurationError(_NO_DELTA)
 
 
 def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions) -> StreamingQuery:

@@ -18,7 +18,7 @@ from pyspark.logger import PySparkLogger
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline.readiness import check_ready, create_missing
+from sqlqueue_spark.pipeline.readiness import check_ready, check_visible, create_missing
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.url_shapes import holds_password
 
@@ -119,17 +119,26 @@ def configuration(
 
 
 def make_ready(
-    source: SourceOptions, sink: SinkOptions | None = None, *, create: bool, retries: bool = False
+    source: SourceOptions,
+    sink: SinkOptions | None = None,
+    *,
+    create: bool,
+    retries: bool = False,
+    only_look: bool = False,
 ) -> None:
     """Check, before Spark starts, that what the program needs is in its databases. Errors as :func:`check_ready`.
 
     :param create: create what is missing first, and say so.
     :param retries: whether messages of the source's queue are tried again later.
+    :param only_look: the program looks at the queue, and receives nothing.
     """
     if create:
         for line in create_missing(source, sink, retries=retries):
             click.echo(plain(line))
-    check_ready(source, sink, retries=retries)
+    if only_look:
+        check_visible(source)
+    else:
+        check_ready(source, sink, retries=retries)
 
 
 @contextmanager

@@ -11,10 +11,11 @@ from dataclasses import replace
 
 from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
 from sqlqueue_spark.engines.connections import Connection, Target, one_each
-from sqlqueue_spark.errors import QueueError
+from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.inspection.findings import of_rights
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
+from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
 from sqlqueue_spark.tables import delayed, queues, rights
 from sqlqueue_spark.tables.outbox import OutboxTable
@@ -47,6 +48,25 @@ def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retri
                 _check_delayed(own, Destinations(sink).owner_of_delayed(own.target))
         if sink is not None:
             _check_sink(sink, connected)
+
+
+def check_visible(source: SourceOptions) -> None:
+    """Look whether the queue is there, and whether the login may look at its rows. This changes nothing.
+
+    :raises QueueError: there is no such queue.
+    :raises NoRight: the login may not look.
+    """
+    with one_each() as connected:
+        own = connected(Target.of(source))
+        with own.transaction():
+            queue = queues.get(own, source.queue, source.naming(own.dialect))
+            try:
+                queue.look(LOWEST, HIGHEST, 1)
+            except NoRight as error:
+                where = own.dialect.table(queue.table.table)
+                raise error.needing(
+                    f"whoever looks at the queue {queue.table.name} needs SELECT ON {where}"
+                ) from error
 
 
 def create_missing(

@@ -64,7 +64,7 @@ def run_until_stopped(
     spark.streams.addListener(batches)
     began = time.monotonic()
     try:
-        with _signals(spark) as asked:
+        with asked_to_stop(spark) as asked:
             will_hear = query.isActive
             try:
                 _wait(query, batches, lambda: asked.is_set() or stop_file.exists(), stop_file)
@@ -102,8 +102,8 @@ def hit_by_the_signal(error: str) -> bool:
 
 
 @contextmanager
-def _signals(spark: SparkSession) -> Iterator[threading.Event]:
-    """Turn SIGTERM and SIGINT into a flag, in this process and in the JVM under which spark-submit runs us.
+def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
+    """Turn SIGTERM and SIGINT into a flag for as long as the block lasts, in this process and in the JVM under which spark-submit runs us.
 
     Else the JVM would end the Spark context in the middle of a batch, which is safe but not clean.
     """

@@ -1,17 +1,74 @@
-"""Peeks at a queue by ranges of RowVersion: nothing is claimed, locked, counted or deleted."""
+"""Peeks at a queue by ranges of RowVersion, or at some of its rows: nothing is claimed, locked, counted or deleted."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.slices import Slice
-from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.queues import QueueTable
 
 #: The most numbers of one range, however few rows have them: a :class:`RowSet` counts all its numbers, in 63 bits.
 _WIDEST = 1 << 62
+
+
+class Present(NamedTuple):
+    """A row that stands in a queue: its number, its Id, the bytes of its headers and body."""
+
+    row_version: int
+    id: str
+    size: int
+
+
+def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Present]:
+    """Every row that can be seen in a queue now, in RowVersion order; none is read whole, and no transaction stays open.
+
+    A look goes over the whole queue, because no number tells what is new: numbers are given before rows are committed, so a
+    lower one may come up later. It ends at the highest number of its beginning, however many rows arrive meanwhile.
+
+    :param again: whether the database was reached before, as for ``connect``.
+    """
+    target = Target.of(options)
+    with connect(target, again=again) as connection:
+        with connection.transaction():
+            queue = queues.get(connection, options.queue, options.naming(target.dialect))
+            highest = queue.highest()
+        after = LOWEST
+        while highest is not None:
+            with connection.transaction():
+                found = queue.look(after, highest, target.dialect.chunk)
+                ids = {} if found is None else queue.ids(found[0])
+            if found is None:
+                return
+            row_versions, _, sizes, _ = found
+            for row_version, size in zip(row_versions, sizes, strict=True):
+                if row_version in ids:  # else it has gone between the two statements
+                    yield Present(row_version, ids[row_version], size)
+            after = row_versions[-1]
+
+
+def plan_rows(options: SourceOptions, rows: RowSet) -> list[Slice]:
+    """Slices of these rows, with similar numbers of rows; who reads them gets those that are still there and not expired."""
+    target = Target.of(options)
+    dialect = target.dialect
+
+    def found() -> QueueTable:
+        with connect(target, again=True) as connection, connection.transaction():
+            return queues.get(connection, options.queue, options.naming(dialect)).table
+
+    table = Retry(f"looking at {options.queue}").retried(found)
+    statement = queues.read_statement(dialect, table, "read_unexpired")
+    pieces = options.slices(len(rows))
+    return [
+        Slice(statement=statement, queue=table.name, rows=piece)
+        for piece in rows.chunks(max(1, -(-len(rows) // pieces)))
+    ]
 
 
 def plan_peek(options: SourceOptions) -> list[Slice]:

@@ -34,7 +34,8 @@ from sqlqueue_spark.receive import (
     StreamSource,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
-from sqlqueue_spark.receive.peek import plan_peek
+from sqlqueue_spark.receive.peek import plan_peek, plan_rows
+from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.processes import leave_ctrl_c_to_the_program, log_to_stderr
 from sqlqueue_spark.tables.queues import Queue
 
@@ -109,13 +110,21 @@ class StreamReaderBeforeSpark42(QueueStreamReader):
 
 
 class SqlQueuePeekReader(DataSourceReader):
-    """A look at the rows that a stream would receive; nothing is locked or deleted."""
+    """A look at the rows that a stream would receive; nothing is locked or deleted.
 
-    def __init__(self, options: SourceOptions) -> None:
+    :param rows: look only at these.
+    """
+
+    def __init__(self, options: SourceOptions, rows: RowSet | None = None) -> None:
         self._options = options
+        self._rows = rows
 
     def partitions(self) -> list[SlicePartition]:
-        return [SlicePartition(part) for part in plan_peek(self._options)]
+        options, rows = self._options, self._rows
+        return [
+            SlicePartition(part)
+            for part in (plan_peek(options) if rows is None else plan_rows(options, rows))
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SlicePartition):  # one of Spark's own, where there is nothing to read

@@ -81,7 +81,35 @@ def test_the_second_notebook_sends_and_forwards(spark, postgresql, tmp_path, mon
     ]
 
 
-@pytest.mark.parametrize("name", ["01_drain_to_delta", "02_send_with_outbox"])
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
+def test_the_third_notebook_archives_an_error_queue(spark, postgresql, tmp_path, monkeypatch, capsys):
+    """And shows what failed, by type over time."""
+    for name, value in {"URL": postgresql.url, "FOLDER": str(tmp_path), "ORDERS": "orders"}.items():
+        monkeypatch.setenv(f"SQLQUEUE_{name}", value)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    import matplotlib.pyplot as plt
+
+    found = run("03_errors_and_retries", spark=spark)
+    end(found["query"])
+    assert (postgresql.queue("orders").count(), postgresql.queue("NotebookError").count()) == (0, 12)
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if re.search(r"^\d+ messages|^copied \d+ messages", line)] == [
+        "60 messages in orders",
+        "12 messages in NotebookError",
+        "copied 12 messages, and the second time 0",
+        "12 messages have failed, 0 of them more than once",
+    ]
+    counted: dict[str, int] = {}
+    for row in found["rows"]:
+        counted[row["type"]] = counted.get(row["type"], 0) + row["messages"]
+    assert counted == {"LookupError": 6, "ValueError": 6}
+    heights = {bars.get_label(): sum(bar.get_height() for bar in bars) for bars in found["axes"].containers}
+    assert heights == counted
+    plt.close(found["figure"])
+
+
+@pytest.mark.parametrize("name", ["01_drain_to_delta", "02_send_with_outbox", "03_errors_and_retries"])
 def test_a_notebook_is_in_databricks_source_format(name):
     text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
     first, *cells = re.split(r"\n\n+# COMMAND ----------\n\n", text)

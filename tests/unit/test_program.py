@@ -1,9 +1,16 @@
 """The programs under ``jobs/`` before they start Spark: file, settings and flags become options, and what is wrong is said."""
 
+import pkgutil
+from datetime import timedelta
+
 import pytest
 from click.testing import CliRunner
 
+from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.pipeline import ArchiveOptions, archive_job
+from sqlqueue_spark.pipeline.session import on_one_machine
 from tests.support.jobs import ROOT, module_of
 
 SECRET = "hunter2"
@@ -215,3 +222,73 @@ def test_a_url_in_another_ones_place_is_refused_and_not_repeated(refused, name):
         f"error: The option {name} is shown in logs and plans, and a url with a password stands there; give it as the option "
         "url.\n"
     )
+
+
+@pytest.fixture
+def no_archive(monkeypatch):
+    """What the archive says to arguments that it refuses without starting Spark, as ``sqlqueue archive``."""
+    monkeypatch.setattr(archive_job, "session", lambda _: pytest.fail("Spark would start"))
+
+    def run(*arguments):
+        result = CliRunner(env={"SQLQUEUE_URL": "postgresql://me@127.0.0.1:1/shop"}).invoke(main, ["archive", *arguments])  # fmt: skip
+        assert (result.exit_code, result.stdout) == (2, "")
+        return result.stderr
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "arguments,sentence",
+    [
+        (("--path", "p"), "The option queue is required; set it to: Address of the queue table."),
+        (("--queue", "error"), "The option path is required; set it to: Folder of the Delta table."),
+        (
+            ("--queue", "error", "--path", "p", "--take"),
+            (
+                "The option checkpoint is required with take; set it to: Folder of the stream's checkpoint; one queue, one Delta "
+                "table, one checkpoint."
+            ),
+        ),
+        (
+            ("--queue", "error", "--path", "p", "--checkpoint", "c", "--take", "--every", "1m"),
+            "Both take and every are given, but what takes messages runs on by itself; drop every.",
+        ),
+        (
+            ("--queue", "error", "--path", "p", "--every", "soon"),
+            "The option every must be a duration such as 500ms, 30s, 10m or 7d, of ten years at most, not 'soon'.",
+        ),
+        (("--queue", "error", "--set", "archive.evry=1m"), "There is no option 'evry'; did you mean every?"),
+        (
+            ("--queue", "error", "--set", "delta.path=p"),
+            "--set delta.path=… cannot be read; write source.KEY=VALUE or archive.KEY=VALUE.",
+        ),
+    ],
+)
+def test_the_archive_refuses_what_does_not_go_together(no_archive, arguments, sentence):
+    assert no_archive(*arguments) == f"error: {sentence}\n"
+
+
+def test_the_archive_of_conf_lacks_only_a_url():
+    found = configured(archive_job, ROOT / "conf/archive.toml", (), {"url": "postgresql://x", "every": "1m"})
+    assert SourceOptions.parse(found["source"]).queue == "error"
+    options = ArchiveOptions.parse(found["archive"])
+    assert (options.path, options.take, options.every) == ("data/errors", False, timedelta(minutes=1))
+
+
+def test_a_job_without_spark_says_what_to_install(monkeypatch):
+    def missing(_name):
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+
+    monkeypatch.setattr(pkgutil, "resolve_name", missing)
+    result = CliRunner().invoke(main, ["archive", "--queue", "error"])
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "Error: Spark is not installed (No module named 'pyspark'); install it with: pip install 'sqlqueue_spark[spark]'.\n",
+    )
+
+
+def test_a_session_without_configuration_is_that_of_conf():
+    """But that it shows no progress bar over the job's lines."""
+    text = (ROOT / "conf/spark-defaults.conf").read_text()
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    assert on_one_machine() == {**dict(lines), "spark.ui.showConsoleProgress": "false"}

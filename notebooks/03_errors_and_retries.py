@@ -1,0 +1,178 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Failed messages: an archive of the error queue
+# MAGIC
+# MAGIC Some messages fail and go to an error queue; a Delta table keeps each of them, whatever becomes of the queue; what failed,
+# MAGIC why and when is a query.
+# MAGIC
+# MAGIC The cluster needs Spark 4.2 and this package with its extras, `sqlqueue_spark[sqlserver,notebooks]` or
+# MAGIC `[postgresql,notebooks]`. Parameters are widgets; outside of Databricks they are environment variables, such as
+# MAGIC `SQLQUEUE_URL`. The password is a secret (`scope/key`), or `SQLQUEUE_PASSWORD`, and only ever an option: it stands in no
+# MAGIC url, no Spark setting and no output.
+
+# COMMAND ----------
+
+import os
+
+
+def parameter(name: str, default: str = "") -> str:
+    """The widget of this name where there are widgets, else the environment variable SQLQUEUE_<NAME>."""
+    try:
+        widgets = dbutils.widgets
+    except NameError:
+        return os.environ.get(f"SQLQUEUE_{name.upper()}", default)
+    widgets.text(name, default)
+    return widgets.get(name)
+
+
+def password() -> str:
+    """The secret that the widget password_secret names as scope/key, else SQLQUEUE_PASSWORD."""
+    scope, _, key = parameter("password_secret").partition("/")
+    return dbutils.secrets.get(scope, key) if key else os.environ.get("SQLQUEUE_PASSWORD", "")
+
+
+orders, error = parameter("orders", "NotebookOrders"), parameter("error", "NotebookError")
+folder, unit = parameter("folder", "/tmp/sqlqueue"), parameter("unit", "minute")
+given = {"url": parameter("url"), "user": parameter("user"), "password": password()}
+connection = {name: value for name, value in given.items() if value}
+
+if "spark" not in globals():  # outside of Databricks nobody has made a session
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Some messages that fail
+# MAGIC
+# MAGIC Two queues, an outbox, and sixty orders of two kinds. With an error queue of your own, set `error` and go on below.
+
+# COMMAND ----------
+
+from pyspark.sql import functions as F
+
+from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.options import ConnectionOptions
+
+ENDPOINT = "Notebook.Handler"
+options = ConnectionOptions.parse(connection)
+print(*(made.queue for made in queue_tables.create(options, [orders, error])), sep="\n")
+print(outbox_tables.create(options, ENDPOINT).outbox)
+
+kind = F.when(F.col("id") % 2 == 0, "Shop.PlaceOrder, Shop").otherwise("Shop.ChangeOrder, Shop")
+messages = spark.range(60).select(
+    F.to_json(F.struct(F.col("id").alias("order"), (F.col("id") % 10).alias("quantity"))).alias("Body"),
+    F.create_map(F.lit("NServiceBus.EnclosedMessageTypes"), kind).alias("Headers"),
+)
+to = {**connection, "queue": orders, "outbox": "none"}
+messages.write.format("sqlqueue").mode("append").options(**to).save()
+print(f"{queue_tables.length(options, orders).rows} messages in {orders}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC A function is called for each of them. Where it raises, the message goes to the error queue, and the others go on.
+
+# COMMAND ----------
+
+from sqlqueue_spark import SqlQueueSink
+from sqlqueue_spark.handling import each_message
+from sqlqueue_spark.pipeline import read_queue, send
+
+
+def handle(message):
+    """Take orders of one to eight pieces."""
+    order = message.json()
+    if not order["quantity"]:
+        raise ValueError(f"order {order['order']} is empty")
+    if order["quantity"] == 9:
+        raise LookupError(f"no nine pieces for order {order['order']}")
+
+
+received = read_queue(spark, {**connection, "queue": orders})
+sink = SqlQueueSink(**connection, endpoint=ENDPOINT, errorQueue=error)
+query = send(
+    received.transform(each_message(handle, queue=orders, immediateRetries=0)),
+    sink,
+    f"{folder}/checkpoints/{orders}",
+    available_now=True,
+)
+query.awaitTermination()
+print(f"{queue_tables.length(options, error).rows} messages in {error}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The archive
+# MAGIC
+# MAGIC A copy: the rows stay in the queue for whoever looks after it, such as ServiceControl. Run it again, or on a schedule: each
+# MAGIC row stands in the table once. As a job that copies every minute: `sqlqueue archive --queue error --path … --every 1m`.
+# MAGIC Where nobody else looks after the queue, `--take` takes the messages out of it.
+
+# COMMAND ----------
+
+from sqlqueue_spark.pipeline import ArchiveOptions, copy_to_delta
+
+archive = ArchiveOptions(path=f"{folder}/{error}")
+copied = [copy_to_delta(spark, {**connection, "queue": error}, archive).rows for _ in range(2)]
+print(f"copied {copied[0]} messages, and the second time {copied[1]}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## What failed, why and when
+# MAGIC
+# MAGIC `IsFailure` leaves out the acknowledgements that endpoints put into an error queue for ServiceControl.
+
+# COMMAND ----------
+
+failures = spark.read.format("delta").load(archive.path).where("IsFailure")
+failures.groupBy("FailedQueue", "MessageType", "ExceptionType").agg(
+    F.count("*").alias("messages"),
+    F.min("TimeOfFailure").alias("first"),
+    F.max("TimeOfFailure").alias("last"),
+    F.first("ExceptionMessage").alias("such as"),
+).orderBy(F.desc("messages"), "MessageType", "ExceptionType").show(truncate=40)
+
+# COMMAND ----------
+
+import matplotlib.pyplot as plt
+
+rows = (
+    failures.groupBy(
+        F.date_trunc(unit, "TimeOfFailure").alias("at"),
+        F.coalesce("ExceptionType", F.lit("(not known)")).alias("type"),
+    )
+    .agg(F.count("*").alias("messages"))
+    .orderBy("at", "type")
+    .collect()
+)
+times = [f"{at:%d %b %H:%M}" if at else "(not known)" for at in dict.fromkeys(row["at"] for row in rows)]
+figure, axes = plt.subplots(figsize=(12, 4), layout="constrained")
+below = dict.fromkeys(times, 0)
+for each in sorted({row["type"] for row in rows}):
+    count = dict.fromkeys(times, 0)
+    for row in rows:
+        if row["type"] == each:
+            count[f"{row['at']:%d %b %H:%M}" if row["at"] else "(not known)"] += row["messages"]
+    axes.bar(times, [count[at] for at in times], bottom=[below[at] for at in times], label=each)
+    below = {at: below[at] + count[at] for at in times}
+axes.set(title=f"Failures of each {unit}, by type", ylabel="messages")
+axes.legend()
+plt.show()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Put messages back
+# MAGIC
+# MAGIC When the cause is gone, the messages can go back to the queue in which they failed. With ServiceControl, retry them in
+# MAGIC ServicePulse. Without it, `sqlqueue errors retry error` does so on the command line, from the error queue: each message goes
+# MAGIC back to its `FailedQ`, without the headers of its failure. What fails again comes into the error queue as another row, with the
+# MAGIC same `MessageId`; so the archive shows how often a message has failed:
+
+# COMMAND ----------
+
+again = failures.groupBy("MessageId").agg(F.count("*").alias("times"), F.max("TimeOfFailure").alias("last"))
+print(f"{again.count()} messages have failed, {again.where('times > 1').count()} of them more than once")

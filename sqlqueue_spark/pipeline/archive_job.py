@@ -1,0 +1,80 @@
+r"""Archive an error or audit queue in a Delta table, each row once; a copy, which leaves the rows to their consumer.
+
+::
+
+    export SQLQUEUE_URL=postgresql://…
+    sqlqueue archive --queue error --path data/errors --every 1m
+    SPARK_CONF_DIR=conf spark-submit jobs/archive.py --config conf/archive.toml --queue error
+
+Without --every it copies once. --take takes the messages out of the queue instead, by a stream that has a --checkpoint and runs on
+unless --available-now. Every key of the configuration's [source] and [archive] can be given as ``--set archive.every=10m``. SIGTERM,
+Ctrl-C or a file named by source.stopFile stop it between two merges. Exit codes: 0 done or stopped, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+from pyspark.sql import SparkSession
+
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.pipeline.archive import ArchiveOptions, Copied, copy_to_delta, take_to_delta
+from sqlqueue_spark.pipeline.batch_report import Totals
+from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready
+from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
+from sqlqueue_spark.pipeline.session import session
+from sqlqueue_spark.plain_text import plain
+
+SECTIONS = ("source", "archive")
+#: The key of the configuration that each flag stands for.
+PLACES = {
+    "url": "source.url",
+    "password": "source.password",
+    "queue": "source.queue",
+    "path": "archive.path",
+    "take": "archive.take",
+    "every": "archive.every",
+    "checkpoint": "archive.checkpoint",
+    "available_now": "archive.availableNow",
+}
+
+
+@click.command(help=(__doc__ or "").split("::")[0])
+@common_flags
+@click.option("--path", help="Folder of the Delta table.")
+@click.option(
+    "--every", metavar="DURATION", help="Copy again and again, with this pause between, such as 1m."
+)
+@click.option("--take", is_flag=True, help="Take the messages out of the queue, instead of copying them.")
+def main(
+    config: Path | None, settings: tuple[str, ...], create: bool, debug: bool, **given: str | bool | None
+) -> None:
+    with exiting(2, debug):  # until everything that was given is understood
+        flags = {PLACES[name]: value for name, value in given.items()}
+        sections = configuration(SECTIONS, config, settings, flags)
+        source, options = sections["source"], ArchiveOptions.parse(sections["archive"])
+        queue = SourceOptions.parse(source)
+    with exiting(1, debug):
+        make_ready(queue, create=create, only_look=not options.take)
+        spark = session(f"archive {queue.queue}")
+        run(spark, source, options)
+        spark.stop()
+
+
+def run(spark: SparkSession, source: Mapping[str, str], options: ArchiveOptions) -> Totals | Copied:
+    """Archive a queue, until it is done or stopped."""
+    doing, queue = "taking" if options.take else "copying", said(source, "queue") or ""
+    click.echo(plain(f"{doing} queue={queue} into={options.path}"))
+    if options.take:
+        with stoppable(source) as (stopping, stop_file, done_file):
+            query = take_to_delta(spark, stopping, options)
+            totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
+        click.echo(f"taken={totals.messages} {totals}")
+        return totals
+    stop = said(source, "stopFile")
+    copied = copy_to_delta(spark, source, options, click.echo, stop_file=None if stop is None else Path(stop))
+    click.echo(f"copied={copied.rows} {copied}")
+    return copied

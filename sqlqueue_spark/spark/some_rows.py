@@ -1,0 +1,58 @@
+"""Reads some rows of a queue, named by their RowVersions: a look like ``spark.read`` that leaves the others alone.
+
+Spark hands no filter on to ``format("sqlqueue")``, so whoever wants few rows of a long queue would read all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.spark.allowed_code import named
+from sqlqueue_spark.spark.datasource import SqlQueueDataSource
+from sqlqueue_spark.spark.readers import SqlQueuePeekReader, check_schema
+
+#: The option that says which rows. It is for this package alone.
+_ROWS = "rows"
+
+
+class SomeRowsSource(SqlQueueDataSource):
+    """The data source of :class:`SomeRows`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__({name: value for name, value in options.items() if name.lower() != _ROWS})
+        self._rows = options[_ROWS]
+
+    @classmethod
+    def name(cls) -> str:
+        return "sqlqueue_some_rows"
+
+    def reader(self, schema: StructType) -> SqlQueuePeekReader:
+        check_schema(schema)
+        return SqlQueuePeekReader(self._source_options(), RowSet.decode(self._rows))
+
+
+class SomeRows:
+    """A queue of which only some rows are read, with the options of ``format("sqlqueue")``.
+
+    What the options name of this machine, such as a token provider, is allowed: they come from a program, and not from SQL.
+    """
+
+    def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
+        class Allowing(
+            SomeRowsSource
+        ):  # within the function, so that it travels to Spark's processes by value
+            allowed = tuple(name for _, name in named(SourceOptions.parse(options)))
+
+        self._spark = spark
+        self._options = dict(options)
+        spark.dataSource.register(Allowing)
+
+    def read(self, rows: RowSet) -> DataFrame:
+        """Those of these rows that are there when Spark runs, in the columns of the stream."""
+        given = {**self._options, _ROWS: rows.encode()}
+        return self._spark.read.format(SomeRowsSource.name()).options(**given).load()
