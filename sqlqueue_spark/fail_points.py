@@ -27,7 +27,6 @@ TRANSIT_MOVED = "messages in transit moved"
 
 DUE_LOCKED = "due messages locked"
 DUE_SENT = "due messages sent"
-DUE_DELETED = "due messages deleted"
 DUE_MOVED = "due messages moved"
 ROWS_LOOKED_AT = "rows looked at"
 ROWS_COPIED = "rows copied"
@@ -55,7 +54,7 @@ LEFT_STEPS = (LEFT_DELETED, LEFT_COMMITTED)
 #: The steps of moving on messages in transit.
 TRANSIT_STEPS = (TRANSIT_LOCKED, TRANSIT_INSERTED, TRANSIT_DELETED, TRANSIT_MOVED)
 #: The steps of moving delayed messages that are due.
-DUE_STEPS = (DUE_LOCKED, DUE_SENT, DUE_DELETED, DUE_MOVED)
+DUE_STEPS = (DUE_LOCKED, DUE_SENT, DUE_MOVED)
 #: The steps of putting a batch of failed messages back, and of discarding one.
 RETRY_STEPS = (RETRY_LOCKED, RETRY_INSERTED, RETRY_DELETED, RETRY_COMMITTED)
 DISCARD_STEPS = (DISCARD_LOCKED, DISCARD_WRITTEN, DISCARD_DELETED, DISCARD_COMMITTED)

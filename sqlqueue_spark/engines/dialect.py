@@ -135,7 +135,7 @@ class Dialect(Database):
 
     @abstractmethod
     def bind_due(self, rows: Sequence[str], ids: Sequence[str], headers: Sequence[str]) -> Parameters:
-        """Delayed messages as ``delayed_send`` and ``delayed_delete`` find them, with the Ids and headers of their new rows."""
+        """Delayed messages as ``delayed_send`` finds them, with the Ids and headers of their new rows."""
 
     @abstractmethod
     def kind(self, error: DriverError) -> Kind:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection, Target, connect
@@ -37,7 +38,7 @@ from sqlqueue_spark.tables.queues import QueueTable
 log = logger(__name__)
 
 #: Most messages that are moved in one transaction.
-_PORTION = 2_000
+_PORTION = 4_000
 #: How long a portion waits for a lock at a destination; its messages are then moved later.
 _LOCKED_MS = 500
 #: The pause between looks where nothing is due, at most, and the one behind a portion that was not full.
@@ -45,6 +46,13 @@ _QUIET_SECONDS, _BUSY_SECONDS = 1.0, 0.1
 #: The header that says where a message goes, with the comma before it. Within a value a quotation mark is escaped, so only a member
 #: can stand so.
 _MEMBER = re.compile(rf',\s*"{re.escape(FORWARD_DESTINATION)}"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")')
+
+
+class _Forwarded(NamedTuple):
+    """A message that is due, and its headers without the one that is of no use any more; all others stay byte for byte."""
+
+    due: Due
+    headers: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +81,8 @@ class DelayedMover:
     _table: DelayedTable | None = None
     #: The tables that addresses mean. Emptied when one of them refuses messages.
     _found: dict[str, _Destination] = field(default_factory=dict)
+    #: The addresses by the JSON that says them: most messages say one of a few.
+    _addresses: dict[str, str | None] = field(default_factory=dict)
 
     def run(self, pause: Callable[[float], bool], moved: Callable[[Moved], object] = lambda _: None) -> None:
         """Move what is due, until ``pause``, which waits for so many seconds, returns True.
@@ -126,11 +136,8 @@ class DelayedMover:
                 if not due:
                     return 0, Moved()
                 fail_points.step(fail_points.DUE_LOCKED)
-                done, gone = self._sent(table, due)
+                done = self._sent(table, due)
                 fail_points.step(fail_points.DUE_SENT)
-                if gone:
-                    table.delete(gone)
-                    fail_points.step(fail_points.DUE_DELETED)
         except RowsHeld as error:
             log.warning("moving_waits table=%s: %s", table.table, error)
             return 0, Moved()
@@ -139,31 +146,45 @@ class DelayedMover:
             log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
         return len(due), done
 
-    def _sent(self, table: DelayedTable, due: Sequence[Due]) -> tuple[Moved, list[Due]]:
-        """Send these messages to where they go; returns what became of them, and the rows that are done with."""
+    def _sent(self, table: DelayedTable, due: Sequence[Due]) -> Moved:
+        """Send these messages to where they go."""
         done = Moved()
-        gone: list[Due] = []
-        for address, its in _by_destination(due).items():
+        for address, its in self._by_destination(due).items():
             try:
                 for part, error in self._delivered(table, address, its):
                     if error is None:
                         done += Moved(sent=len(part))
                     else:
-                        self._fail(table, address, part, error)
+                        self._fail(table, address, [each.due for each in part], error)
                         done += Moved(failed=len(part))
-                    gone += part
             except LockTimeout as error:  # somebody holds the destination: these wait where they are
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
-        return done, gone
+        return done
+
+    def _by_destination(self, due: Sequence[Due]) -> dict[str | None, list[_Forwarded]]:
+        """Messages by the address that they go to; None where their headers do not say one, or cannot be read."""
+        found: dict[str | None, list[_Forwarded]] = {}
+        for each in due:
+            member = _MEMBER.search(each.headers)
+            if member is not None:
+                text = member[1]
+                if text not in self._addresses:
+                    self._addresses[text] = json.loads(text, strict=False) or None
+                address = self._addresses[text]
+                headers = each.headers[: member.start()] + each.headers[member.end() :]
+            else:
+                address, headers = _read(each.headers)
+            found.setdefault(address, []).append(_Forwarded(each, headers))
+        return found
 
     def _delivered(
-        self, table: DelayedTable, address: str | None, due: Sequence[Due]
-    ) -> Iterator[tuple[Sequence[Due], SqlQueueError | None]]:
+        self, table: DelayedTable, address: str | None, due: Sequence[_Forwarded]
+    ) -> Iterator[tuple[Sequence[_Forwarded], SqlQueueError | None]]:
         """Send these messages to one destination, and halve what it refuses; gives parts, each with the error that it makes."""
         try:
             with table.connection.attempt():
                 to = self._destination(table.connection, address)
-                to.send(table, due, [_forwarded(each.headers) for each in due])
+                to.send(table, [each.due for each in due], [each.headers for each in due])
         except SqlQueueError as error:
             if isinstance(error, TryAgain):
                 raise
@@ -193,7 +214,7 @@ class DelayedMover:
                 Failure.of(error),
                 queue=full or address or str(self.owner),
                 endpoint=wanted.table if wanted else address or self.owner.table,
-                row_id=each.row if len(each.row) == 36 else uuid_text(bytes(16)),
+                row_id=each.id or each.row,
             )
             for each in due
         ]
@@ -260,28 +281,9 @@ class _Destination:
         table.send(dialect.table(self.table.table), columns, due, ids, headers)
 
 
-def _by_destination(due: Sequence[Due]) -> dict[str | None, list[Due]]:
-    """Messages by the address that they go to; None where their headers do not say one, or cannot be read."""
-    found: dict[str | None, list[Due]] = {}
-    for each in due:
-        found.setdefault(_address(each.headers), []).append(each)
-    return found
-
-
-def _address(headers: str) -> str | None:
-    member = _MEMBER.search(headers)
-    if member is not None:
-        address: str = json.loads(member[1], strict=False)
-    else:
-        address = (parse_headers(headers) or {}).get(FORWARD_DESTINATION, "")
-    return address or None
-
-
-def _forwarded(headers: str) -> str:
-    """The headers without the one that is of no use any more; all others stay byte for byte."""
-    member = _MEMBER.search(headers)
-    if member is not None:
-        return headers[: member.start()] + headers[member.end() :]
-    if not (parse_headers(headers) or {}).get(FORWARD_DESTINATION):
-        return headers
-    return without_headers(headers, {FORWARD_DESTINATION})
+def _read(headers: str) -> tuple[str | None, str]:
+    """The address that a message goes to, and its headers without the one that says so; for headers in any form."""
+    address = (parse_headers(headers) or {}).get(FORWARD_DESTINATION)
+    if not address:
+        return None, headers
+    return address, without_headers(headers, {FORWARD_DESTINATION})

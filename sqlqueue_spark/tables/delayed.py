@@ -31,9 +31,13 @@ _UTC = {"utc", "etc/utc", "gmt", "etc/gmt", "zulu", "etc/zulu", "uct", "etc/uct"
 
 
 class Due(NamedTuple):
-    """A message that is due. ``row`` is what its table knows it by, ``due`` is as the engine tells it."""
+    """A message that is due. ``row`` is what its table knows it by while it is locked, ``due`` is as the engine tells it.
+
+    ``id`` is its Id, where the engine's table has one.
+    """
 
     row: str
+    id: str | None
     headers: str
     due: datetime | str
 
@@ -133,7 +137,7 @@ class DelayedTable:
     def send(
         self, to: str, columns: str, due: Sequence[Due], ids: Sequence[str], headers: Sequence[str]
     ) -> None:
-        """Send messages that :meth:`lock_due` has locked.
+        """Move messages that :meth:`lock_due` has locked, in the order in which they are due.
 
         :param to: the queue, and ``columns`` those of a message that it has, quoted.
         :param ids: the Ids of the new rows, and ``headers`` their headers.
@@ -141,18 +145,9 @@ class DelayedTable:
         bound = self.connection.dialect.bind_due([each.row for each in due], ids, headers)
         statement = self._render("delayed_send", queue=to, columns=columns)
         sent = self.connection.modify(
-            statement, {**bound, "up_to": _last(due)}, doing=f"sending from {self.table}"
+            statement, {**bound, "up_to": due[-1].due}, doing=f"moving from {self.table}"
         )
         assert sent == len(due), "the rows are locked"
-
-    def delete(self, due: Sequence[Due]) -> None:
-        """Delete messages that :meth:`lock_due` has locked."""
-        bound = self.connection.dialect.bind_due([each.row for each in due], [""] * len(due), [""] * len(due))
-        self.connection.modify(
-            self._render("delayed_delete"),
-            {**bound, "up_to": _last(due)},
-            doing=f"deleting from {self.table}",
-        )
 
     def waiting(self) -> Waiting:
         """How much waits in the table."""
@@ -174,8 +169,3 @@ class DelayedTable:
         return self.connection.dialect.render(
             name, delayed=self.connection.dialect.table(self.table), **identifiers
         )
-
-
-def _last(due: Sequence[Due]) -> object:
-    """The last time of these messages. Texts are as long as they need be, and in the order of the times."""
-    return max(due, key=lambda each: str(each.due)).due

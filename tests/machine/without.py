@@ -23,7 +23,6 @@ from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
 from sqlqueue_spark.send.routes import Refusal, Routes
-from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
@@ -265,19 +264,6 @@ def outcomes_at_once() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def moved_at_once() -> Iterator[None]:
-    """A mover commits what it sends before it deletes what it has sent."""
-
-    def alone(self: DelayedTable, *given: Any) -> None:
-        send(self, *given)
-        self.connection.commit()
-
-    send = DelayedTable.send
-    with mock.patch.object(DelayedTable, "send", alone):
-        yield
-
-
 #: Takes a fix out within a block.
 Fix = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -299,5 +285,4 @@ FIXES: dict[Fix, str] = {
     origins_of_outcomes: "handling",
     ids_of_handled_messages: "handling",
     outcomes_at_once: "handling",
-    moved_at_once: "handling",
 }

@@ -72,7 +72,6 @@ TEXTS = {
             "insert",
             "delayed_insert",
             "delayed_send",
-            "delayed_delete",
             "outbox_add",
             "outbox_clean",
             "stage_insert",

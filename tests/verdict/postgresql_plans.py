@@ -30,7 +30,6 @@ INDEXES = {
     "oldest": "Verdict_OutboxData_DispatchedAt",
     "mark": "Verdict.Outgoing_task_idx",
     "due": "Verdict.Delayed_Due",
-    "delayed row": "Verdict.Delayed_pkey",
 }
 #: In an empty outbox the other index costs the same.
 EMPTY_INDEXES = {**INDEXES, "oldest": "Verdict_OutboxData_Dispatched"}

@@ -232,7 +232,6 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
         quoted = ", ".join(map(connection.dialect.quote, columns))
         ids = [str(uuid4()) for _ in rows]
         table.send(connection.dialect.table(tables.destination.table), quoted, rows, ids, ["{}"] * len(rows))
-        table.delete(rows)
 
     yield table.first_due_in
     yield table.waiting

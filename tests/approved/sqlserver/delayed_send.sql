@@ -19,4 +19,12 @@ FROM (
     WHERE d.Due <= CAST(:up_to AS datetime)
 ) AS m
 ORDER BY m.n
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
+DELETE d
+FROM [dbo].[orders.Delayed] AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+WHERE d.Due <= CAST(:up_to AS datetime)
+  AND d.RowVersion IN (
+      SELECT j.RowVersion
+      FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]') AS j
+  )
 OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)

@@ -53,9 +53,9 @@ FROM {delayed}
 
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
--- in: the zone of delayed_zone, how many     out: which row, headers, due
+-- in: the zone of delayed_zone, how many     out: which row, its id, headers, due
 -- SKIP LOCKED steps over rows that another mover holds, and nobody waits. Bodies stay where they are.
-SELECT id::text, headers, due
+SELECT ctid::text, id::text, headers, due
 FROM {delayed}
 WHERE due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
 ORDER BY due
@@ -63,20 +63,20 @@ LIMIT :count
 FOR UPDATE SKIP LOCKED
 
 -- name: delayed_send
--- Sends messages that delayed_due has locked to their queue, in the order in which they are given.
+-- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
 -- in: which rows, their new Ids, their headers     out: number of rows
--- A NULL body becomes an empty one: a NULL stops a .NET endpoint. OFFSET 0 makes the server look each row up by its id: joined, a
--- server whose statistics are those of an empty table may go over the whole table.
+-- A row is found by its ctid, which cannot change while it is locked. A NULL body becomes an empty one: a NULL stops a .NET
+-- endpoint.
+WITH moved AS (
+    DELETE FROM {delayed} AS d
+    USING unnest(:rows::tid[], :ids::uuid[], :headers::text[]) WITH ORDINALITY AS m (place, new_id, headers, number)
+    WHERE d.ctid = m.place
+    RETURNING m.number, m.new_id, m.headers, d.body
+)
 INSERT INTO {queue} (id, headers, body)
-SELECT m.new_id, m.headers, coalesce(d.body, ''::bytea)
-FROM unnest(:rows::uuid[], :ids::uuid[], :headers::text[]) WITH ORDINALITY AS m (id, new_id, headers, number)
-CROSS JOIN LATERAL (SELECT body FROM {delayed} WHERE id = m.id OFFSET 0) AS d
-ORDER BY m.number
-
--- name: delayed_delete
--- Deletes messages that delayed_due has locked.
--- in: which rows     out: number of rows
-DELETE FROM {delayed} WHERE id = ANY (:rows::uuid[])
+SELECT new_id, headers, coalesce(body, ''::bytea)
+FROM moved
+ORDER BY number
 
 -- name: delayed_length
 -- Returns how much waits in a table of delayed messages.

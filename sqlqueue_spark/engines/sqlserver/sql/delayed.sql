@@ -44,11 +44,11 @@ SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed}
 
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
--- in: how many, at most 2,400     out: which row, headers, due
+-- in: how many, at most 2,400     out: which row, NULL, headers, due
 -- READPAST steps over rows that another mover holds, and nobody waits. The statement returns Headers, so on a heap it locks the
 -- row itself. FORCESEEK goes by the index on Due, whatever its name is: a scan would lock every row that waits. FAST 1 and MAXDOP 1 as in
--- claim. GETUTCDATE() has the column's own type. Due comes as a text, which the two statements below get back as it is.
-SELECT CAST(RowVersion AS varchar(20)), Headers, CONVERT(varchar(23), Due, 126)
+-- claim. GETUTCDATE() has the column's own type. Due comes as a text, which delayed_send gets back as it is.
+SELECT CAST(RowVersion AS varchar(20)), NULL, Headers, CONVERT(varchar(23), Due, 126)
 FROM {delayed} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 WHERE Due <= GETUTCDATE()
 ORDER BY Due
@@ -56,8 +56,9 @@ OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_send
--- Sends messages that delayed_due has locked to their queue, in the order in which they are given.
+-- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
 -- in: the rows as JSON [[n, which row, new id, headers],…], the Due of the last one     out: number of rows
+-- The rows are inserted first, in their order: what OUTPUT inserts has none.
 -- Only Due has an index, so the rows are found by their range of it; READPAST steps over those of another mover. {columns} are
 -- those of the queue. A NULL body becomes an empty one. OPENJSON and ORDER BY as in insert.
 INSERT INTO {queue} ({columns})
@@ -81,12 +82,7 @@ FROM (
     WHERE d.Due <= CAST(:up_to AS datetime)
 ) AS m
 ORDER BY m.n
-OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
-
--- name: delayed_delete
--- Deletes messages that delayed_due has locked.
--- in: the rows as JSON [[n, which row, …],…], the Due of the last one     out: number of rows
--- It finds them as delayed_send does.
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10);
 DELETE d
 FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 WHERE d.Due <= CAST(:up_to AS datetime)
