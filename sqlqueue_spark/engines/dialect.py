@@ -134,8 +134,14 @@ class Dialect(Database):
         """Messages as ``stage_insert`` loads them; they are given by their destinations' names."""
 
     @abstractmethod
-    def bind_due(self, rows: Sequence[str], ids: Sequence[str], headers: Sequence[str]) -> Parameters:
-        """Delayed messages as ``delayed_send`` finds them, with the Ids and headers of their new rows."""
+    def bind_due(
+        self, rows: Sequence[str], ids: Sequence[str], kept: Sequence[int], rests: Sequence[str]
+    ) -> Parameters:
+        """Delayed messages as ``delayed_headers`` and ``delayed_send`` find them.
+
+        :param ids: the Ids of their new rows.
+        :param kept: how many characters of their headers they keep, and ``rests`` what they have behind these.
+        """
 
     @abstractmethod
     def kind(self, error: DriverError) -> Kind:

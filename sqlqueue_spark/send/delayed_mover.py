@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection, Target, connect
@@ -31,7 +31,7 @@ from sqlqueue_spark.messages.outgoing import ascii_json, new_row_ids, uuid_text
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.tables import delayed, queues
-from sqlqueue_spark.tables.delayed import DelayedTable, Due
+from sqlqueue_spark.tables.delayed import DelayedTable, Due, Sent
 from sqlqueue_spark.tables.insert import Column, columns_of, present_columns
 from sqlqueue_spark.tables.queues import QueueTable
 
@@ -43,16 +43,10 @@ _PORTION = 4_000
 _LOCKED_MS = 500
 #: The pause between looks where nothing is due, at most, and the one behind a portion that was not full.
 _QUIET_SECONDS, _BUSY_SECONDS = 1.0, 0.1
+_MOST_ENDS = 10_000
 #: The header that says where a message goes, with the comma before it. Within a value a quotation mark is escaped, so only a member
 #: can stand so.
 _MEMBER = re.compile(rf',\s*"{re.escape(FORWARD_DESTINATION)}"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")')
-
-
-class _Forwarded(NamedTuple):
-    """A message that is due, and its headers without the one that is of no use any more; all others stay byte for byte."""
-
-    due: Due
-    headers: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +75,8 @@ class DelayedMover:
     _table: DelayedTable | None = None
     #: The tables that addresses mean. Emptied when one of them refuses messages.
     _found: dict[str, _Destination] = field(default_factory=dict)
-    #: The addresses by the JSON that says them: most messages say one of a few.
-    _addresses: dict[str, str | None] = field(default_factory=dict)
+    #: What the ends of headers say: the address, and what is left of them. Most messages end in one of a few ways.
+    _ends: dict[str, tuple[str | None, str]] = field(default_factory=dict)
 
     def run(self, pause: Callable[[float], bool], moved: Callable[[Moved], object] = lambda _: None) -> None:
         """Move what is due, until ``pause``, which waits for so many seconds, returns True.
@@ -161,30 +155,27 @@ class DelayedMover:
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
         return done
 
-    def _by_destination(self, due: Sequence[Due]) -> dict[str | None, list[_Forwarded]]:
+    def _by_destination(self, due: Sequence[Due]) -> dict[str | None, list[Sent]]:
         """Messages by the address that they go to; None where their headers do not say one, or cannot be read."""
-        found: dict[str | None, list[_Forwarded]] = {}
+        found: dict[str | None, list[Sent]] = {}
         for each in due:
-            member = _MEMBER.search(each.headers)
-            if member is not None:
-                text = member[1]
-                if text not in self._addresses:
-                    self._addresses[text] = json.loads(text, strict=False) or None
-                address = self._addresses[text]
-                headers = each.headers[: member.start()] + each.headers[member.end() :]
-            else:
-                address, headers = _read(each.headers)
-            found.setdefault(address, []).append(_Forwarded(each, headers))
+            known = self._ends.get(each.rest)
+            if known is None:
+                known = _read(each)
+                if each.before and len(self._ends) < _MOST_ENDS:
+                    self._ends[each.rest] = known
+            address, rest = known
+            found.setdefault(address, []).append(Sent(each, each.before, rest))
         return found
 
     def _delivered(
-        self, table: DelayedTable, address: str | None, due: Sequence[_Forwarded]
-    ) -> Iterator[tuple[Sequence[_Forwarded], SqlQueueError | None]]:
+        self, table: DelayedTable, address: str | None, due: Sequence[Sent]
+    ) -> Iterator[tuple[Sequence[Sent], SqlQueueError | None]]:
         """Send these messages to one destination, and halve what it refuses; gives parts, each with the error that it makes."""
         try:
             with table.connection.attempt():
                 to = self._destination(table.connection, address)
-                to.send(table, [each.due for each in due], [each.headers for each in due])
+                to.send(table, due)
         except SqlQueueError as error:
             if isinstance(error, TryAgain):
                 raise
@@ -208,17 +199,19 @@ class DelayedMover:
         except ConfigurationError:
             wanted = None
         full = wanted and wanted.full_address(quoted=connection.dialect.quoted_addresses)
-        headers = [
+        known = table.headers(due)
+        failed = [
             failed_headers(
-                each.headers,
+                known[each.row][1],
                 Failure.of(error),
                 queue=full or address or str(self.owner),
                 endpoint=wanted.table if wanted else address or self.owner.table,
-                row_id=each.id or each.row,
+                row_id=known[each.row][0] or str(uuid.uuid4()),
             )
             for each in due
         ]
-        self._destination(connection, self.error_queue).send(table, due, headers)
+        messages = [Sent(each, 0, headers) for each, headers in zip(due, failed, strict=True)]
+        self._destination(connection, self.error_queue).send(table, messages)
         log.warning(
             "not_delivered table=%s rows=%d error_queue=%s: %s",
             table.table,
@@ -270,20 +263,26 @@ class _Destination:
     table: QueueTable
     columns: Sequence[Column]
 
-    def send(self, table: DelayedTable, due: Sequence[Due], headers: Sequence[str]) -> None:
-        """Insert messages with these headers."""
+    def send(self, table: DelayedTable, messages: Sequence[Sent]) -> None:
+        """Move messages into the queue."""
         dialect = table.connection.dialect
         types = {column.name.lower(): column.type for column in self.columns}
         if types.get("headers", "").startswith("varchar"):  # it keeps only the letters of one code page
-            headers = [ascii_json(text) for text in headers]
-        ids = [uuid_text(each) for each in new_row_ids(len(due)).to_pylist()]
+            known = table.headers([each.due for each in messages])
+            messages = [
+                Sent(due, 0, ascii_json(known[due.row][1][:kept] + rest)) for due, kept, rest in messages
+            ]
+        ids = [uuid_text(each) for each in new_row_ids(len(messages)).to_pylist()]
         columns = ", ".join(map(dialect.quote, present_columns(self.columns)))
-        table.send(dialect.table(self.table.table), columns, due, ids, headers)
+        table.send(dialect.table(self.table.table), columns, messages, ids)
 
 
-def _read(headers: str) -> tuple[str | None, str]:
-    """The address that a message goes to, and its headers without the one that says so; for headers in any form."""
-    address = (parse_headers(headers) or {}).get(FORWARD_DESTINATION)
+def _read(due: Due) -> tuple[str | None, str]:
+    """The address that a message goes to, and the rest of its headers without the one that says so."""
+    member = _MEMBER.match(due.rest) if due.before else None
+    if member is not None:
+        return json.loads(member[1], strict=False) or None, due.rest[member.end() :]
+    address = None if due.before else (parse_headers(due.rest) or {}).get(FORWARD_DESTINATION)
     if not address:
-        return None, headers
-    return address, without_headers(headers, {FORWARD_DESTINATION})
+        return None, due.rest
+    return address, without_headers(due.rest, {FORWARD_DESTINATION})

@@ -31,15 +31,24 @@ _UTC = {"utc", "etc/utc", "gmt", "etc/gmt", "zulu", "etc/zulu", "uct", "etc/uct"
 
 
 class Due(NamedTuple):
-    """A message that is due. ``row`` is what its table knows it by while it is locked, ``due`` is as the engine tells it.
+    """A message that is due: what its table knows it by while it is locked, and its headers in two parts.
 
-    ``id`` is its Id, where the engine's table has one.
+    The first ``before`` characters of the headers are not read. ``rest`` is what stands behind them, with the header that says where
+    the message goes. ``due`` is as the engine needs it.
     """
 
     row: str
-    id: str | None
-    headers: str
-    due: datetime | str
+    before: int
+    rest: str
+    due: object = None
+
+
+class Sent(NamedTuple):
+    """How a due message is sent: it keeps so many characters of its headers, and has ``rest`` behind them."""
+
+    due: Due
+    kept: int
+    rest: str
 
 
 class Waiting(NamedTuple):
@@ -134,20 +143,26 @@ class DelayedTable:
         """Lock the next messages that are due, stepping over those that another mover holds."""
         return [Due(*row) for row in self._execute("delayed_due", zone=self._read_zone(), count=count)]
 
-    def send(
-        self, to: str, columns: str, due: Sequence[Due], ids: Sequence[str], headers: Sequence[str]
-    ) -> None:
+    def headers(self, due: Sequence[Due]) -> dict[str, tuple[str | None, str]]:
+        """The Id, where the engine's table has one, and the whole headers of messages that are locked, by their rows."""
+        nothing = [""] * len(due)
+        bound = self.connection.dialect.bind_due([each.row for each in due], nothing, [0] * len(due), nothing)
+        rows = self._execute("delayed_headers", **bound, up_to=due[-1].due)
+        return {row: (id_, headers) for row, id_, headers in rows}
+
+    def send(self, to: str, columns: str, messages: Sequence[Sent], ids: Sequence[str]) -> None:
         """Move messages that :meth:`lock_due` has locked, in the order in which they are due.
 
         :param to: the queue, and ``columns`` those of a message that it has, quoted.
-        :param ids: the Ids of the new rows, and ``headers`` their headers.
+        :param ids: the Ids of the new rows.
         """
-        bound = self.connection.dialect.bind_due([each.row for each in due], ids, headers)
+        rows, kept, rests = zip(*((due.row, kept, rest) for due, kept, rest in messages), strict=True)
+        bound = self.connection.dialect.bind_due(rows, ids, kept, rests)
         statement = self._render("delayed_send", queue=to, columns=columns)
         sent = self.connection.modify(
-            statement, {**bound, "up_to": due[-1].due}, doing=f"moving from {self.table}"
+            statement, {**bound, "up_to": messages[-1].due.due}, doing=f"moving from {self.table}"
         )
-        assert sent == len(due), "the rows are locked"
+        assert sent == len(messages), "the rows are locked"
 
     def waiting(self) -> Waiting:
         """How much waits in the table."""

@@ -17,7 +17,7 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.sender import Sender
 from sqlqueue_spark.tables import database_tables, queue_admin, queues, rights
-from sqlqueue_spark.tables.delayed import DelayedTable, Due, Waiting
+from sqlqueue_spark.tables.delayed import DelayedTable, Due, Sent, Waiting
 from sqlqueue_spark.tables.insert import Column, Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import Envelope, Numbers, OpenTransaction, QueueAdmin, Space
@@ -82,7 +82,7 @@ DELAYED_COLUMNS = [
     Column(name, type_, True, False)
     for name, type_ in [("Headers", "nvarchar(max)"), ("Body", "varbinary(max)"), ("Due", "datetime")]
 ]
-DUE = Due("7", None, "{}", NOW)
+DUE = Due("7", 0, "{}", NOW)
 
 DATABASE = Answer("SELECT DB_NAME()", "wb", [["shop", 0]])
 CLOCK = Answer("SELECT SYSUTCDATETIME()", "t", [[NOW]])
@@ -438,13 +438,18 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "delayed_due": (
         lambda c: delayed(c).lock_due(2_000),
-        [Answer("UPDLOCK, READPAST", "wwww", [["7", None, "{}", NOW]])],
+        [Answer("UPDLOCK, READPAST", "wiww", [["7", 0, "{}", NOW]])],
         [DUE],
     ),
     "delayed_send": (
-        lambda c: delayed(c).send("[dbo].[orders]", "[Id], [Headers]", [DUE], [ID], ["{}"]),
+        lambda c: delayed(c).send("[dbo].[orders]", "[Id], [Headers]", [Sent(DUE, 0, "{}")], [ID]),
         [Answer("DELETE d", changed=1)],
         None,
+    ),
+    "delayed_headers": (
+        lambda c: delayed(c).headers([DUE]),
+        [Answer("NULL, d.Headers", "www", [["7", None, "{}"]])],
+        {"7": (None, "{}")},
     ),
     "delayed_length": (
         lambda c: delayed(c).waiting(),

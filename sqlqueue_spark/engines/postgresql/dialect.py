@@ -149,8 +149,15 @@ class PostgreSQL(Dialect):
             parts += (_SIX_FIELDS, _field(task.encode()), _field(destination.encode()), *_arrays(its))
         return *parts, _COPY_END
 
-    def bind_due(self, rows: Sequence[str], ids: Sequence[str], headers: Sequence[str]) -> Parameters:
-        return {"rows": _array(rows), "ids": _array(ids), "headers": _array(headers)}
+    def bind_due(
+        self, rows: Sequence[str], ids: Sequence[str], kept: Sequence[int], rests: Sequence[str]
+    ) -> Parameters:
+        return {
+            "rows": _array(rows),
+            "ids": _array(ids),
+            "kept": _array([*map(str, kept)]),
+            "rests": _array(rests),
+        }
 
     def bind_texts(self, texts: Sequence[str]) -> object:
         return _array(texts)

@@ -170,9 +170,11 @@ class SqlServer(Dialect):
         rows = [(*row, name) for name, its in messages.items() for row in _rows(its)]
         return {"task": task, "messages": _json(rows)}
 
-    def bind_due(self, rows: Sequence[str], ids: Sequence[str], headers: Sequence[str]) -> Parameters:
+    def bind_due(
+        self, rows: Sequence[str], ids: Sequence[str], kept: Sequence[int], rests: Sequence[str]
+    ) -> Parameters:
         numbers = [int(row) for row in rows]
-        return {"moved": _json(list(zip(range(len(rows)), numbers, ids, headers, strict=True)))}
+        return {"moved": _json(list(zip(range(len(rows)), numbers, ids, kept, rests, strict=True)))}
 
     def bind_texts(self, texts: Sequence[str]) -> object:
         return _json(list(texts))

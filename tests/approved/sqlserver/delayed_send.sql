@@ -7,13 +7,14 @@ FROM (
            CAST(NULL AS nvarchar(255)) AS ReplyToAddress,
            CAST(1 AS bit) AS Recoverable,
            CAST(NULL AS datetime) AS Expires,
-           j.Headers,
+           LEFT(d.Headers, j.kept) + j.rest AS Headers,
            COALESCE(d.Body, 0x) AS Body
     FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (
         n int '$[0]',
         RowVersion bigint '$[1]',
         Id uniqueidentifier '$[2]',
-        Headers nvarchar(max) '$[3]'
+        kept int '$[3]',
+        rest nvarchar(max) '$[4]'
     ) AS j
     JOIN [dbo].[orders.Delayed] AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON d.RowVersion = j.RowVersion
     WHERE d.Due <= CAST(:up_to AS datetime)

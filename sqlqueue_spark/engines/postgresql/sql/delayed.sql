@@ -53,25 +53,36 @@ FROM {delayed}
 
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
--- in: the zone of delayed_zone, how many     out: which row, its id, headers, due
--- SKIP LOCKED steps over rows that another mover holds, and nobody waits. Bodies stay where they are.
-SELECT ctid::text, id::text, headers, due
-FROM {delayed}
-WHERE due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
-ORDER BY due
+-- in: the zone of delayed_zone, how many
+-- out: which row, how many characters of its headers stand before the one that says where it goes, the rest of them, NULL
+-- SKIP LOCKED steps over rows that another mover holds, and nobody waits. Bodies stay where they are, and so does the beginning of
+-- the headers: the header in question stands at their end, where the transport writes it. Where it stands in another form, nothing
+-- stands before it and the rest is all.
+SELECT d.ctid::text, greatest(w.place - 1, 0), substr(d.headers, w.place), NULL
+FROM {delayed} AS d
+CROSS JOIN LATERAL (SELECT strpos(d.headers, ',"NServiceBus.SqlServer.ForwardDestination":') AS place) AS w
+WHERE d.due <= (statement_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE :zone
+ORDER BY d.due
 LIMIT :count
-FOR UPDATE SKIP LOCKED
+FOR UPDATE OF d SKIP LOCKED
+
+-- name: delayed_headers
+-- Returns the headers of messages that delayed_due has locked.
+-- in: which rows     out: which row, its id, its headers
+SELECT ctid::text, id::text, headers FROM {delayed} WHERE ctid = ANY (:rows::tid[])
 
 -- name: delayed_send
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
--- in: which rows, their new Ids, their headers     out: number of rows
+-- in: which rows, their new Ids, how many characters of their headers they keep, what they have behind these
+-- out: number of rows
 -- A row is found by its ctid, which cannot change while it is locked. A NULL body becomes an empty one: a NULL stops a .NET
 -- endpoint.
 WITH moved AS (
     DELETE FROM {delayed} AS d
-    USING unnest(:rows::tid[], :ids::uuid[], :headers::text[]) WITH ORDINALITY AS m (place, new_id, headers, number)
+    USING unnest(:rows::tid[], :ids::uuid[], :kept::int[], :rests::text[]) WITH ORDINALITY
+        AS m (place, new_id, kept, rest, number)
     WHERE d.ctid = m.place
-    RETURNING m.number, m.new_id, m.headers, d.body
+    RETURNING m.number, m.new_id, left(d.headers, m.kept) || m.rest AS headers, d.body
 )
 INSERT INTO {queue} (id, headers, body)
 SELECT new_id, headers, coalesce(body, ''::bytea)

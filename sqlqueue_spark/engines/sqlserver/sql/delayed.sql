@@ -44,23 +44,43 @@ SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed}
 
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
--- in: how many, at most 2,400     out: which row, NULL, headers, due
--- READPAST steps over rows that another mover holds, and nobody waits. The statement returns Headers, so on a heap it locks the
--- row itself. FORCESEEK goes by the index on Due, whatever its name is: a scan would lock every row that waits. FAST 1 and MAXDOP 1 as in
--- claim. GETUTCDATE() has the column's own type. Due comes as a text, which delayed_send gets back as it is.
-SELECT CAST(RowVersion AS varchar(20)), NULL, Headers, CONVERT(varchar(23), Due, 126)
-FROM {delayed} WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
-WHERE Due <= GETUTCDATE()
-ORDER BY Due
+-- in: how many, at most 2,400
+-- out: which row, how many characters of its headers stand before the one that says where it goes, the rest of them, due
+-- READPAST steps over rows that another mover holds, and nobody waits. The statement reads Headers, so on a heap it locks the row
+-- itself. FORCESEEK goes by the index on Due, whatever its name is: a scan would lock every row that waits. FAST 1 and MAXDOP 1 as
+-- in claim. GETUTCDATE() has the column's own type. Due comes as a text, which the statements below get back as it is. The headers
+-- as in the twin.
+SELECT CAST(d.RowVersion AS varchar(20)),
+       CASE WHEN w.place = 0 THEN 0 ELSE w.place - 1 END,
+       SUBSTRING(d.Headers, CASE WHEN w.place = 0 THEN 1 ELSE w.place END, 2147483647),
+       CONVERT(varchar(23), d.Due, 126)
+FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
+CROSS APPLY (
+    SELECT CHARINDEX(N',"NServiceBus.SqlServer.ForwardDestination":', d.Headers COLLATE Latin1_General_BIN2) AS place
+) AS w
+WHERE d.Due <= GETUTCDATE()
+ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
+-- name: delayed_headers
+-- Returns the headers of messages that delayed_due has locked.
+-- in: the rows as JSON [[n, which row, …],…], the Due of the last one     out: which row, NULL, its headers
+-- It finds them as delayed_send does.
+SELECT CAST(d.RowVersion AS varchar(20)), NULL, d.Headers
+FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (RowVersion bigint '$[1]') AS j
+JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON d.RowVersion = j.RowVersion
+WHERE d.Due <= CAST(:up_to AS datetime)
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)
+
 -- name: delayed_send
 -- Moves messages that delayed_due has locked to their queue, in the order in which they are given.
--- in: the rows as JSON [[n, which row, new id, headers],…], the Due of the last one     out: number of rows
--- The rows are inserted first, in their order: what OUTPUT inserts has none.
--- Only Due has an index, so the rows are found by their range of it; READPAST steps over those of another mover. {columns} are
--- those of the queue. A NULL body becomes an empty one. OPENJSON and ORDER BY as in insert.
+-- in: the rows as JSON [[n, which row, new id, how many characters of its headers it keeps, what it has behind these],…], the Due
+--     of the last one
+-- out: number of rows
+-- The rows are inserted first, in their order: what OUTPUT inserts has none. Only Due has an index, so the rows are found by their
+-- range of it; READPAST steps over those of another mover. {columns} are those of the queue. A NULL body becomes an empty one.
+-- OPENJSON and ORDER BY as in insert.
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (
@@ -70,13 +90,14 @@ FROM (
            CAST(NULL AS nvarchar(255)) AS ReplyToAddress,
            CAST(1 AS bit) AS Recoverable,
            CAST(NULL AS datetime) AS Expires,
-           j.Headers,
+           LEFT(d.Headers, j.kept) + j.rest AS Headers,
            COALESCE(d.Body, 0x) AS Body
     FROM OPENJSON(CAST(:moved AS nvarchar(max))) WITH (
         n int '$[0]',
         RowVersion bigint '$[1]',
         Id uniqueidentifier '$[2]',
-        Headers nvarchar(max) '$[3]'
+        kept int '$[3]',
+        rest nvarchar(max) '$[4]'
     ) AS j
     JOIN {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK) ON d.RowVersion = j.RowVersion
     WHERE d.Due <= CAST(:up_to AS datetime)
