@@ -255,7 +255,7 @@ class MessageBuilder:
                 own[TIME_TO_BE_RECEIVED] = _each(format_time_span, ttl, pa.string())
         elif "Expires" not in self.columns.names:
             ttl = pc.coalesce(ttl, _each(parse_time_span, group.asked[TIME_TO_BE_RECEIVED], ttl.type))
-        delay_ms = _each(milliseconds, given["DelayDeliveryFor"], pa.int64())
+        delay_ms = pc.divide(given["DelayDeliveryFor"].cast(pa.int64()), 1_000)
         due = given["DeliverAt"]
         own |= self._delayed(group, given)
         headers = group.completed(standard, [members(name, values) for name, values in own.items()])
@@ -292,7 +292,8 @@ class MessageBuilder:
         to = pc.if_else(due.is_valid(), given["Destination"], pa.scalar(None, pa.string()))
         own = {FORWARD_DESTINATION: self._full_addresses(to, group.positions, kept=True)}
         if DELIVER_AT not in group.names:
-            own[DELIVER_AT] = _each(format_time, due, pa.string())
+            times = due.dictionary_encode()  # most messages of a chunk are due at one of a few times
+            own[DELIVER_AT] = _each(format_time, times.dictionary, pa.string()).take(times.indices)
         return own
 
     def _count_untyped(self, group: Alike) -> None:

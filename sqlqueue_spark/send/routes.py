@@ -103,6 +103,8 @@ class Routes:
         waiting = pc.or_(rows["due"].is_valid(), rows["delay_ms"].is_valid())
         if not pc.any(waiting).as_py():
             return [(to, rows)]
+        if pc.all(waiting).as_py():
+            return [(self.delayed(to), rows)]
         parts = [(to, rows.filter(pc.invert(waiting))), (self.delayed(to), rows.filter(waiting))]
         return [(where, its) for where, its in parts if its.num_rows]
 
