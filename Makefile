@@ -79,6 +79,7 @@ bench-drain: java $(VENV)/.dev ## measure draining against Spark's JDBC source, 
 .PHONY: bench-send
 bench-send: java $(VENV)/.dev ## measure sending against Spark's JDBC append, a raw COPY and one-row senders (URL=… on a server)
 	$(BIN)/python benchmarks/send.py
+	$(BIN)/python benchmarks/delayed.py
 
 .PHONY: bench-neighbours
 bench-neighbours: java $(VENV)/.dev ## measure what a stream costs one-row receivers of its queue, with and without a headroom

@@ -25,6 +25,8 @@ PARTS: tuple[tuple[str, str], ...] = (
     ("Draining into Delta", "drain.py --only delta"),
     ("Sending", "send.py --only compare"),
     ("Queue to queue", "send.py --only forward"),
+    ("Messages that fail", "send.py --only failed"),
+    ("Delayed messages", "delayed.py"),
     ("Latency", "latency.py"),
     ("Beside one-row receivers", "neighbours.py"),
 )
