@@ -89,6 +89,7 @@ def run(
         options.checkpoint,
         available_now=options.available_now,
         doing="handling",
+        slows_down=True,
     )
 
 

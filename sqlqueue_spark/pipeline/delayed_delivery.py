@@ -62,14 +62,13 @@ def delivering(source: SourceOptions, sink: SinkOptions) -> Iterator[DelayedDeli
     """
     delivery = DelayedDelivery()
     error_queue = sink.error_queue or source.error_queue
-    movers = (
-        []
-        if error_queue is None
-        else [
-            DelayedMover(options=sink, owner=owner, error_queue=error_queue)
-            for owner in _owners(source, sink)
-        ]
-    )
+    there = _owners(source, sink)
+    if error_queue is None:
+        for owner in there:
+            log.warning("not_delivering table=%s: this job delivers what is due with the option errorQueue alone; else see that the "
+                        "endpoint of that name runs, or: sqlqueue delayed run", delayed.table_of(owner))  # fmt: skip
+        there = []
+    movers = [DelayedMover(options=sink, owner=owner, error_queue=error_queue or "") for owner in there]
     threads = [threading.Thread(target=delivery.run, args=[each], daemon=True) for each in movers]
     for thread in threads:
         thread.start()

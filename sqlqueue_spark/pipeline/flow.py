@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -20,7 +20,6 @@ from sqlqueue_spark.pipeline.delta_table import is_reachable, knows
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter, Write, append
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.allowed_code import named
-from sqlqueue_spark.spark.sink import SqlQueueSink
 
 log = logger(__name__)
 
@@ -142,7 +141,11 @@ def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaO
 
 
 def send(
-    messages: DataFrame, sink: SqlQueueSink, checkpoint: str, *, available_now: bool = False
+    messages: DataFrame,
+    sink: Callable[[DataFrame, int], None],
+    checkpoint: str,
+    *,
+    available_now: bool = False,
 ) -> StreamingQuery:
     """Start sending a stream to queue tables.
 

@@ -13,6 +13,7 @@ from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.delayed_delivery import delivering
 from sqlqueue_spark.pipeline.flow import read_queue, send
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
+from sqlqueue_spark.pipeline.slow_down import SlowDown
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import FrameColumns
 from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -27,11 +28,13 @@ def send_until_stopped(
     *,
     available_now: bool,
     doing: str,
+    slows_down: bool = False,
 ) -> Totals:
     """Send what a transform makes of a queue's messages, and say how it goes.
 
     :param transform: is given the stream and the queue's canonical address, and returns what the sink is to send.
     :param doing: begins the job's first line.
+    :param slows_down: whether it slows down while most messages fail.
     """
     with stoppable(source) as (stopping, stop_file, done_file):
         own = SourceOptions.parse(source)
@@ -41,7 +44,8 @@ def send_until_stopped(
         FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
         queues = SqlQueueSink(options=sink)
         with delivering(own, SinkOptions.parse(sink)) as delivery:
-            query = send(messages, queues, checkpoint, available_now=available_now)
+            sink_of_query = SlowDown(queues, stop_file) if slows_down else queues
+            query = send(messages, sink_of_query, checkpoint, available_now=available_now)
             click.echo(plain(f"{doing} queue={own.queue}"))
             totals = run_until_stopped(
                 spark,

@@ -40,6 +40,7 @@ def rows_beside(routes: Routes, outcomes: Outcomes, decided: Decided) -> tuple[l
     sent = Sent(
         failed=sum(map(len, in_error.values())),
         retried=sum(map(len, retried.values())),
+        handled=sum(at not in outcomes.failed for at in decided.accepted),
         repeated=len(outcomes) - len(decided.accepted),
         acknowledged=len(told),
         audited=sum(copies.num_rows for _, copies in audited),

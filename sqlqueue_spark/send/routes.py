@@ -88,7 +88,7 @@ class Routes:
 
     def acknowledged_at(self, address: str) -> Destination | None:
         """The queue that gets an acknowledgement; None where it cannot be reached in the transaction, which is only a warning."""
-        if self.options.error_queue != address and self.unreachable(address) is not None:
+        if self._error_at(address) is not None:
             return None
         to = self.find(address)
         return to if to.target == Target.of(self.options) else None
@@ -113,8 +113,10 @@ class Routes:
 
         Without an error queue nothing fails by itself. Its own address is no message's: where it is missing, the batch ends.
         """
-        if self.options.error_queue in (None, address):
-            return None
+        return None if self.options.error_queue in (None, address) else self._error_at(address)
+
+    def _error_at(self, address: str) -> SqlQueueError | None:
+        """Why an address cannot be reached; None where it can."""
         if address not in self._unreachable:
             try:
                 self._check(address)

@@ -8,13 +8,15 @@ from typing import Self
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """How many messages went out, had been sent before, went to an error queue, and wait until they are tried again.
+    """How many messages went out, had been sent before, were handled, went to an error queue, and wait until they are tried again.
 
     Of a frame of outcomes ``repeated`` counts the received messages that had their outcome before.
     """
 
     sent: int = 0
     repeated: int = 0
+    #: Received messages that were handled, in a frame of outcomes.
+    handled: int = 0
     failed: int = 0
     retried: int = 0
     #: So many of those that went out wait until they are due.

@@ -91,7 +91,7 @@ def test_a_batch_called_again_sends_nothing(spark, postgresql, queues):
     details = [sends.details(0)]
     sends(handled(messages).withColumn("Failure", F.lit(None)), 0)
     details.append(sends.details(0))
-    assert details == ["sent=12 repeated=0 failed=3", "sent=0 repeated=9"]
+    assert details == ["sent=12 repeated=0 handled=6 failed=3", "sent=0 repeated=9"]
     assert (billing.count(), error.count()) == (6, 3)
 
 

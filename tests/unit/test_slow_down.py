@@ -1,0 +1,39 @@
+"""A job whose messages fail one after another pauses, and the others do not."""
+
+from unittest import mock
+
+import pytest
+
+from sqlqueue_spark.pipeline import slow_down
+from sqlqueue_spark.pipeline.slow_down import SlowDown, pause_after
+from sqlqueue_spark.send import Sent
+
+
+@pytest.mark.parametrize(
+    "sent, seconds",
+    [
+        (Sent(handled=1_000), 0),
+        (Sent(failed=9), 0),
+        (Sent(failed=10), 10),
+        (Sent(failed=4, retried=8, handled=11), 12),
+        (Sent(failed=4, retried=8, handled=12), 0),
+        (Sent(failed=100_000), 30),
+        (Sent(repeated=100), 0),
+    ],
+)
+def test_it_pauses_a_second_for_each_failure_while_most_fail(sent, seconds):
+    assert pause_after(sent) == seconds
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_the_pause_comes_behind_the_batch_and_ends_when_the_job_is_to_stop(tmp_path, stops):
+    sink, frame = mock.Mock(), mock.Mock()
+    sink.sent_in.return_value = Sent(failed=20)
+    now = [0.0]
+    clock = mock.Mock(monotonic=lambda: now[0], sleep=lambda seconds: now.__setitem__(0, now[0] + seconds))
+    if stops:
+        (tmp_path / "stop").touch()
+    with mock.patch.object(slow_down, "time", clock):
+        SlowDown(sink, tmp_path / "stop")(frame, 7)
+    assert sink.call_args == mock.call(frame, 7)
+    assert round(now[0]) == (0 if stops else 20)
