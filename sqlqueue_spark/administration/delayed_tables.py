@@ -14,7 +14,7 @@ from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.delayed_mover import DelayedMover, Moved
-from sqlqueue_spark.tables import ddl, delayed, queues
+from sqlqueue_spark.tables import ddl, delayed
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.queue_admin import database
 
@@ -69,9 +69,7 @@ def length(options: ConnectionOptions, owner: str) -> Length:
     """
     table = owner_at(options, owner)
     with connect(Target.of(options)) as connection, connection.transaction():
-        found = queues.find(connection, delayed.table_of(table))
-        if found is None or not delayed.is_delayed(found.columns):
-            raise delayed.missing(table)
+        found = delayed.get(connection, table)
         waiting = DelayedTable(connection, found.table).waiting()
         return Length(table=found.name, rows=waiting.rows, due=waiting.due, first_due_in=waiting.first_due_in)
 

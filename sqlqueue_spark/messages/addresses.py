@@ -149,6 +149,14 @@ class Naming:
         )
         return Table(table=address.table, schema=schema, catalog=address.catalog)
 
+    def written(self, queue: str) -> tuple[str, str]:
+        """An address as the transport writes it, and whose queue it is. One that nobody can read stays as it is in both."""
+        try:
+            table = self.table(queue)
+        except ConfigurationError:
+            return queue, queue
+        return table.full_address(quoted=self.quoted_addresses), table.table
+
     def tables(
         self, queues: Iterable[str], instances: Sequence[str] = (), companions: Iterable[str] = ()
     ) -> list[Table]:

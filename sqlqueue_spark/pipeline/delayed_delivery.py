@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from sqlqueue_spark.engines.connections import Target, connect
@@ -13,7 +13,7 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.send.delayed_mover import DelayedMover, Moved
-from sqlqueue_spark.tables import delayed, queues
+from sqlqueue_spark.tables import delayed
 
 log = logger(__name__)
 
@@ -80,17 +80,11 @@ def delivering(source: SourceOptions, sink: SinkOptions) -> Iterator[DelayedDeli
             thread.join(_AGAIN_SECONDS)
 
 
-def owners(source: SourceOptions, sink: SinkOptions) -> list[Table]:
-    """Whose tables of delayed messages a job may use: those of its queue and of its sink."""
+def _owners(source: SourceOptions, sink: SinkOptions) -> list[Table]:
+    """Whose tables of delayed messages are there: that of the job's queue, where sink and source share a database, and of its sink."""
     target = Target.of(sink)
-    of_sink = Destinations(sink).owner_of_delayed(target)
-    if source.url != sink.url:
-        return [of_sink]
-    of_queue = source.naming(target.dialect).table(source.queue)
-    return list(dict.fromkeys([of_queue, of_sink]))
-
-
-def _owners(source: SourceOptions, sink: SinkOptions) -> Sequence[Table]:
-    """Those whose tables are there."""
-    with connect(Target.of(sink)) as connection, connection.transaction():
-        return [each for each in owners(source, sink) if queues.find(connection, delayed.table_of(each))]
+    owners = [Destinations(sink).owner_of_delayed(target)]
+    if source.url == sink.url:
+        owners.insert(0, source.naming(target.dialect).table(source.queue))
+    with connect(target) as connection, connection.transaction():
+        return [each for each in dict.fromkeys(owners) if delayed.find(connection, each)]

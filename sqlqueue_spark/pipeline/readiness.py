@@ -13,7 +13,6 @@ from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_t
 from sqlqueue_spark.engines.connections import Connection, Target, one_each
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.inspection.findings import of_rights
-from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
@@ -43,9 +42,9 @@ def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retri
             if source.error_queue is not None:
                 _check_rights(own, queues.get(own, source.error_queue, naming).table, SENDER)
             if retries:
-                _check_delayed(own, naming.table(source.queue))
+                delayed.get(own, naming.table(source.queue))
             if sink is not None and sink.delayed_endpoint is not None:
-                _check_delayed(own, Destinations(sink).owner_of_delayed(own.target))
+                delayed.get(own, Destinations(sink).owner_of_delayed(own.target))
         if sink is not None:
             _check_sink(sink, connected)
 
@@ -94,13 +93,6 @@ def create_missing(
             outbox = outbox_tables.create(there, sink.sender or "")
             lines += [f"created outbox={outbox.outbox}"] if outbox.new else []
     return lines
-
-
-def _check_delayed(connection: Connection, owner: Table) -> None:
-    """Refuse to start without the table in which delayed messages wait, in the open transaction."""
-    found = queues.find(connection, delayed.table_of(owner))
-    if found is None or not delayed.is_delayed(found.columns):
-        raise delayed.missing(owner)
 
 
 def _addresses(sink: SinkOptions) -> list[str]:

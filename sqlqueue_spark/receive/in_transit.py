@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, SqlQueueError, TryAgain
-from sqlqueue_spark.messages.addresses import Naming, Table
+from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.failed import FAILED_QUEUE, Failure, failed_headers
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
@@ -140,10 +140,7 @@ class Forwarder:
                     found = queues.find(queue.connection, naming.table(to))
                     if found is None:
                         raise ConfigurationError(f"There is no error queue {to!r}.")
-                    quoted = queue.connection.dialect.quoted_addresses
-                    _insert(
-                        queue, found, [_failed(row, address, naming, error, quoted=quoted) for row in rows]
-                    )
+                    _insert(queue, found, [_failed(row, address, naming, error) for row in rows])
             except SqlQueueError as refusal:
                 if isinstance(refusal, TryAgain):
                     raise
@@ -196,17 +193,8 @@ def _forwarded(row: InTransit) -> InTransit:
     return row._replace(headers=without_headers(row.headers or "", {FORWARD_DESTINATION}))
 
 
-def _failed(row: InTransit, address: str, naming: Naming, error: SqlQueueError, *, quoted: bool) -> InTransit:
+def _failed(row: InTransit, address: str, naming: Naming, error: SqlQueueError) -> InTransit:
     """The row as it goes to the error queue. A retry sends it to the destination that it could not reach."""
-    try:
-        table: Table | None = naming.table(address)
-    except ConfigurationError:
-        table = None
-    headers = failed_headers(
-        row.headers,
-        Failure.of(error),
-        queue=address if table is None else table.full_address(quoted=quoted),
-        endpoint=address if table is None else table.table,
-        row_id=row.id,
-    )
+    queue, endpoint = naming.written(address)
+    headers = failed_headers(row.headers, Failure.of(error), queue=queue, endpoint=endpoint, row_id=row.id)
     return row._replace(headers=headers, expires=None)

@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import (
-    ConfigurationError,
     ConnectionLost,
     LockTimeout,
-    QueueError,
     RowsHeld,
     SqlQueueError,
     TryAgain,
@@ -30,8 +29,9 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers, 
 from sqlqueue_spark.messages.outgoing import ascii_json, new_row_ids, uuid_text
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.refusals import refused
 from sqlqueue_spark.tables import delayed, queues
-from sqlqueue_spark.tables.delayed import DelayedTable, Due, Sent
+from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from sqlqueue_spark.tables.insert import Column, columns_of, present_columns
 from sqlqueue_spark.tables.queues import QueueTable
 
@@ -71,7 +71,6 @@ class DelayedMover:
     options: ConnectionOptions
     owner: Table
     error_queue: str
-    _connection: Connection | None = None
     _table: DelayedTable | None = None
     #: The tables that addresses mean. Emptied when one of them refuses messages.
     _found: dict[str, _Destination] = field(default_factory=dict)
@@ -97,17 +96,16 @@ class DelayedMover:
 
     def move_due(self) -> Moved:
         """Move all that is due now. Errors as :meth:`run`."""
-        done = Moved()
-        while (portion := self._portion())[0]:
-            done += portion[1]
-            if portion[0] < _PORTION:
-                break
-        return done
+        total, wait = Moved(), 0.0
+        while not wait:
+            wait, done = self._portion()
+            total += done
+        return total
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = self._table = None
+        if self._table is not None:
+            self._table.connection.close()
+        self._table = None
 
     def _look(self) -> tuple[float, Moved]:
         """Move a portion if something is due. Returns how long to wait before the next look."""
@@ -116,48 +114,47 @@ class DelayedMover:
             seconds = table.first_due_in()
         if seconds is None or seconds > 0:
             return min(_QUIET_SECONDS, seconds or _QUIET_SECONDS), Moved()
-        locked, done = self._portion()
-        if locked == _PORTION:
-            return 0.0, done
-        return _BUSY_SECONDS if locked else _QUIET_SECONDS, done
+        return self._portion()
 
-    def _portion(self) -> tuple[int, Moved]:
-        """Move the next messages that are due; returns how many were locked for that."""
+    def _portion(self) -> tuple[float, Moved]:
+        """Move the next messages that are due. Returns how long to wait before the next look: more may be due behind a full portion."""
         table = self._opened()
+        most = min(_PORTION, table.connection.dialect.chunk)
         try:
             with table.connection.hasty(_LOCKED_MS):
-                due = table.lock_due(min(_PORTION, table.connection.dialect.chunk))
+                due = table.lock_due(most)
                 if not due:
-                    return 0, Moved()
+                    return _QUIET_SECONDS, Moved()
                 fail_points.step(fail_points.DUE_LOCKED)
                 done = self._sent(table, due)
                 fail_points.step(fail_points.DUE_SENT)
         except RowsHeld as error:
             log.warning("moving_waits table=%s: %s", table.table, error)
-            return 0, Moved()
+            return _QUIET_SECONDS, Moved()
         fail_points.step(fail_points.DUE_MOVED)
-        if done != Moved():
-            log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
-        return len(due), done
+        if done == Moved():
+            return _BUSY_SECONDS, done
+        log.info("delivered table=%s sent=%d failed=%d", table.table, done.sent, done.failed)
+        return 0.0 if len(due) == most else _BUSY_SECONDS, done
 
     def _sent(self, table: DelayedTable, due: Sequence[Due]) -> Moved:
         """Send these messages to where they go."""
         done = Moved()
         for address, its in self._by_destination(due).items():
             try:
-                for part, error in self._delivered(table, address, its):
-                    if error is None:
-                        done += Moved(sent=len(part))
-                    else:
-                        self._fail(table, address, [each.due for each in part], error)
-                        done += Moved(failed=len(part))
+                refusals = refused(table.connection, partial(self._deliver, table, address), its)
+                for part, error in refusals:
+                    self._fail(table, address, [each.due for each in part], error)
             except LockTimeout as error:  # somebody holds the destination: these wait where they are
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
+                continue
+            failed = sum(len(part) for part, _ in refusals)
+            done += Moved(sent=len(its) - failed, failed=failed)
         return done
 
-    def _by_destination(self, due: Sequence[Due]) -> dict[str | None, list[Sent]]:
+    def _by_destination(self, due: Sequence[Due]) -> dict[str | None, list[Forwarded]]:
         """Messages by the address that they go to; None where their headers do not say one, or cannot be read."""
-        found: dict[str | None, list[Sent]] = {}
+        found: dict[str | None, list[Forwarded]] = {}
         for each in due:
             known = self._ends.get(each.rest)
             if known is None:
@@ -165,52 +162,39 @@ class DelayedMover:
                 if each.before and len(self._ends) < _MOST_ENDS:
                     self._ends[each.rest] = known
             address, rest = known
-            found.setdefault(address, []).append(Sent(each, each.before, rest))
+            found.setdefault(address, []).append(Forwarded(each, each.before, rest))
         return found
 
-    def _delivered(
-        self, table: DelayedTable, address: str | None, due: Sequence[Sent]
-    ) -> Iterator[tuple[Sequence[Sent], SqlQueueError | None]]:
-        """Send these messages to one destination, and halve what it refuses; gives parts, each with the error that it makes."""
+    def _deliver(self, table: DelayedTable, address: str | None, messages: Sequence[Forwarded]) -> None:
+        """Send messages to one destination."""
         try:
-            with table.connection.attempt():
-                to = self._destination(table.connection, address)
-                to.send(table, due)
-        except SqlQueueError as error:
-            if isinstance(error, TryAgain):
-                raise
+            self._destination(table.connection, address).send(table, messages)
+        except SqlQueueError:
             self._found.pop(address or "", None)
-            if len(due) == 1 or isinstance(error, QueueError | ConfigurationError):
-                yield due, error
-            else:
-                half = len(due) // 2
-                yield from self._delivered(table, address, due[:half])
-                yield from self._delivered(table, address, due[half:])
-        else:
-            yield due, None
+            raise
 
     def _fail(
         self, table: DelayedTable, address: str | None, due: Sequence[Due], error: SqlQueueError
     ) -> None:
         """Send messages that cannot be delivered to the error queue. A retry sends them to the queue that they could not reach."""
         connection = table.connection
-        try:
-            wanted: Table | None = self._table_at(connection, address)
-        except ConfigurationError:
-            wanted = None
-        full = wanted and wanted.full_address(quoted=connection.dialect.quoted_addresses)
+        if address is None:
+            queue = self.owner.full_address(quoted=connection.dialect.quoted_addresses)
+            endpoint = self.owner.table
+        else:
+            queue, endpoint = self.options.naming(connection.dialect).written(address)
         known = table.headers(due)
         failed = [
             failed_headers(
                 known[each.row][1],
                 Failure.of(error),
-                queue=full or address or str(self.owner),
-                endpoint=wanted.table if wanted else address or self.owner.table,
+                queue=queue,
+                endpoint=endpoint,
                 row_id=known[each.row][0] or str(uuid.uuid4()),
             )
             for each in due
         ]
-        messages = [Sent(each, 0, headers) for each, headers in zip(due, failed, strict=True)]
+        messages = [Forwarded(each, 0, headers) for each, headers in zip(due, failed, strict=True)]
         self._destination(connection, self.error_queue).send(table, messages)
         log.warning(
             "not_delivered table=%s rows=%d error_queue=%s: %s",
@@ -241,14 +225,16 @@ class DelayedMover:
         return self.owner if address is None else self.options.naming(connection.dialect).table(address)
 
     def _opened(self) -> DelayedTable:
-        if self._connection is None:
-            self._connection = connect(Target.of(self.options), again=self._table is not None)
         if self._table is None:
-            with self._connection.transaction():
-                if queues.find(self._connection, delayed.table_of(self.owner)) is None:
-                    raise delayed.missing(self.owner)
-                self._destination(self._connection, self.error_queue)
-            self._table = DelayedTable(self._connection, delayed.table_of(self.owner))
+            connection = connect(Target.of(self.options))
+            try:
+                with connection.transaction():
+                    found = delayed.get(connection, self.owner)
+                    self._destination(connection, self.error_queue)
+            except BaseException:
+                connection.close()
+                raise
+            self._table = DelayedTable(connection, found.table)
         return self._table
 
     def _failed(self, error: TryAgain) -> None:
@@ -263,14 +249,14 @@ class _Destination:
     table: QueueTable
     columns: Sequence[Column]
 
-    def send(self, table: DelayedTable, messages: Sequence[Sent]) -> None:
+    def send(self, table: DelayedTable, messages: Sequence[Forwarded]) -> None:
         """Move messages into the queue."""
         dialect = table.connection.dialect
         types = {column.name.lower(): column.type for column in self.columns}
         if types.get("headers", "").startswith("varchar"):  # it keeps only the letters of one code page
             known = table.headers([each.due for each in messages])
             messages = [
-                Sent(due, 0, ascii_json(known[due.row][1][:kept] + rest)) for due, kept, rest in messages
+                Forwarded(due, 0, ascii_json(known[due.row][1][:kept] + rest)) for due, kept, rest in messages
             ]
         ids = [uuid_text(each) for each in new_row_ids(len(messages)).to_pylist()]
         columns = ", ".join(map(dialect.quote, present_columns(self.columns)))

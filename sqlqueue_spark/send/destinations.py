@@ -128,9 +128,7 @@ class Destinations:
         found = self._delayed.get((target, owner))
         if found is None:
             with connected(target).transaction() as connection:
-                table = queues.find(connection, delayed.table_of(owner))
-                if table is None or not delayed.is_delayed(table.columns):
-                    raise delayed.missing(owner)
+                table = delayed.get(connection, owner)
                 found = Destination(target=target, table=table, columns=tuple(columns_of(connection, table)))
             self._delayed[target, owner] = found
         return found

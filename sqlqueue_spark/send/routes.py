@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,22 +17,16 @@ from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.preflight import check_one_database
+from sqlqueue_spark.send.refusals import Refusal, refused
 from sqlqueue_spark.tables.insert import Inserter
 
 log = logger(__name__)
 
 
-class Refusal(NamedTuple):
-    """Messages that a destination refuses, by their positions in the chunk."""
-
-    positions: Sequence[int]
-    error: SqlQueueError
-
-
 class Refused(SqlQueueError):
     """Destinations refuse messages of a chunk, whose transaction is rolled back. Without them it may succeed."""
 
-    def __init__(self, refusals: Sequence[Refusal]) -> None:
+    def __init__(self, refusals: Sequence[Refusal[int]]) -> None:
         super().__init__("; ".join(str(each.error) for each in refusals))
         self.refusals = refusals
 
@@ -127,7 +120,7 @@ class Routes:
                 self._unreachable[address] = error
         return self._unreachable.get(address)
 
-    def failing(self, chunk: Composed, refusals: Sequence[Refusal]) -> Composed:
+    def failing(self, chunk: Composed, refusals: Sequence[Refusal[int]]) -> Composed:
         """The chunk, in which these messages have failed: they go to the error queue."""
         failed = {
             at: self.destinations.failed(Failure.of(error), to=to, queue=to, message_id=chunk.ids[at])
@@ -170,7 +163,7 @@ class Routes:
                 unreachable.append(Refusal(positions, error))
         return self.owners_failing(outcomes, unreachable) if unreachable else outcomes
 
-    def owners_failing(self, outcomes: Outcomes, refusals: Sequence[Refusal]) -> Outcomes:
+    def owners_failing(self, outcomes: Outcomes, refusals: Sequence[Refusal[int]]) -> Outcomes:
         """The outcomes, of which those have failed that would send these messages."""
         return outcomes.failing(
             {
@@ -198,7 +191,7 @@ class Routes:
 
     def insert(
         self, connection: Connection, to: Destination, chunk: Composed, positions: Sequence[int]
-    ) -> list[Refusal]:
+    ) -> list[Refusal[int]]:
         """Insert messages into one table, in the open transaction; returns those that it refuses.
 
         Where there is no error queue, what it refuses is an error. So is what the error queue itself refuses.
@@ -213,32 +206,9 @@ class Routes:
         if self.options.error_queue is None or to == self.find(self.options.error_queue):
             insert(positions)
             return []
-        return _refused(connection, insert, positions)
+        return refused(connection, insert, positions)
 
     def _check(self, address: str) -> None:
         if self.options.transaction_mode == ATOMIC:
             check_one_database(self.options, self.destinations, [address])
         self.find(address)
-
-
-def _refused(
-    connection: Connection, insert: Callable[[Sequence[int]], None], positions: Sequence[int]
-) -> list[Refusal]:
-    """Insert messages, and halve what is refused until it is known which of them that is."""
-    try:
-        with connection.attempt():
-            insert(positions)
-    except (QueueError, ConfigurationError) as error:  # the table or a right is missing, for all of them
-        return [Refusal(positions, error)]
-    except SqlQueueError as error:
-        if isinstance(error, TryAgain):
-            raise
-        if len(positions) == 1:
-            return [Refusal(positions, error)]
-        half = len(positions) // 2
-        return [
-            refusal
-            for part in (positions[:half], positions[half:])
-            for refusal in _refused(connection, insert, part)
-        ]
-    return []

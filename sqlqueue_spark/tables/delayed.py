@@ -24,8 +24,10 @@ from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.queues import QueueTable
 
-SUFFIX = ".Delayed"
+_SUFFIX = ".Delayed"
 #: Other names of the time zone in which what is stored is what is meant.
 _UTC = {"utc", "etc/utc", "gmt", "etc/gmt", "zulu", "etc/zulu", "uct", "etc/uct", "universal", "greenwich"}
 
@@ -43,7 +45,7 @@ class Due(NamedTuple):
     due: object = None
 
 
-class Sent(NamedTuple):
+class Forwarded(NamedTuple):
     """How a due message is sent: it keeps so many characters of its headers, and has ``rest`` behind them."""
 
     due: Due
@@ -61,12 +63,27 @@ class Waiting(NamedTuple):
 
 def table_of(owner: Table) -> Table:
     """The table in which the delayed messages of a queue or an endpoint wait; ``owner`` is the queue of that name."""
-    return replace(owner, table=owner.table + SUFFIX)
+    return replace(owner, table=owner.table + _SUFFIX)
 
 
-def owner_of(table: Table) -> Table:
-    """The queue whose delayed messages wait in a table."""
-    return replace(table, table=table.table.removesuffix(SUFFIX))
+def find(connection: Connection, owner: Table) -> QueueTable | None:
+    """The table in which the delayed messages of a queue or an endpoint wait; None where there is none."""
+    found = queues.find(connection, table_of(owner))
+    return found if found is not None and is_delayed(found.columns) else None
+
+
+def get(connection: Connection, owner: Table) -> QueueTable:
+    """As :func:`find`.
+
+    :raises QueueError: there is none.
+    """
+    found = find(connection, owner)
+    if found is None:
+        raise QueueError(
+            f"There is no table {table_of(owner)}, in which delayed messages wait; create it with: sqlqueue delayed create "
+            f"{for_shell(str(owner))}"
+        )
+    return found
 
 
 def is_delayed(columns: Sequence[str]) -> bool:
@@ -77,14 +94,6 @@ def is_delayed(columns: Sequence[str]) -> bool:
 def due_column(columns: Sequence[str]) -> str | None:
     """The column that tells when a message is due, as the table spells it; None for the table of a queue."""
     return next((column for column in columns if column.lower() == "due"), None)
-
-
-def missing(owner: Table) -> QueueError:
-    """The error that there is no table for the delayed messages of a queue or an endpoint."""
-    return QueueError(
-        f"There is no table {table_of(owner)}, in which delayed messages wait; create it with: sqlqueue delayed create "
-        f"{for_shell(str(owner))}"
-    )
 
 
 def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
@@ -150,7 +159,7 @@ class DelayedTable:
         rows = self._execute("delayed_headers", **bound, up_to=due[-1].due)
         return {row: (id_, headers) for row, id_, headers in rows}
 
-    def send(self, to: str, columns: str, messages: Sequence[Sent], ids: Sequence[str]) -> None:
+    def send(self, to: str, columns: str, messages: Sequence[Forwarded], ids: Sequence[str]) -> None:
         """Move messages that :meth:`lock_due` has locked, in the order in which they are due.
 
         :param to: the queue, and ``columns`` those of a message that it has, quoted.

@@ -7,8 +7,9 @@ import psycopg
 import pytest
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.options import SinkOptions
-from tests.support.delayed import DelayedRows, move, mover
+from tests.support.delayed import DelayedRows, move, mover, options
 from tests.support.driver import Crash, at_step, crash
 from tests.support.messages import message_id, message_ids
 from tests.support.sending import batch, ids_in, send, steps, watched
@@ -49,6 +50,13 @@ def test_a_mover_that_dies_loses_and_doubles_nothing(engine, tables, step, monke
     left, delivered, failed = places(tables)
     assert (crashes, sorted([*left, *delivered, *failed])) == ([2], message_ids(range(MANY)))
     assert move(engine, "Sales")[0] == len(left)
+    assert places(tables) == DELIVERED
+
+
+def test_all_that_is_due_goes_also_where_a_statement_locks_few_rows(engine, tables, monkeypatch):
+    """As on SQL Server, where one that locks more could be given the whole table."""
+    monkeypatch.setattr(type(Target.of(options(engine)).dialect), "chunk", 7)
+    assert move(engine, "Sales") == (MANY - 1, 1)
     assert places(tables) == DELIVERED
 
 

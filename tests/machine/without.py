@@ -22,7 +22,8 @@ from sqlqueue_spark.receive.stage_dispatch import StageDispatch
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
-from sqlqueue_spark.send.routes import Refusal, Routes
+from sqlqueue_spark.send.refusals import Refusal
+from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
@@ -253,7 +254,7 @@ def outcomes_at_once() -> Iterator[None]:
 
     def each_alone(
         self: Routes, connection: Connection, to: Destination, chunk: Composed, positions: Sequence[int]
-    ) -> list[Refusal]:
+    ) -> list[Refusal[int]]:
         done = insert(self, connection, to, chunk, positions)
         connection.commit()
         fail_points.step(fail_points.ROWS_INSERTED)

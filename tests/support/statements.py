@@ -17,7 +17,7 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.sender import Sender
 from sqlqueue_spark.tables import database_tables, queue_admin, queues, rights
-from sqlqueue_spark.tables.delayed import DelayedTable, Due, Sent, Waiting
+from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded, Waiting
 from sqlqueue_spark.tables.insert import Column, Inserter
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import Envelope, Numbers, OpenTransaction, QueueAdmin, Space
@@ -442,7 +442,7 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [DUE],
     ),
     "delayed_send": (
-        lambda c: delayed(c).send("[dbo].[orders]", "[Id], [Headers]", [Sent(DUE, 0, "{}")], [ID]),
+        lambda c: delayed(c).send("[dbo].[orders]", "[Id], [Headers]", [Forwarded(DUE, 0, "{}")], [ID]),
         [Answer("DELETE d", changed=1)],
         None,
     ),

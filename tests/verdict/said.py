@@ -17,7 +17,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import database_tables, queues
 from sqlqueue_spark.tables.database_tables import FoundTable
-from sqlqueue_spark.tables.delayed import DelayedTable, Sent
+from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
 from sqlqueue_spark.tables.insert import Inserter, columns_of, present_columns
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
@@ -232,7 +232,7 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
         quoted = ", ".join(map(connection.dialect.quote, columns))
         ids = [str(uuid4()) for _ in rows]
         table.headers(rows)
-        sent = [Sent(each, each.before, each.rest) for each in rows]
+        sent = [Forwarded(each, each.before, each.rest) for each in rows]
         table.send(connection.dialect.table(tables.destination.table), quoted, sent, ids)
 
     yield table.first_due_in
