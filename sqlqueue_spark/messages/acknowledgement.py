@@ -5,7 +5,7 @@ Format: the control messages that NServiceBus sends for it, observed on ServiceC
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from sqlqueue_spark.messages.message import (
     format_time,
     parse_headers,
 )
-from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids
+from sqlqueue_spark.messages.outgoing import lasting
 from sqlqueue_spark.messages.servicecontrol import RETRY_ID, RETRY_SUCCESSFUL
 
 _QUEUE = "ServiceControl.Retry.AcknowledgementQueue"
@@ -49,6 +49,15 @@ def owed_by(texts: pa.Array) -> dict[int, Owed]:
     return {at: each for at, each in found.items() if each is not None}
 
 
+def by_queue(owed: Mapping[int, Owed], positions: Iterable[int]) -> dict[str, list[int]]:
+    """Those of these positions at which an acknowledgement is owed, by the address of its queue."""
+    found: dict[str, list[int]] = {}
+    for at in positions:
+        if at in owed:
+            found.setdefault(owed[at].queue, []).append(at)
+    return found
+
+
 def acknowledgements(ids: Sequence[str], now: datetime) -> pa.RecordBatch:
     """Acknowledgements as messages (:data:`OUTGOING`)."""
     time = format_time(now)
@@ -56,9 +65,4 @@ def acknowledgements(ids: Sequence[str], now: datetime) -> pa.RecordBatch:
         format_headers({RETRY_SUCCESSFUL: time, RETRY_ID: id_, CONTROL_MESSAGE: "True", TIME_SENT: time})
         for id_ in ids
     ]
-    count = len(ids)
-    nothing = [pa.nulls(count, each.type) for each in list(OUTGOING)[3:]]
-    bodies = pa.array([b""] * count, pa.binary())
-    return pa.RecordBatch.from_arrays(
-        [new_row_ids(count), pa.array(headers, pa.string()), bodies, *nothing], schema=OUTGOING
-    )
+    return lasting(headers, pa.array([b""] * len(ids), pa.binary()))

@@ -15,12 +15,9 @@ from sqlqueue_spark.messages.failed import PROCESSING_MACHINE
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     MESSAGE_ID,
-    format_headers,
+    changed_headers,
     format_time,
-    is_object_of_texts,
     parse_headers,
-    with_headers,
-    without_headers,
 )
 from sqlqueue_spark.messages.outgoing import TIME_TO_BE_RECEIVED
 from sqlqueue_spark.messages.servicecontrol import PROCESSING_ENDPOINT
@@ -57,9 +54,7 @@ def audit_headers(
     if not headers.get(MESSAGE_ID):
         lost |= {MESSAGE_ID}
         added = {MESSAGE_ID: row_id, **added}
-    if text is None or not is_object_of_texts(text):
-        return format_headers({name: value for name, value in headers.items() if name not in lost} | added)
-    return with_headers(without_headers(text.strip(), lost), added)
+    return changed_headers(text, lost, added)
 
 
 @functools.cache

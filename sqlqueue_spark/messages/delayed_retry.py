@@ -13,12 +13,9 @@ from sqlqueue_spark.messages.message import (
     MESSAGE_ID,
     RETRIES,
     RETRIES_TIMESTAMP,
-    format_headers,
+    changed_headers,
     format_time,
-    is_object_of_texts,
     parse_headers,
-    with_headers,
-    without_headers,
 )
 
 #: What a retry writes anew. The others stay byte for byte, the time to be received too: a message that waits does not expire.
@@ -43,9 +40,7 @@ def retry_headers(text: str | None, *, queue: str, row_id: str, now: datetime, d
     if not headers.get(MESSAGE_ID):
         lost |= {MESSAGE_ID}
         added = {MESSAGE_ID: row_id, **added}
-    if text is None or not is_object_of_texts(text):
-        return format_headers({name: value for name, value in headers.items() if name not in lost} | added)
-    return with_headers(without_headers(text.strip(), lost), added)
+    return changed_headers(text, lost, added)
 
 
 def retries_of(header: str | None) -> int:

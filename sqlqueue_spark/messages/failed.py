@@ -22,12 +22,10 @@ from sqlqueue_spark.messages.message import (
     MESSAGE_ID,
     RETRIES,
     TIME_SENT,
+    changed_headers,
     format_headers,
     format_time,
-    is_object_of_texts,
     parse_headers,
-    with_headers,
-    without_headers,
 )
 from sqlqueue_spark.messages.outgoing import CONVERSATION_ID, TIME_TO_BE_RECEIVED
 from sqlqueue_spark.messages.servicecontrol import (
@@ -126,9 +124,7 @@ def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: 
     readable = _readable(kept)
     if readable != kept:
         return format_headers({MESSAGE_ID: row_id, **readable, **added, RAW_HEADERS: text or ""})
-    if text is None or not is_object_of_texts(text):
-        return format_headers({**kept, **added})
-    return with_headers(without_headers(text.strip(), lost), added)
+    return changed_headers(text, lost, added)
 
 
 def poison(text: str | None) -> Failure:

@@ -151,6 +151,19 @@ def with_headers(text: str, more: Mapping[str, str]) -> str:
     return text.rstrip().removesuffix("}").rstrip() + "," + format_headers(more)[1:]
 
 
+def changed_headers(text: str | None, lost: Container[str], more: Mapping[str, str]) -> str:
+    """Headers as JSON without those of some names, and with others behind them.
+
+    Those that are there stay byte for byte where all are texts, as .NET endpoints write them; else they are written anew.
+
+    :param text: JSON that :func:`parse_headers` can read.
+    """
+    if text is None or not is_object_of_texts(text):
+        kept = {name: value for name, value in (parse_headers(text) or {}).items() if name not in lost}
+        return format_headers({**kept, **more})
+    return with_headers(without_headers(text.strip(), lost), more)
+
+
 @functools.lru_cache(maxsize=1000)
 def _member_begin(name: str) -> str:
     """How a header begins in the JSON, up to its value; names repeat from message to message."""

@@ -14,7 +14,7 @@ import sys
 import time
 import uuid
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from json.encoder import encode_basestring as _quoted
 
@@ -158,6 +158,23 @@ def uuid_text(given: bytes | bytearray) -> str:
     """A UUID as people write it."""
     digits = given.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def lasting(headers: Sequence[str], bodies: pa.Array) -> pa.RecordBatch:
+    """Messages (:data:`OUTGOING`) of these headers and bodies, with new row ids. They never expire.
+
+    In an error queue others would be gone before somebody looks at them.
+    """
+    count = len(headers)
+    nothing = [pa.nulls(count, each.type) for each in list(OUTGOING)[3:]]
+    return pa.RecordBatch.from_arrays(
+        [new_row_ids(count), pa.array(headers, pa.string()), bodies, *nothing], schema=OUTGOING
+    )
+
+
+def waiting(messages: pa.RecordBatch) -> pa.Array:
+    """Which of the messages wait until they are due."""
+    return pc.or_(messages["due"].is_valid(), messages["delay_ms"].is_valid())
 
 
 def expiring(messages: pa.RecordBatch, now: datetime) -> pa.RecordBatch:

@@ -15,11 +15,11 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sqlqueue_spark.messages.acknowledgement import OF_RETRY, Owed
+from sqlqueue_spark.messages.acknowledgement import OF_RETRY, Owed, by_queue
 from sqlqueue_spark.messages.delayed_retry import retry_headers
 from sqlqueue_spark.messages.failed import Failure, failed_headers
 from sqlqueue_spark.messages.message import without_headers
-from sqlqueue_spark.messages.outgoing import OUTGOING, new_row_ids, replaced
+from sqlqueue_spark.messages.outgoing import lasting, replaced, waiting
 from sqlqueue_spark.send.outbox_keys import error_keys, keys
 from sqlqueue_spark.send.sent import Sent
 
@@ -188,22 +188,22 @@ class Composed:
                 sends = keys(self._of(self._ids, its), final(to)).to_pylist()
                 yield from ((key, own[numbers[at]]) for at, key in zip(its, sends, strict=True))
 
-    def acknowledged(self, positions: Iterable[int]) -> dict[str, list[str]]:
-        """The acknowledgements for those of these messages that are told to ServiceControl: ids by the queue's address."""
-        found: dict[str, list[str]] = {}
-        for at in self._told and sorted(set(positions).intersection(self._told).difference(self.failed)):
-            found.setdefault(self.owed[at].queue, []).append(self.owed[at].id)
-        return found
+    def acknowledged(self, positions: Iterable[int]) -> dict[str, list[int]]:
+        """Those of these messages that are acknowledged, by the address of the queue that is told."""
+        if not self._told:
+            return {}
+        return by_queue(self.owed, sorted(set(positions).intersection(self._told).difference(self.failed)))
 
     def counted(self, placed: Iterable[Sequence[int]]) -> Sent:
         """How many of the messages at these positions are sent, and how many have failed."""
         together = list(itertools.chain.from_iterable(placed))
-        failed = sum(at in self.failed for at in together) if self.failed else 0
-        waiting = 0
-        if self.delayed:
-            rows = self.rows(sorted(together))
-            waiting = pc.sum(pc.or_(rows["due"].is_valid(), rows["delay_ms"].is_valid())).as_py() or 0
-        return Sent(sent=len(together) - failed, failed=failed, delayed=waiting)
+        failed = self.failures(together)
+        delayed = pc.sum(waiting(self.rows(sorted(together)))).as_py() or 0 if self.delayed else 0
+        return Sent(sent=len(together) - failed, failed=failed, delayed=delayed)
+
+    def failures(self, positions: Iterable[int]) -> int:
+        """How many of the messages at these positions have failed."""
+        return sum(at in self.failed for at in positions) if self.failed else 0
 
     def _by_address(self, failed: Iterable[int]) -> dict[str | None, list[int]]:
         """These positions of failed messages by the address that they could not reach."""
@@ -247,7 +247,7 @@ class Composed:
         everywhere = pa.array(range(len(self)), pa.int32())
         return in_order(
             [everywhere.filter(good), everywhere.filter(wrong)],
-            [rows.filter(good), failed_rows(headers, bad["body"])],
+            [rows.filter(good), lasting(headers, bad["body"])],
         )
 
     @property
@@ -275,15 +275,6 @@ class Composed:
     def _error_keys(self, positions: Sequence[int], address: str) -> list[str]:
         origins = self._ids if self._origins is None else self._origins
         return error_keys(self._of(origins, positions), address).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
-
-
-def failed_rows(headers: Sequence[str], bodies: pa.Array) -> pa.RecordBatch:
-    """Rows of an error or audit queue: they never expire, or they would be gone before somebody looks at them."""
-    count = len(headers)
-    nothing = [pa.nulls(count, each.type) for each in list(OUTGOING)[3:]]
-    return pa.RecordBatch.from_arrays(
-        [new_row_ids(count), pa.array(headers, pa.string()), bodies, *nothing], schema=OUTGOING
-    )
 
 
 def in_order(positions: Sequence[pa.Array], parts: Sequence[_Columns]) -> _Columns:

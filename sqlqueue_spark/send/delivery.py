@@ -143,7 +143,7 @@ class Remembered(Looking):
         """The keys of those messages that went another way in an earlier try: they failed, or they were sent before they fail now."""
         if self._options.error_queue is None:
             return set()
-        failing = self._chunk.counted(each.positions for each in self._placed).failed
+        failing = any(self._chunk.failures(each.positions) for each in self._placed)
         if not failing and not outbox.seen(error_days(now, self._options.keep_deduplication_data_for)):
             return set()
         other: dict[str, str] = {}
@@ -203,4 +203,7 @@ def acknowledged(
     """The acknowledgements (:data:`OUTGOING`) of the messages that are sent, by the queue that they go to."""
     now = datetime.now(UTC)
     asked = chunk.acknowledged(at for _, positions in placed for at in positions)
-    return [(routes.find(address), acknowledgements(ids, now)) for address, ids in asked.items()]
+    return [
+        (routes.find(address), acknowledgements([chunk.owed[at].id for at in its], now))
+        for address, its in asked.items()
+    ]

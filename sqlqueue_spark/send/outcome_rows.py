@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from sqlqueue_spark.messages.acknowledgement import acknowledgements
+from sqlqueue_spark.messages.acknowledgement import acknowledgements, by_queue
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Decided, Outcomes
 from sqlqueue_spark.send.routes import Routes
@@ -37,10 +37,11 @@ def rows_beside(routes: Routes, outcomes: Outcomes, decided: Decided) -> tuple[l
     ]
     told = {at for _, positions in acknowledged for at in positions}
     audited = _audited(routes, outcomes, decided, now, told)
+    failed, again = (sum(map(len, each.values())) for each in (in_error, retried))
     sent = Sent(
-        failed=sum(map(len, in_error.values())),
-        retried=sum(map(len, retried.values())),
-        handled=sum(at not in outcomes.failed for at in decided.accepted),
+        failed=failed,
+        retried=again,
+        handled=len(decided.accepted) - failed - again,
         repeated=len(outcomes) - len(decided.accepted),
         acknowledged=len(told),
         audited=sum(copies.num_rows for _, copies in audited),
@@ -52,14 +53,9 @@ def _acknowledged(
     routes: Routes, outcomes: Outcomes, decided: Decided
 ) -> list[tuple[Destination, list[int]]]:
     """The messages of which ServiceControl is told that they were handled, by the queue that it reads."""
-    owed = outcomes.owed
-    if not owed:
-        return []
-    handled = [at for at in decided.accepted if at in owed and at not in outcomes.failed]
-    by_queue: dict[str, list[int]] = {}
-    for at in sorted([*handled, *(at for at in decided.handled_before if at in owed)]):
-        by_queue.setdefault(owed[at].queue, []).append(at)
-    found = ((routes.acknowledged_at(queue), positions) for queue, positions in by_queue.items())
+    handled = [at for at in decided.accepted if at not in outcomes.failed] if outcomes.owed else []
+    asked = by_queue(outcomes.owed, sorted([*handled, *decided.handled_before]))
+    found = ((routes.acknowledged_at(queue), positions) for queue, positions in asked.items())
     return [(to, positions) for to, positions in found if to is not None]
 
 

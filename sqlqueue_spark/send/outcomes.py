@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.audit import audit_headers
-from sqlqueue_spark.messages.outgoing import replaced
-from sqlqueue_spark.send.composed import Composed, Failed, failed_rows
+from sqlqueue_spark.messages.outgoing import lasting, replaced
+from sqlqueue_spark.send.composed import Composed, Failed
 from sqlqueue_spark.send.outbox_keys import handled_keys, origin_keys
 
 
@@ -160,7 +160,7 @@ class Outcomes:
     def error_rows(self, positions: Sequence[int]) -> pa.RecordBatch:
         """The rows with which these go to an error queue."""
         headers = [self.failed[at].headers(self._texts[at]) for at in positions]
-        return failed_rows(headers, self._bodies_of(positions))
+        return lasting(headers, self._bodies_of(positions))
 
     def retry_rows(self, positions: Sequence[int], now: datetime) -> pa.RecordBatch:
         """The rows with which these wait until they are tried again."""
@@ -169,7 +169,7 @@ class Outcomes:
             self.failed[at].retry_headers(self._texts[at], now, delay)
             for at, delay in zip(positions, delays, strict=True)
         ]
-        waiting = failed_rows(headers, self._bodies_of(positions))
+        waiting = lasting(headers, self._bodies_of(positions))
         milliseconds = [delay // timedelta(milliseconds=1) for delay in delays]
         return replaced(waiting, delay_ms=pa.array(milliseconds, pa.int64()))
 
@@ -196,7 +196,7 @@ class Outcomes:
             )
             for at, endpoint in zip(positions, endpoints, strict=True)
         ]
-        return failed_rows(headers, self._bodies_of(positions))
+        return lasting(headers, self._bodies_of(positions))
 
     def _bodies_of(self, positions: Sequence[int]) -> pa.Array:
         return self.bodies.take(pa.array(positions, pa.int32()))

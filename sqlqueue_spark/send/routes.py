@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.messages.outgoing import waiting
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
@@ -58,9 +59,9 @@ class Routes:
         ]
         if unreachable:
             chunk = self.failing(chunk, unreachable)
-        chunk = chunk.acknowledging(
-            [at for at, owed in chunk.owed.items() if self.acknowledged_at(owed.queue)]
-        )
+        if chunk.owed:
+            told = [at for at, owed in chunk.owed.items() if self.acknowledged_at(owed.queue)]
+            chunk = chunk.acknowledging(told)
         placed = place(chunk.destinations(), self.find)
         if chunk.delayed:
             for each in placed:
@@ -93,12 +94,12 @@ class Routes:
 
     def parted(self, to: Destination, rows: pa.RecordBatch) -> list[tuple[Destination, pa.RecordBatch]]:
         """The rows (:data:`OUTGOING`) for a destination by the tables that they go to: those that wait go to another one."""
-        waiting = pc.or_(rows["due"].is_valid(), rows["delay_ms"].is_valid())
-        if not pc.any(waiting).as_py():
+        later = waiting(rows)
+        if not pc.any(later).as_py():
             return [(to, rows)]
-        if pc.all(waiting).as_py():
+        if pc.all(later).as_py():
             return [(self.delayed(to), rows)]
-        parts = [(to, rows.filter(pc.invert(waiting))), (self.delayed(to), rows.filter(waiting))]
+        parts = [(to, rows.filter(pc.invert(later))), (self.delayed(to), rows.filter(later))]
         return [(where, its) for where, its in parts if its.num_rows]
 
     def unreachable(self, address: str) -> SqlQueueError | None:

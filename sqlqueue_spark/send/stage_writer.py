@@ -160,15 +160,17 @@ class _StageWriter:
             accepted = before.undecided(outcomes, connection)
         positions = outcomes.sent_by(accepted)
         rows: list[_Rows] = []
+        sent = Sent()
         if positions and outcomes.sends is not None:
             sends = outcomes.sends
+            sent = sends.counted([positions])
             rows = [
                 part
                 for to, its in placed(routes, outcomes, positions)
                 for part in routes.parted(to, sends.rows(its))
             ]
         others, beside = rows_beside(routes, outcomes, Decided(accepted))
-        return _by_table([*rows, *others]), Sent(sent=len(positions)) + beside
+        return _by_table([*rows, *others]), sent + beside
 
     def _connected(self) -> Connection:
         if self._connection is None:
