@@ -28,6 +28,8 @@ TRANSIT_MOVED = "messages in transit moved"
 DUE_LOCKED = "due messages locked"
 DUE_SENT = "due messages sent"
 DUE_MOVED = "due messages moved"
+PARKED_SENT = "parked messages put back but not committed"
+PARKED_RELEASED = "parked messages put back"
 ROWS_LOOKED_AT = "rows looked at"
 ROWS_COPIED = "rows copied"
 
@@ -55,6 +57,8 @@ LEFT_STEPS = (LEFT_DELETED, LEFT_COMMITTED)
 TRANSIT_STEPS = (TRANSIT_LOCKED, TRANSIT_INSERTED, TRANSIT_DELETED, TRANSIT_MOVED)
 #: The steps of moving delayed messages that are due.
 DUE_STEPS = (DUE_LOCKED, DUE_SENT, DUE_MOVED)
+#: The steps of putting messages back that waited for a database.
+RELEASE_STEPS = (PARKED_SENT, PARKED_RELEASED)
 #: The steps of putting a batch of failed messages back, and of discarding one.
 RETRY_STEPS = (RETRY_LOCKED, RETRY_INSERTED, RETRY_DELETED, RETRY_COMMITTED)
 DISCARD_STEPS = (DISCARD_LOCKED, DISCARD_WRITTEN, DISCARD_DELETED, DISCARD_COMMITTED)

@@ -44,6 +44,13 @@ main.add_command(
         help="Copy an error or audit queue into a Delta table, each row once, or take it there.",
     )
 )
+main.add_command(
+    asking.Job(
+        "store-and-forward",
+        "sqlqueue_spark.pipeline.store_and_forward_job:main",
+        help="Send on what senders have stored for another database, each message once.",
+    )
+)
 
 
 @main.command()

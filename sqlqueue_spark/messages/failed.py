@@ -19,9 +19,11 @@ from typing import Self
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
+    GIVE_UP_AT,
     MESSAGE_ID,
     RETRIES,
     TIME_SENT,
+    WAITS_FOR,
     changed_headers,
     format_headers,
     format_time,
@@ -59,7 +61,7 @@ _LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
 _MOST_DATA = 50
 _SHOWN = 1_000
 #: What a message may not take along: it would be gone before somebody looks at it, or be sent on its way again.
-_LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, PROCESSING_ENDPOINT, PROCESSING_MACHINE}  # fmt: skip
+_LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, PROCESSING_ENDPOINT, PROCESSING_MACHINE, WAITS_FOR, GIVE_UP_AT}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,7 @@ class Failure:
     :param time: when it failed; None for now.
     :param retry_after: after how long it is tried again; None where it goes to the error queue at once.
     :param error_queue: the address of that; None for the one of the sink.
+    :param waits_for: the database that is down, for which the message waits, and ``give_up_after`` how long; None where it does not.
     """
 
     exception_type: str
@@ -83,6 +86,8 @@ class Failure:
     time: datetime | None = None
     retry_after: timedelta | None = None
     error_queue: str | None = None
+    waits_for: str | None = None
+    give_up_after: timedelta = timedelta()
 
     @classmethod
     def of(cls, error: BaseException) -> Self:

@@ -29,13 +29,22 @@ DELIVER_AT = "NServiceBus.DeliverAt"
 RETRIES = "NServiceBus.Retries"
 RETRIES_TIMESTAMP = "NServiceBus.Retries.Timestamp"
 
+#: Where a message goes in the other database, or as an event of which type, once a store-and-forward job has received it.
+STORED_FOR = "$.store-and-forward.destination"
+STORED_EVENT = "$.store-and-forward.eventtype"
+#: The database for which a message waits that is down, and until when it does.
+WAITS_FOR = "sqlqueue.WaitsFor"
+GIVE_UP_AT = "sqlqueue.GiveUpAt"
+
 #: The headers of one hop. They are for whoever receives the message, and end there: a message that is passed on loses them.
 ONE_HOP = frozenset({
     FORWARD_DESTINATION,
     RETRIES,
     RETRIES_TIMESTAMP,
-    "$.store-and-forward.destination",
-    "$.store-and-forward.eventtype",
+    STORED_FOR,
+    STORED_EVENT,
+    WAITS_FOR,
+    GIVE_UP_AT,
 })  # fmt: skip
 
 #: The columns of the stream in their order, with Spark's names for their types.

@@ -186,6 +186,8 @@ class SinkOptions(ConnectionOptions):
     disable_cleanup: bool = option("Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.", parse=boolean, default=False, shown="`false`")  # fmt: skip
     error_queue: str | None = option("Address of the queue where messages go that failed: rows whose headers cannot be read, messages whose destination cannot be reached, rows with a `Failure`.", parse=text, default=None)  # fmt: skip
     audit_queue: str | None = option("Address of the queue that gets a copy of each received message that was processed, where rows are outcomes of messages.", parse=text, default=None)  # fmt: skip
+    retry_interval: timedelta = option("How often a database that is down is tried, while messages for it wait.", parse=duration, default=timedelta(seconds=10), shown="`10s`")  # fmt: skip
+    give_up_after: timedelta = option("How long a message waits for a database that is down, before it goes to `errorQueue`.", parse=duration, default=timedelta(days=1), shown="`1d`")  # fmt: skip
     delayed_endpoint: str | None = option("Messages with a time of delivery wait in the table `<delayedEndpoint>.Delayed`; else in that of `endpoint`.", parse=text, default=None, shown="`endpoint`")  # fmt: skip
     message_type: str | None = option("Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.", parse=text, default=None)  # fmt: skip
     transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
@@ -205,6 +207,11 @@ class SinkOptions(ConnectionOptions):
     def check(self) -> None:
         super().check()
         _check_stream(self.transaction_mode, self.stream)
+        if self.uses_outbox and self.give_up_after >= self.keep_deduplication_data_for:
+            raise ConfigurationError(
+                "The option giveUpAfter is not shorter than keepDeduplicationDataFor, so an outbox could forget a message that still waits "
+                "for its database; make keepDeduplicationDataFor longer."
+            )
         if self.uses_outbox and self.sender is None:
             raise ConfigurationError(
                 "The option endpoint is required with an outbox: it names the outbox table, and each pipeline needs one of "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -50,8 +51,15 @@ def handled(messages: DataFrame, options: HandleOptions, queue: str) -> DataFram
     :param queue: the address of the queue in which they are received.
     :raises ConfigurationError: the function cannot be found.
     """
+    return outcomes_of(found(options.handler), messages, options, queue)
+
+
+def outcomes_of(
+    function: Callable[..., object], messages: DataFrame, options: HandleOptions, queue: str
+) -> DataFrame:
+    """The outcomes of a stream of messages, as a function makes them; ``queue`` as for :func:`handled`."""
     transform = each_message(
-        found(options.handler),
+        function,
         queue=queue,
         immediateRetries=options.immediate_retries,
         handlerTimeout=options.handler_timeout,

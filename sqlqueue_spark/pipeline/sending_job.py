@@ -29,12 +29,14 @@ def send_until_stopped(
     available_now: bool,
     doing: str,
     slows_down: bool = False,
+    queues: SqlQueueSink | None = None,
 ) -> Totals:
     """Send what a transform makes of a queue's messages, and say how it goes.
 
     :param transform: is given the stream and the queue's canonical address, and returns what the sink is to send.
     :param doing: begins the job's first line.
     :param slows_down: whether it slows down while most messages fail.
+    :param queues: the sink, where it is not the usual one of these options.
     """
     with stoppable(source) as (stopping, stop_file, done_file):
         own = SourceOptions.parse(source)
@@ -42,7 +44,7 @@ def send_until_stopped(
         messages = transform(read_queue(spark, stopping), queue)
         # A wrong column fails now rather than with the first batch.
         FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
-        queues = SqlQueueSink(options=sink)
+        queues = queues or SqlQueueSink(options=sink)
         with delivering(own, SinkOptions.parse(sink)) as delivery:
             sink_of_query = SlowDown(queues, stop_file) if slows_down else queues
             query = send(messages, sink_of_query, checkpoint, available_now=available_now)

@@ -6,9 +6,12 @@ from sqlqueue_spark.send.frame_columns import FrameColumns
 from sqlqueue_spark.send.message_builder import MessageBuilder
 from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
 from sqlqueue_spark.send.preflight import check_one_database, check_outbox, prepare
+from sqlqueue_spark.send.remote_databases import RemoteDatabases
 from sqlqueue_spark.send.sender import Sender
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.stage_writer import Staged, seal, stage
+from sqlqueue_spark.send.stored_builder import StoredBuilder
+from sqlqueue_spark.send.stored_sender import StoredSender
 
 __all__ = [
     "Composed",
@@ -16,9 +19,12 @@ __all__ = [
     "FrameColumns",
     "MessageBuilder",
     "OutcomeBuilder",
+    "RemoteDatabases",
     "Sender",
     "Sent",
     "Staged",
+    "StoredBuilder",
+    "StoredSender",
     "check_one_database",
     "check_outbox",
     "prepare",

@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 from sqlqueue_spark.messages.acknowledgement import OF_RETRY, Owed, by_queue
 from sqlqueue_spark.messages.delayed_retry import retry_headers
 from sqlqueue_spark.messages.failed import Failure, failed_headers
-from sqlqueue_spark.messages.message import without_headers
+from sqlqueue_spark.messages.message import format_time, without_headers
 from sqlqueue_spark.messages.outgoing import lasting, replaced, waiting
+from sqlqueue_spark.messages.parked import given_up_at, parked_headers
 from sqlqueue_spark.send.outbox_keys import error_keys, keys
 from sqlqueue_spark.send.sent import Sent
 
@@ -47,6 +48,19 @@ class Failed:
     def retry_headers(self, text: str | None, now: datetime, delay: timedelta) -> str:
         """The headers with which the message waits until it is tried again; ``text`` as for :meth:`headers`."""
         return retry_headers(text, queue=self.queue, row_id=self.id, now=now, due=now + delay)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the message goes to an error queue: it is neither tried again later nor waits for a database."""
+        return self.failure.retry_after is None and self.failure.waits_for is None
+
+    def parked_headers(self, text: str | None, now: datetime) -> tuple[str, datetime]:
+        """The headers with which the message waits for a database, and when it is given up; ``text`` as for :meth:`headers`."""
+        latest = now + self.failure.give_up_after
+        headers = parked_headers(
+            text, row_id=self.id, database=self.failure.waits_for or "", give_up_at=format_time(latest)
+        )
+        return headers, given_up_at(headers) or latest
 
     def headers(self, text: str | None) -> str:
         """The headers with which the message goes to the error queue.

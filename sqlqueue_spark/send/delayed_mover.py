@@ -27,6 +27,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failed import Failure, failed_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers, without_headers
 from sqlqueue_spark.messages.outgoing import ascii_json, new_row_ids, uuid_text
+from sqlqueue_spark.messages.parked import waits_for
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.refusals import refused
@@ -37,6 +38,8 @@ from sqlqueue_spark.tables.queues import QueueTable
 
 log = logger(__name__)
 
+#: Stands for the address of messages that have waited for a database for too long.
+_GIVEN_UP = "\0given up"
 #: Most messages that are moved in one transaction.
 _PORTION = 4_000
 #: How long a portion waits for a lock at a destination; its messages are then moved later.
@@ -47,6 +50,10 @@ _MOST_ENDS = 10_000
 #: The header that says where a message goes, with the comma before it. Within a value a quotation mark is escaped, so only a member
 #: can stand so.
 _MEMBER = re.compile(rf',\s*"{re.escape(FORWARD_DESTINATION)}"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")')
+
+
+class GaveUp(SqlQueueError):
+    """A message has waited for its database for as long as it may."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +148,10 @@ class DelayedMover:
         """Send these messages to where they go."""
         done = Moved()
         for address, its in self._by_destination(due).items():
+            if address == _GIVEN_UP:
+                self._give_up(table, [each.due for each in its])
+                done += Moved(failed=len(its))
+                continue
             try:
                 refusals = refused(table.connection, partial(self._deliver, table, address), its)
                 for part, error in refusals:
@@ -172,6 +183,10 @@ class DelayedMover:
         except SqlQueueError:
             self._found.pop(address or "", None)
             raise
+
+    def _give_up(self, table: DelayedTable, due: Sequence[Due]) -> None:
+        """Send messages to the error queue that have waited for their database for too long. A retry sends them to the owner's queue."""
+        self._fail(table, None, due, _waited(due[0]))
 
     def _fail(
         self, table: DelayedTable, address: str | None, due: Sequence[Due], error: SqlQueueError
@@ -263,8 +278,17 @@ class _Destination:
         table.send(dialect.table(self.table.table), columns, messages, ids)
 
 
+def _waited(due: Due) -> SqlQueueError:
+    return GaveUp(
+        f"The database of the option {waits_for(due.rest)} was down until the message was given up; see that it can be reached, and put the "
+        "message back."
+    )
+
+
 def _read(due: Due) -> tuple[str | None, str]:
     """The address that a message goes to, and the rest of its headers without the one that says so."""
+    if waits_for(due.rest) is not None:
+        return _GIVEN_UP, due.rest
     member = _MEMBER.match(due.rest) if due.before else None
     if member is not None:
         return json.loads(member[1], strict=False) or None, due.rest[member.end() :]

@@ -52,6 +52,11 @@ def place(addressed: Iterable[tuple[str, Sequence[int]]], find: Callable[[str], 
     return list(tables.values())
 
 
+def _elsewhere(target: Target, url: str) -> Target:
+    """Another database. It has logins of its own, so its url holds the login."""
+    return replace(target, url=url, user=None, password=None, access_token=None, access_token_provider=None)
+
+
 #: After so long the driver looks for the destinations again. To look in each batch would cost a connection, and some
 #: statements for each destination.
 _FRESH_SECONDS = 60.0
@@ -88,11 +93,23 @@ class Destinations:
         quoted = target.dialect.quoted_addresses
         named = Address.parse(address, legacy=self.options.legacy_addresses, quoted=quoted)
         url = of_endpoint(self.options.endpoint_urls, named.table)
-        if url is not None:  # another database has logins of its own, so its url holds the login
-            target = replace(
-                target, url=url, user=None, password=None, access_token=None, access_token_provider=None
-            )
+        if url is not None:
+            target = _elsewhere(target, url)
         return target, self.options.naming(target.dialect).table(address)
+
+    def everywhere(self) -> list[Target]:
+        """All databases that the options name."""
+        own = Target.of(self.options)
+        return list(
+            dict.fromkeys([own, *(_elsewhere(own, url) for url in self.options.endpoint_urls.values())])
+        )
+
+    def option_of(self, target: Target) -> str:
+        """The name of the option that leads to a database."""
+        for name, url in self.options.endpoint_urls.items():
+            if url == target.url:
+                return f"endpoint.{name}.url"
+        return "sink.url"
 
     def find(self, address: str, connected: Callable[[Target], Connection]) -> Destination:
         """Find the table at an address; this needs no right to read the table.

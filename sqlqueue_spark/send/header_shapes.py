@@ -26,6 +26,8 @@ from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     MESSAGE_ID,
     ONE_HOP,
+    STORED_EVENT,
+    STORED_FOR,
     format_headers,
     format_member,
     is_object_of_texts,
@@ -36,6 +38,8 @@ from sqlqueue_spark.messages.outgoing import COMPLETED, CORRELATION_ID, REPLY_TO
 
 #: The headers whose values are read.
 _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
+#: Those of one hop whose values are read.
+_HOPS = (FORWARD_DESTINATION, STORED_FOR, STORED_EVENT)
 #: A character of a header as .NET writes most of them: all ASCII, and nothing escaped. A value may also have the slash and the
 #: quotation mark, which .NET escapes; a name may not. (Addresses have quotation marks on PostgreSQL.)
 _PLAIN = r"[\x20\x21\x23-\x2e\x30-\x5b\x5d-\x7e]"
@@ -176,18 +180,18 @@ class _Shape:
         kept = frozenset(self.names)
         if received and not kept.isdisjoint(ONE_HOP):
             kept -= ONE_HOP
-            texts, forwarded_to = self._without_hops(texts)
-            if forwarded_to is not None:
-                asked[FORWARD_DESTINATION] = _unescaped(forwarded_to)
+            texts, hops = self._without_hops(texts)
+            asked |= {name: _unescaped(values) for name, values in hops.items()}
         return Alike(positions=positions, names=COMPLETED & kept, texts=texts, bare=not kept, asked=asked)
 
-    def _without_hops(self, texts: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-        """The JSON without the headers of one hop, and the values of ForwardDestination where this is one of them."""
+    def _without_hops(self, texts: pa.Array) -> tuple[pa.Array, dict[str, pa.Array]]:
+        """The JSON without the headers of one hop, and the values of those of them that are read."""
         written: list[str] = []
         pieces: list[str] = []
+        read = {name: f"to{number}" for number, name in enumerate(_HOPS) if name in self.names}
         for of_hop, names in itertools.groupby(self.names, ONE_HOP.__contains__):
             if of_hop:
-                written += [_member(name, "to" if name == FORWARD_DESTINATION else None) for name in names]
+                written += [_member(name, read.get(name)) for name in names]
             else:
                 pieces.append(f"p{len(pieces)}")
                 written.append(f"(?P<{pieces[-1]}>{','.join(map(_member, names))})")
@@ -195,8 +199,7 @@ class _Shape:
         kept = [pc.struct_field(found, piece) for piece in pieces]
         inner = pc.binary_join_element_wise(*kept, ",") if kept else ""
         texts = pc.binary_join_element_wise("{", inner, pa.array(["}"] * len(texts)), "")
-        forwarded = FORWARD_DESTINATION in self.names
-        return texts, pc.struct_field(found, "to") if forwarded else None
+        return texts, {name: pc.struct_field(found, group) for name, group in read.items()}
 
 
 def _member(name: str, group: str | None = None) -> str:
@@ -235,7 +238,7 @@ def _parsed(rows: Iterable[tuple[int, Any]], received: bool, poison: bool) -> li
             bare=bare,
             asked={
                 name: pa.array([headers.get(name) for _, headers, _ in found], pa.string())
-                for name in (*_ASKED, FORWARD_DESTINATION)
+                for name in (*_ASKED, *_HOPS)
                 if any(name in headers for _, headers, _ in found)
             },
         )

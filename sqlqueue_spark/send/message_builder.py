@@ -123,26 +123,33 @@ class MessageBuilder:
         batch: pa.RecordBatch,
         new_ids: NewIds | None = None,
         failed_before: set[str] | None = None,
+        groups: Sequence[Alike] | None = None,
+        to: pa.Array | None = None,
     ) -> Composed:
         """Make the messages of one chunk.
 
         :param new_ids: makes the ids of the messages that have none.
         :param failed_before: the origins that have failed in this task; those of the chunk are added.
+        :param groups: the rows by the headers that they have, where somebody has grouped them already.
+        :param to: the address that each message goes to, whatever the frame and the options say.
         :raises Unsendable: a row cannot be sent as it is.
         """
         read = [self._column(batch, name).cast(type_) for name, type_ in _READ.items()]
         given = pa.RecordBatch.from_arrays(read, list(_READ))
         headers = self._column(batch, "Headers")
-        groups = alike(
-            headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers,
-            received=self.columns.received,
-            poison=self.columns.received and self.options.error_queue is not None,
-        )
+        if groups is None:
+            groups = alike(
+                headers.cast(pa.string()) if pa.types.is_large_string(headers.type) else headers,
+                received=self.columns.received,
+                poison=self.columns.received and self.options.error_queue is not None,
+            )
         own, nothing = told(given["Id"]), pa.nulls(len(given), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
         ids = self._message_ids(told(given["MessageId"]), groups, received, new_ids)
         row_ids = _row_ids(to_send)
-        destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
+        destinations = to
+        if destinations is None:
+            destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
         for group in groups:
             if group.poison:  # a transform that goes by headers knows no destination for it
                 its = pc.is_in(pa.array(range(len(given)), pa.int32()), value_set=group.positions)

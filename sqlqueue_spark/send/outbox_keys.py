@@ -96,12 +96,24 @@ def error_day(day: date) -> str:
 
 
 def error_days(now: datetime, keep: timedelta) -> list[str]:
-    """Those of the days on which messages may have failed that an outbox still knows of.
+    """Those of the days on which messages may have failed that an outbox still knows of."""
+    return [error_day(each) for each in _days(now, keep)]
 
-    One more at each end: clocks differ, and an outbox is not cleaned at the very moment.
-    """
+
+def parked_day(day: date) -> str:
+    """The key that says that messages were parked on a day (UTC); it is added with the origins of such messages."""
+    return process_key(f"parked {day.isoformat()}")
+
+
+def parked_days(now: datetime, keep: timedelta) -> list[str]:
+    """Those of the days on which messages may have been parked that an outbox still knows of."""
+    return [parked_day(each) for each in _days(now, keep)]
+
+
+def _days(now: datetime, keep: timedelta) -> list[date]:
+    """One more at each end: clocks differ, and an outbox is not cleaned at the very moment."""
     today, days = now.astimezone(UTC).date(), -(-keep // timedelta(days=1))
-    return [error_day(today - timedelta(days=each)) for each in range(-1, min(days, _MOST_DAYS) + 2)]
+    return [today - timedelta(days=each) for each in range(-1, min(days, _MOST_DAYS) + 2)]
 
 
 def earlier_keys(message_id: str, table: str, *, own: bool) -> Iterator[str]:

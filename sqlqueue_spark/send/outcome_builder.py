@@ -22,7 +22,7 @@ from sqlqueue_spark.send.chunks import chunks
 from sqlqueue_spark.send.composed import Composed, Failed, in_order
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
-from sqlqueue_spark.send.header_shapes import Unsendable, alike
+from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike
 from sqlqueue_spark.send.message_builder import Count, MessageBuilder, NewIds, in_transit, message_ids, told
 from sqlqueue_spark.send.outbox_keys import origins
 from sqlqueue_spark.send.outcomes import Outcomes
@@ -44,12 +44,13 @@ class OutcomeBuilder:
 
         :raises ConfigurationError: a row tells no origin, or a received message has two rows.
         """
-        sized = [own for name in _SIZED if (own := self.columns.names.get(name)) is not None]
-        written = Target.of(self.options).dialect.written
         once = _Once()
-        return (
-            self._outcomes(chunk, once) for chunk in chunks(batches, sized, written, self._messages_up_to)
-        )
+        return (self.outcomes(chunk, once) for chunk in self.chunks(batches))
+
+    def chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of a task, cut into chunks of which each is one transaction."""
+        sized = [own for name in _SIZED if (own := self.columns.names.get(name)) is not None]
+        return chunks(batches, sized, Target.of(self.options).dialect.written, self._messages_up_to)
 
     def _messages_up_to(self, batch: pa.RecordBatch) -> Sequence[int]:
         if not self.columns.outgoing:
@@ -57,37 +58,52 @@ class OutcomeBuilder:
         lengths = pc.fill_null(pc.list_value_length(self._column(batch, "Outgoing")), 0)
         return pc.cumulative_sum(pc.max_element_wise(lengths.cast(pa.int64()), 1)).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
-    def _outcomes(self, batch: pa.RecordBatch, once: _Once) -> Outcomes:
+    def outcomes(self, batch: pa.RecordBatch, once: _Once | None = None) -> Outcomes:
+        """The outcomes of a chunk.
+
+        :param once: what the task has seen; None for rows of which each is a received message for sure.
+        """
         queues, row_versions, row_ids = (self._column(batch, name) for name in ORIGIN)
-        row_ids = told(row_ids)
-        once.check(queues, row_versions, row_ids)
-        headers = self._column(batch, "Headers").cast(pa.string())
-        groups = alike(headers, received=True, poison=True)
-        ids = message_ids(told(self._column(batch, "MessageId").cast(pa.string())), groups, row_ids)
-        outcomes = Outcomes(
-            queues=queues,
-            origins=origins(row_ids, row_versions),
-            ids=ids,
-            row_ids=row_ids,
-            headers=headers,
-            bodies=pc.fill_null(self._column(batch, "Body").cast(pa.binary()), b""),
-            sends=None,
-            owners=(),
-            failed={},
-        )
+        if once is not None:
+            once.check(queues, row_versions, told(row_ids))
+        groups = self.grouped(batch)
+        outcomes = self.received(batch, groups)
         failed = {
-            at: self._failed(outcomes, at, failure)
+            at: self.failed(outcomes, at, failure)
             for at, failure in self._failures(self._column(batch, "Failure")).items()
         }
         failed |= {
-            at: self._failed(outcomes, at, Failure.of(error), wanted)
+            at: self.failed(outcomes, at, Failure.of(error), wanted)
             for at, wanted, error in in_transit(groups, queues, self.options)
         }
         for group in groups:
             if group.poison:
                 texts = zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True)
-                failed |= {at: self._failed(outcomes, at, poison(text)) for at, text in texts}
+                failed |= {at: self.failed(outcomes, at, poison(text)) for at, text in texts}
         return self._sending(replace(outcomes, failed=failed), batch)
+
+    def grouped(self, batch: pa.RecordBatch) -> list[Alike]:
+        """The rows by the headers that they have."""
+        return alike(self._column(batch, "Headers").cast(pa.string()), received=True, poison=True)
+
+    def received(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Outcomes:
+        """The received messages, which send nothing and have not failed.
+
+        :param groups: the rows as :meth:`grouped` tells.
+        """
+        queues, row_versions, row_ids = (self._column(batch, name) for name in ORIGIN)
+        row_ids = told(row_ids)
+        return Outcomes(
+            queues=queues,
+            origins=origins(row_ids, row_versions),
+            ids=message_ids(told(self._column(batch, "MessageId").cast(pa.string())), groups, row_ids),
+            row_ids=row_ids,
+            headers=self._column(batch, "Headers").cast(pa.string()),
+            bodies=pc.fill_null(self._column(batch, "Body").cast(pa.binary()), b""),
+            sends=None,
+            owners=(),
+            failed={},
+        )
 
     def _sending(self, outcomes: Outcomes, batch: pa.RecordBatch) -> Outcomes:
         """The outcomes with what they send. One that would send what cannot be sent has failed."""
@@ -98,7 +114,7 @@ class OutcomeBuilder:
             owners = sends.owners.to_pylist()
             wrong = {owners[at]: Failure.of(error) for at, error in sends.unsendable()}
             outcomes = outcomes.failing(
-                {at: self._failed(outcomes, at, failure) for at, failure in wrong.items()}
+                {at: self.failed(outcomes, at, failure) for at, failure in wrong.items()}
             )
             sends = self._sends(outcomes, batch)
             made = sends.composed()
@@ -151,7 +167,8 @@ class OutcomeBuilder:
             if told_ is not None
         }
 
-    def _failed(self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None) -> Failed:
+    def failed(self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None) -> Failed:
+        """A received message that has failed; it was on its way to ``queue`` where that is given."""
         own = outcomes.queue(at)
         return self.destinations.failed(failure, queue=queue or own, message_id=outcomes.row_id(at))
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
 from sqlqueue_spark.send.delivery import Delivery, Looking, inserted
 from sqlqueue_spark.send.destinations import Placed, place
+from sqlqueue_spark.send.outbox_keys import parked_day
 from sqlqueue_spark.send.outcome_rows import rows_beside
 from sqlqueue_spark.send.outcomes import Decided, Keys, Outcomes
 from sqlqueue_spark.send.routes import Routes
@@ -55,6 +57,8 @@ class RememberedOutcomes(Looking):
         keys = self._outcomes.keys(lambda queue: self._routes.find(queue).table.address)
         with connection.transaction():
             sent = self._remembered(connection, outbox, keys)
+            if sent.parked:  # last, because others wait for it until this transaction ends
+                outbox.add_new([parked_day(datetime.now(UTC).date())])
         fail_points.step(fail_points.CHUNK_SENT)
         return sent
 

@@ -21,6 +21,7 @@ def rows_beside(routes: Routes, outcomes: Outcomes, decided: Decided) -> tuple[l
     now = datetime.now(UTC)
     in_error = outcomes.in_error(decided.accepted)
     retried = outcomes.retried(decided.accepted)
+    parked = outcomes.parked(decided.accepted)
     own = routes.options.error_queue or ""
     rows = [
         (routes.find(address or own), outcomes.error_rows(positions))
@@ -30,6 +31,10 @@ def rows_beside(routes: Routes, outcomes: Outcomes, decided: Decided) -> tuple[l
         (routes.waiting_for(queue), outcomes.retry_rows(positions, now))
         for queue, positions in retried.items()
     ]
+    rows += [
+        (routes.waiting_for(queue), outcomes.parked_rows(positions, now))
+        for queue, positions in parked.items()
+    ]
     acknowledged = _acknowledged(routes, outcomes, decided)
     rows += [
         (to, acknowledgements([outcomes.owed[at].id for at in positions], now))
@@ -37,11 +42,12 @@ def rows_beside(routes: Routes, outcomes: Outcomes, decided: Decided) -> tuple[l
     ]
     told = {at for _, positions in acknowledged for at in positions}
     audited = _audited(routes, outcomes, decided, now, told)
-    failed, again = (sum(map(len, each.values())) for each in (in_error, retried))
+    failed, again, waiting = (sum(map(len, each.values())) for each in (in_error, retried, parked))
     sent = Sent(
         failed=failed,
         retried=again,
-        handled=len(decided.accepted) - failed - again,
+        parked=waiting,
+        handled=len(decided.accepted) - failed - again - waiting,
         repeated=len(outcomes) - len(decided.accepted),
         acknowledged=len(told),
         audited=sum(copies.num_rows for _, copies in audited),

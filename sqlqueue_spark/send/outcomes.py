@@ -17,9 +17,12 @@ import pyarrow.compute as pc
 
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.audit import audit_headers
-from sqlqueue_spark.messages.outgoing import lasting, replaced
+from sqlqueue_spark.messages.outgoing import OUTGOING, lasting, replaced
 from sqlqueue_spark.send.composed import Composed, Failed
 from sqlqueue_spark.send.outbox_keys import handled_keys, origin_keys
+
+#: What is known of each received message.
+_COLUMNS = ("queues", "origins", "ids", "row_ids", "headers", "bodies")
 
 
 class Keys(NamedTuple):
@@ -149,11 +152,19 @@ class Outcomes:
                 found.setdefault(self.queue(at), []).append(at)
         return found
 
+    def parked(self, positions: Iterable[int]) -> dict[str, list[int]]:
+        """Those of these received messages that wait for a database that is down, by the address of their queue."""
+        found: dict[str, list[int]] = {}
+        for at in positions if self.failed else ():
+            if at in self.failed and self.failed[at].failure.waits_for is not None:
+                found.setdefault(self.queue(at), []).append(at)
+        return found
+
     def in_error(self, positions: Iterable[int]) -> dict[str | None, list[int]]:
         """Those of these received messages that go to an error queue, by its address; None for that of the sink."""
         found: dict[str | None, list[int]] = {}
         for at in positions if self.failed else ():
-            if at in self.failed and self.failed[at].failure.retry_after is None:
+            if at in self.failed and self.failed[at].is_final:
                 found.setdefault(self.failed[at].failure.error_queue, []).append(at)
         return found
 
@@ -172,6 +183,24 @@ class Outcomes:
         waiting = lasting(headers, self._bodies_of(positions))
         milliseconds = [delay // timedelta(milliseconds=1) for delay in delays]
         return replaced(waiting, delay_ms=pa.array(milliseconds, pa.int64()))
+
+    def parked_rows(self, positions: Sequence[int], now: datetime) -> pa.RecordBatch:
+        """The rows with which these wait for a database that is down; they are given up in their order."""
+        headers, dues = [], []
+        for number, at in enumerate(positions):
+            text, due = self.failed[at].parked_headers(self._texts[at], now)
+            headers.append(text)
+            dues.append(due + number * timedelta.resolution)
+        return replaced(
+            lasting(headers, self._bodies_of(positions)), due=pa.array(dues, OUTGOING.field("due").type)
+        )
+
+    def only(self, kept: Sequence[int]) -> Outcomes:
+        """The outcomes of the received messages at these positions alone, which must be in ascending order; they send nothing."""
+        its = pa.array(kept, pa.int32())
+        columns = {name: getattr(self, name).take(its) for name in _COLUMNS}
+        failed = {number: self.failed[at] for number, at in enumerate(kept) if at in self.failed}
+        return Outcomes(**columns, sends=None, owners=(), failed=failed)
 
     @cached_property
     def owed(self) -> Mapping[int, Owed]:

@@ -40,6 +40,8 @@ class Routes:
     destinations: Destinations
     #: Gives a connection with no open transaction.
     connected: Callable[[Target], Connection]
+    #: Whether messages fail in another database than those that these routes lead to: their error queue is none of these.
+    fails_elsewhere: bool = False
     #: The addresses that this task could not reach, so that it looks for each only once.
     _unreachable: dict[str, SqlQueueError] = field(default_factory=dict)
 
@@ -139,7 +141,8 @@ class Routes:
         self.find(self.options.error_queue or "")
         for address in outcomes.in_error(range(len(outcomes))):
             self.find(address or self.options.error_queue or "")
-        for queue in outcomes.retried(range(len(outcomes))):
+        everywhere = range(len(outcomes))
+        for queue in {**outcomes.retried(everywhere), **outcomes.parked(everywhere)}:
             self.waiting_for(queue)
         if self.options.audit_queue is not None:
             self.find(self.options.audit_queue)
@@ -204,7 +207,8 @@ class Routes:
             for where, rows in self.parted(to, chunk.rows(some)):
                 Inserter(connection, where.table, where.columns).insert(rows)
 
-        if self.options.error_queue is None or to == self.find(self.options.error_queue):
+        own = self.options.error_queue
+        if not self.fails_elsewhere and (own is None or to == self.find(own)):
             insert(positions)
             return []
         return refused(connection, insert, positions)

@@ -17,6 +17,7 @@ from sqlqueue_spark.send.delivery import Delivery, Optimistic, Pessimistic, Unre
 from sqlqueue_spark.send.destinations import Destinations, Placed
 from sqlqueue_spark.send.outcome_delivery import OptimisticOutcomes, PessimisticOutcomes, UnrememberedOutcomes
 from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.parking import Parking
 from sqlqueue_spark.send.routes import Refused, Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import SentBefore
@@ -65,7 +66,7 @@ class Sender:
         """Send the messages of a chunk, or those of them at some positions."""
         chunk, placed = self._routes.placed(chunk)
         done = Sent()
-        for target, its in _by_database(placed, positions).items():
+        for target, its in by_database(placed, positions).items():
             try:
                 done += self._delivered(target, self._delivery(chunk, its))
             except Refused as refused:
@@ -82,6 +83,14 @@ class Sender:
                 return self._delivered(Target.of(self._options), delivery(self._routes, outcomes))
             except Refused as refused:
                 outcomes = self._routes.owners_failing(outcomes, refused.refusals)
+
+    def parking(self, down: Mapping[Target, str]) -> Parking:
+        """What parks messages in this sender's database whose own one is down."""
+        return Parking(self._options, self._destinations, self._connected, dict(down))
+
+    def _is_worth_it(self, error: TryAgain) -> bool:  # noqa: ARG002 -- for other senders
+        """Whether to try again after an error, as far as the sender knows."""
+        return True
 
     def _delivery(self, chunk: Composed, placed: Sequence[Placed]) -> Delivery:
         if not self._options.uses_outbox:
@@ -115,7 +124,9 @@ class Sender:
 
         try:
             return self._retry.retried(
-                lambda: delivery.attempt(self._connected(target)), delivery.worth_it, on_failure=failed
+                lambda: delivery.attempt(self._connected(target)),
+                lambda error: self._is_worth_it(error) and delivery.worth_it(error),
+                on_failure=failed,
             )
         except Duplicate as error:
             raise QueueError(
@@ -124,7 +135,9 @@ class Sender:
             ) from error
 
 
-def _by_database(placed: Iterable[Placed], positions: Container[int] | None) -> dict[Target, list[Placed]]:
+def by_database(
+    placed: Iterable[Placed], positions: Container[int] | None = None
+) -> dict[Target, list[Placed]]:
     """The messages of a chunk by database and table, of those at these positions."""
     databases: dict[Target, list[Placed]] = {}
     for destination, its in placed:

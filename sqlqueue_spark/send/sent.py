@@ -10,6 +10,8 @@ from typing import Self
 class Sent:
     """How many messages went out, had been sent before, were handled, went to an error queue, and wait until they are tried again.
 
+    ``parked`` wait for a database that is down.
+
     Of a frame of outcomes ``repeated`` counts the received messages that had their outcome before.
     """
 
@@ -19,6 +21,7 @@ class Sent:
     handled: int = 0
     failed: int = 0
     retried: int = 0
+    parked: int = 0
     #: So many of those that went out wait until they are due.
     delayed: int = 0
     #: Copies in the audit queue, and messages of which ServiceControl was told that they were handled.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -35,6 +35,13 @@ SENT_COLUMNS = ", ".join(f"{name} long" for name in _COUNTS)
 STAGED_COLUMNS = f"task string, destinations array<string>, rows long, {SENT_COLUMNS}"
 
 
+class Task(Protocol):
+    """What the workers of a sink do with their parts of a batch."""
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Send what a part says; yields one row that counts it."""
+
+
 @dataclass(frozen=True)
 class SendTask:
     """What a worker does with its part of a batch."""
@@ -49,7 +56,7 @@ class SendTask:
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sent = self.sent(batches)
-        yield pa.RecordBatch.from_pylist([{**asdict(sent), "untyped": self.builder.untyped.number}], _SENT)
+        yield sent_batch(sent, self.builder.untyped.number)
 
     def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
         log_to_stderr()
@@ -62,6 +69,11 @@ class SendTask:
         told = {"task": staged.task, "destinations": staged.destinations, "rows": staged.rows}
         counts = {**asdict(staged.sent), "untyped": self.builder.untyped.number}
         yield pa.RecordBatch.from_pylist([{**told, **counts}], _STAGED)
+
+
+def sent_batch(sent: Sent, untyped: int) -> pa.RecordBatch:
+    """What a task yields: what became of its messages, and how many have no type."""
+    return pa.RecordBatch.from_pylist([{**asdict(sent), "untyped": untyped}], _SENT)
 
 
 def counted(rows: Iterable[object]) -> Sent:

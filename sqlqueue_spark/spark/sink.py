@@ -24,6 +24,7 @@ from sqlqueue_spark.spark.send_task import (
     SENT_COLUMNS,
     STAGED_COLUMNS,
     SendTask,
+    Task,
     counted,
     log_sent,
     log_untyped,
@@ -110,7 +111,7 @@ class SqlQueueSink:
             if rows is not df:
                 rows.unpersist()
 
-    def _send(self, rows: DataFrame, task: SendTask, batch_id: int) -> None:
+    def _send(self, rows: DataFrame, task: Task, batch_id: int) -> None:
         done = rows.mapInArrow(task.send, SENT_COLUMNS).collect()
         sent = counted(done)
         self._remember(batch_id, sent)

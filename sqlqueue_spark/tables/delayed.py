@@ -152,6 +152,15 @@ class DelayedTable:
         """Lock the next messages that are due, stepping over those that another mover holds."""
         return [Due(*row) for row in self._execute("delayed_due", zone=self._read_zone(), count=count)]
 
+    def lock_parked(self, ending: str, since: object, count: int) -> list[Due]:
+        """Lock the next messages that wait for a database, in the order in which they are given up; their headers end before that.
+
+        :param ending: how their headers end, or how that end begins.
+        :param since: the ``due`` of the last one so far; None at first.
+        """
+        found = self._execute("delayed_parked", ending=ending, since=since, count=count)
+        return [Due(row, before, "}", due) for row, before, due in found]
+
     def headers(self, due: Sequence[Due]) -> dict[str, tuple[str | None, str]]:
         """The Id, where the engine's table has one, and the whole headers of messages that are locked, by their rows."""
         nothing = [""] * len(due)

@@ -1,0 +1,109 @@
+r"""Send on what senders have stored for another database, each message once, whichever database is down meanwhile.
+
+::
+
+    export SQLQUEUE_URL=postgresql://… SQLQUEUE_SINK_URL=postgresql://…
+    sqlqueue store-and-forward --config conf/store_and_forward.toml --queue outgoing --endpoint Shop.Forward --error-queue error
+
+A message of the queue goes to the other database, to the address in its header $.store-and-forward.destination, or to the subscribers of
+the type in $.store-and-forward.eventtype. One with neither header goes to the handler or to the local queue. While the other database is down,
+messages for it wait in the table QUEUE.Delayed. Every key of the configuration's [source], [sink] and [store-and-forward] can be given
+as ``--set sink.retryInterval=30s``. SIGTERM, Ctrl-C or a file named by source.stopFile stop it between batches. Exit codes: 0 done or
+stopped, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+from pyspark.sql import SparkSession
+
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline.batch_report import Totals
+from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
+from sqlqueue_spark.pipeline.sending_job import send_until_stopped
+from sqlqueue_spark.pipeline.session import session
+from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored, watched
+from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.send import RemoteDatabases
+from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
+
+SECTIONS = ("source", "sink", "store-and-forward")
+#: The key of the configuration that each flag stands for.
+PLACES = {
+    "url": "source.url",
+    "password": "source.password",
+    "queue": "source.queue",
+    "sink_url": "sink.url",
+    "sink_password": "sink.password",
+    "endpoint": "sink.endpoint",
+    "error_queue": "sink.errorQueue",
+    "local_queue": "store-and-forward.localQueue",
+    "handler": "store-and-forward.handler",
+    "checkpoint": "store-and-forward.checkpoint",
+    "available_now": "store-and-forward.availableNow",
+}
+
+
+@click.command(help=(__doc__ or "").split("::")[0])
+@common_flags
+@secret_flag(
+    "--sink-url", "SQLQUEUE_SINK_URL", "The other database; with a password in it only as SQLQUEUE_SINK_URL."
+)
+@secret_flag("--sink-password", "SQLQUEUE_SINK_PASSWORD", "Its password, given as SQLQUEUE_SINK_PASSWORD.")
+@click.option("--endpoint", help="Name of the outboxes, one in each database, of this pipeline alone.")
+@click.option("--error-queue", help="Address of the queue where messages go that cannot be delivered.")
+@click.option("--local-queue", help="Address of the queue for messages that do not go to another database.")
+@click.option(
+    "--handler", metavar="MODULE:FUNCTION", help="Called for such messages, in place of --local-queue."
+)
+def main(
+    config: Path | None, settings: tuple[str, ...], create: bool, debug: bool, **given: str | bool | None
+) -> None:
+    with exiting(2, debug):  # until everything that was given is understood
+        flags = {PLACES[name]: value for name, value in given.items()}
+        sections = configuration(SECTIONS, config, settings, flags)
+        source = sections["source"]
+        options = StoreAndForwardOptions.parse(sections["store-and-forward"])
+        own = SourceOptions.parse(source)
+        databases = Databases.of(source, sections["sink"], options)
+    with exiting(1, debug):
+        make_ready(own, SinkOptions.parse(databases.home), create=create, retries=True)
+        if create:
+            _create_outbox(SinkOptions.parse(databases.other))
+        remote = databases.remote(own)
+        remote.look()
+        spark = session(f"store-and-forward {own.queue}")
+        run(spark, source, databases, options, remote)
+        spark.stop()
+
+
+def run(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    databases: Databases,
+    options: StoreAndForwardOptions,
+    remote: RemoteDatabases,
+) -> Totals:
+    """Send on until stopped."""
+    sink = StoreAndForwardSink(SinkOptions.parse(databases.home), SinkOptions.parse(databases.other), remote)
+    with watched(remote):
+        return send_until_stopped(
+            spark,
+            source,
+            databases.home,
+            lambda messages, queue: stored(messages, options, queue),
+            options.checkpoint,
+            available_now=options.available_now,
+            doing="storing and forwarding",
+            queues=sink,
+        )
+
+
+def _create_outbox(other: SinkOptions) -> None:
+    made = outbox_tables.create(other, other.sender or "")
+    if made.new:
+        click.echo(plain(f"created outbox={made.outbox}"))

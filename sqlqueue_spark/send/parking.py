@@ -1,0 +1,99 @@
+"""Parks the messages of a task whose database is down: they wait in their queue's table of delayed messages, and hold nobody up.
+
+What is parked is the received row, as the outcome of its message: the outbox knows it by its origin. So a batch that runs again sends
+nothing of it, and when the database is back, the row goes back into its queue and is received as another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
+from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.outbox_keys import parked_days
+from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.tables.outbox import OutboxTable
+
+log = logger(__name__)
+
+
+class DatabaseDown(ConnectionLost):
+    """A database other than that of the received messages is down, so messages for it wait."""
+
+    def __init__(self, target: Target, error: ConnectionLost) -> None:
+        super().__init__(str(error))
+        self.target = target
+
+
+@dataclass
+class Parking:
+    """What a task knows of databases that are down.
+
+    :param options: those of the database in which the messages were received, and ``destinations`` finds their queues there.
+    :param connected: gives a connection to it, with no open transaction.
+    """
+
+    options: SinkOptions
+    destinations: Destinations
+    connected: Callable[[Target], Connection]
+    #: The databases that are down, each with the name of the option that leads there.
+    down: dict[Target, str] = field(default_factory=dict)
+
+    @property
+    def possible(self) -> bool:
+        """Whether messages can be parked: an outbox remembers it, and an error queue takes what has waited for too long."""
+        return self.options.uses_outbox and self.options.error_queue is not None
+
+    def note(self, error: DatabaseDown, name: str) -> None:
+        """Note that a database is down, so that this task does not try it again."""
+        if error.target not in self.down:
+            log.warning("parking database=%s: it is down, and messages for it wait: %s", name, error)
+            self.down[error.target] = name
+
+    def parked_before(self, outcomes: Callable[[], Outcomes]) -> set[int]:
+        """Those of some received messages, by position, that were parked in an earlier try: nothing of them is sent.
+
+        :param outcomes: gives the messages. It is asked only where any were parked at all.
+        """
+        if not self.possible:
+            return set()
+        connection = self.connected(Target.of(self.options))
+        outbox = OutboxTable(connection, self.options.sender or "", self.options.default_schema)
+        days = parked_days(datetime.now(UTC), self.options.keep_deduplication_data_for)
+        with connection.transaction():
+            if not outbox.seen(days):
+                return set()
+        asked = outcomes()
+        origins = asked.keys(
+            lambda queue: self.destinations.find(queue, self.connected).table.address
+        ).origins
+        with connection.transaction():
+            known = outbox.seen(origins)
+        return {at for at, origin in enumerate(origins) if origin in known}
+
+    def parked(self, outcomes: Outcomes, positions: Iterable[int], database: str) -> Outcomes:
+        """The received messages, of which these wait for a database."""
+        failure = Failure(
+            exception_type="DatabaseDown", waits_for=database, give_up_after=self.options.give_up_after
+        )
+        return self._failing(outcomes, positions, failure)
+
+    def failed(self, outcomes: Outcomes, positions: Iterable[int], error: SqlQueueError) -> Outcomes:
+        """The received messages, of which these have failed."""
+        return self._failing(outcomes, positions, Failure.of(error))
+
+    def _failing(self, outcomes: Outcomes, positions: Iterable[int], failure: Failure) -> Outcomes:
+        return outcomes.failing(
+            {
+                at: self.destinations.failed(
+                    failure, queue=outcomes.queue(at), message_id=outcomes.row_id(at)
+                )
+                for at in positions
+            }
+        )

@@ -1,0 +1,123 @@
+"""Tells the messages of a store-and-forward queue apart: those that go to the other database, and those that stay in this one.
+
+Format: the headers ``$.store-and-forward.destination`` and ``$.store-and-forward.eventtype`` of the .NET transport's store-and-forward
+sample. They end with this hop; all other headers and the body go on as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
+from sqlqueue_spark.send.composed import Composed, in_order
+from sqlqueue_spark.send.header_shapes import Alike, Unsendable
+from sqlqueue_spark.send.message_builder import Count, MessageBuilder, in_transit, told
+from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
+from sqlqueue_spark.send.outcomes import Outcomes
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Messages for the other database, each of one received row.
+
+    :param received: gives the rows at some positions, which are in ascending order, as they were received.
+    """
+
+    sends: Composed
+    received: Callable[[Sequence[int]], Outcomes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredBuilder:
+    """Turns record batches into messages for the other database and outcomes in this one; opens no connection.
+
+    :param forward: makes the messages for the other database, and ``local`` the outcomes of all other rows.
+    """
+
+    forward: MessageBuilder
+    local: OutcomeBuilder
+    untyped: Count = field(default_factory=Count)
+
+    def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Stored | Outcomes]:
+        """Make what a task sends, chunk by chunk; a chunk is one transaction in each database.
+
+        :raises ConfigurationError: a row goes nowhere: it has none of the two headers, and nothing is said of such rows.
+        """
+        for chunk in self.local.chunks(batches):
+            yield from self._of(chunk)
+
+    def _of(self, batch: pa.RecordBatch) -> Iterator[Stored | Outcomes]:
+        groups = self.local.grouped(batch)
+        to = _read(STORED_FOR, groups)
+        stays = to.is_null()
+        moving = [
+            at
+            for at, *_ in in_transit(
+                groups, batch.column(self.local.columns.names["Queue"]), self.local.options
+            )
+        ]
+        if moving:  # nobody has moved them on, so they fail
+            stays = pc.or_(
+                stays, pc.is_in(pa.array(range(len(to)), pa.int32()), value_set=pa.array(moving, pa.int32()))
+            )
+        if not pc.any(stays).as_py():
+            yield from self._stored(batch, groups, to)
+            return
+        goes = pc.invert(stays)
+        if pc.any(goes).as_py():
+            its = batch.filter(goes)
+            yield from self._stored(its, self.local.grouped(its), to.filter(goes))
+        others = batch.filter(stays)
+        self._check_local(others)
+        yield self.local.outcomes(others)
+
+    def _stored(
+        self, batch: pa.RecordBatch, groups: Sequence[Alike], to: pa.Array
+    ) -> Iterator[Stored | Outcomes]:
+        """The messages of rows that go to the other database. One that cannot be made has failed, and the rest goes on."""
+
+        def received(positions: Sequence[int]) -> Outcomes:
+            its = batch.take(pa.array(positions, pa.int32()))
+            return self.local.received(its, self.local.grouped(its))
+
+        while True:
+            try:
+                yield Stored(self.forward.composed(batch, groups=groups, to=to), received)
+            except Unsendable as error:
+                wrong = received([error.position])
+                yield wrong.failing({0: self.local.failed(wrong, 0, Failure.of(error))})
+                left = [at for at in range(len(to)) if at != error.position]
+                if not left:
+                    return
+                batch, to = (each.take(pa.array(left, pa.int32())) for each in (batch, to))
+                groups = self.local.grouped(batch)
+            else:
+                return
+
+    def _check_local(self, rows: pa.RecordBatch) -> None:
+        columns = self.local.columns
+        if columns.outgoing or self.local.options.queue is not None:
+            return
+        readable = [group for group in self.local.grouped(rows) if not group.poison]
+        if not readable:
+            return
+        at = readable[0].positions[0].as_py()
+        named = ", ".join(
+            f"{name} {rows.column(columns.names[name])[at].as_py()}" for name in ("RowVersion", "Id", "Queue")
+        )
+        raise ConfigurationError(
+            f"A message has neither the header {STORED_FOR} nor {STORED_EVENT}, so it does not go to the other database; name a handler for "
+            f"such messages, or a queue of this database as localQueue. It is the row with {named}."
+        )
+
+
+def _read(name: str, groups: Sequence[Alike]) -> pa.Array:
+    """A header's value of each row; NULL where a row has none, or an empty one."""
+    values = [group.asked.get(name, pa.nulls(len(group.positions), pa.string())) for group in groups]
+    return told(in_order([group.positions for group in groups], values))

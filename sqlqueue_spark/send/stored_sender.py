@@ -1,0 +1,130 @@
+"""Sends the messages of a store-and-forward queue to the other database, and sees to those that cannot go there.
+
+The other database's outbox knows what it was sent. A message whose database is down is parked, and one that its table refuses fails: both
+are outcomes of the received row, in the row's own database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
+from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.parking import DatabaseDown
+from sqlqueue_spark.send.refusals import Refusal
+from sqlqueue_spark.send.routes import Refused, Routes
+from sqlqueue_spark.send.sender import Sender, by_database
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.send.stored_builder import Stored
+
+
+@dataclass
+class _Left:
+    """The messages of a chunk that do not go to the other database, by their positions: those that wait, and those that fail."""
+
+    waiting: list[tuple[str, Sequence[int]]] = field(default_factory=list)
+    failed: list[Refusal[int]] = field(default_factory=list)
+
+    @property
+    def positions(self) -> list[int]:
+        parts = [its for _, its in self.waiting] + [its for its, _ in self.failed]
+        return sorted(at for its in parts for at in its)
+
+
+class StoredSender(Sender):
+    """Sends to the other database, and gives ``home`` what stays in the database in which the messages were received."""
+
+    def __init__(
+        self, options: SinkOptions, destinations: Destinations, home: Sender, down: Mapping[Target, str]
+    ) -> None:
+        """:param down: the databases that are known to be down, each with the name of the option that leads there."""
+        super().__init__(options, destinations)
+        self._routes = Routes(options, destinations, self._connected, fails_elsewhere=True)
+        self._home = home
+        self._parking = home.parking(down)
+
+    def send_stored(self, chunks: Iterable[Stored | Outcomes]) -> Sent:
+        """Send in their order; errors as :meth:`Sender.send`."""
+        done = Sent()
+        for chunk in chunks:
+            done += self._home.send([chunk]) if isinstance(chunk, Outcomes) else self._stored_sent(chunk)
+        return done
+
+    def _stored_sent(self, chunk: Stored) -> Sent:
+        everything = range(len(chunk.sends))
+        before = self._parking.parked_before(lambda: chunk.received(everything))
+        left = _Left()
+        placed = self._placed(chunk, before, left)
+        done = Sent(repeated=len(before))
+        for target, its in by_database(placed).items():
+            done += self._sent_to(target, chunk, its, left)
+        if positions := left.positions:
+            done += self._home.send([self._outcomes(chunk, positions, left)])
+        return done
+
+    def _placed(self, chunk: Stored, before: set[int], left: _Left) -> list[Placed]:
+        """The messages by destination, without those that were parked before; what has no destination is added to ``left``."""
+        found: list[tuple[str, Sequence[int]]] = []
+        reached: dict[str, Destination] = {}
+        for address, positions in chunk.sends.destinations():
+            its = [at for at in positions if at not in before] if before else positions
+            if not its:
+                continue
+            try:
+                target, _ = self._destinations.where(address)
+                if target in self._parking.down:
+                    left.waiting.append((self._parking.down[target], its))
+                    continue
+                reached[address] = self._routes.find(address)
+                found.append((address, its))
+            except DatabaseDown as down:
+                self._wait(down, its, left)
+            except (QueueError, ConfigurationError) as error:
+                if isinstance(error, ConfigurationError) and error.may_pass:
+                    raise
+                left.failed.append(Refusal(its, error))
+        return place(found, reached.__getitem__)
+
+    def _sent_to(self, target: Target, chunk: Stored, placed: Sequence[Placed], left: _Left) -> Sent:
+        """Send messages to one database; those that it refuses, or all if it is down, are added to ``left``."""
+        while placed:
+            try:
+                return self._delivered(target, self._delivery(chunk.sends, placed))
+            except Refused as refused:
+                left.failed += refused.refusals
+                gone = {at for each in refused.refusals for at in each.messages}
+                placed = by_database(
+                    [Placed(to, [at for at in its if at not in gone]) for to, its in placed]
+                ).get(target, [])
+            except DatabaseDown as down:
+                self._wait(down, [at for _, its in placed for at in its], left)
+                break
+        return Sent()
+
+    def _wait(self, down: DatabaseDown, positions: Sequence[int], left: _Left) -> None:
+        name = self._destinations.option_of(down.target)
+        self._parking.note(down, name)
+        left.waiting.append((name, positions))
+
+    def _outcomes(self, chunk: Stored, positions: Sequence[int], left: _Left) -> Outcomes:
+        """What becomes of the received rows of messages that do not go to the other database."""
+        outcomes = chunk.received(positions)
+        numbers = {at: number for number, at in enumerate(positions)}
+        for database, its in left.waiting:
+            outcomes = self._parking.parked(outcomes, map(numbers.__getitem__, its), database)
+        for its, error in left.failed:
+            outcomes = self._parking.failed(outcomes, map(numbers.__getitem__, its), error)
+        return outcomes
+
+    def _connected(self, target: Target) -> Connection:
+        try:
+            return super()._connected(target)
+        except ConnectionLost as error:
+            raise DatabaseDown(target, error) from error
+
+    def _is_worth_it(self, error: TryAgain) -> bool:
+        return not isinstance(error, DatabaseDown)

@@ -1,0 +1,77 @@
+"""A server that can be shut off: what leads to it is refused, and what was open is broken, until it is opened again."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+
+class Gate:
+    """Listens on a port of its own; ``url`` leads to the server through it."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        self._server = (parts.hostname, parts.port)
+        self._listener: socket.socket | None = socket.create_server(("127.0.0.1", 0))
+        self._port = self._listener.getsockname()[1]
+        self._sockets: list[socket.socket] = []
+        #: How many connections were let in.
+        self.entered = 0
+        self.url = url.replace(f":{parts.port}/", f":{self._port}/")
+        self._accept(self._listener)
+
+    def shut(self) -> None:
+        """Nobody comes in, and whoever is in is thrown out."""
+        if self._listener is not None:
+            _cut(self._listener)
+            self._listener = None
+        while self._sockets:
+            _cut(self._sockets.pop())
+
+    def open(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self._port))
+        self._accept(self._listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        threading.Thread(target=self._let_in, args=[listener], daemon=True).start()
+
+    def _let_in(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            if self._listener is not listener:
+                _cut(client)
+                return
+            server = socket.create_connection(self._server)
+            self.entered += 1
+            self._sockets += [client, server]
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=_pass_on, args=[one, other], daemon=True).start()
+
+
+def _pass_on(one: socket.socket, other: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while said := one.recv(1 << 16):
+            other.sendall(said)
+    _cut(one)
+    _cut(other)
+
+
+def _cut(each: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()
+
+
+@contextlib.contextmanager
+def gated(url: str) -> Iterator[Gate]:
+    gate = Gate(url)
+    try:
+        yield gate
+    finally:
+        gate.shut()

@@ -1,0 +1,121 @@
+"""A store-and-forward job without Spark: :class:`tests.support.driver.Stream` with the job's sink at its end, and a second database."""
+
+import json
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
+from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
+from sqlqueue_spark.spark.send_task import counted
+from sqlqueue_spark.spark.stored_sink import StoredTask
+from tests.support import messages
+from tests.support.driver import Message, Stream
+from tests.support.engines import Engine, QueueTable
+from tests.support.messages import body, row_id
+
+DESTINATION, EVENT = "$.store-and-forward.destination", "$.store-and-forward.eventtype"
+GIVE_UP_AT, WAITS_FOR = "sqlqueue.GiveUpAt", "sqlqueue.WaitsFor"
+_COLUMNS = ("Id", "CorrelationId", "ReplyToAddress", "Expires", "Headers", "Body", "RowVersion")
+
+
+def stored_headers(number: int, to: str | None = "billing", **more: str) -> str:
+    """The headers of a message that a sender has stored for a queue of the other database."""
+    hop = {} if to is None else {DESTINATION: to}
+    added = json.dumps({**hop, **more}, separators=(",", ":"))[1:]
+    own = messages.headers(number)
+    return own if added == "}" else f"{own[:-1]},{added}"
+
+
+def store(queue: QueueTable, numbers: Sequence[int], to: str | None = "billing", **more: str) -> None:
+    """Commit messages in the queue that go to a queue of the other database."""
+    for number in numbers:
+        queue.insert_row(id=row_id(number), headers=stored_headers(number, to, **more), body=body(number))
+
+
+def numbers_in(queue: QueueTable) -> list[int]:
+    """The numbers of the messages in a queue, in the order of its rows."""
+    return [json.loads(row.body or b"{}")["order"] for row in queue.rows()]
+
+
+class StoreAndForward(Stream):
+    """The job, whose queue is in the database of ``engine``.
+
+    :param other: the url of the other database.
+    :param sink: options of the job's sink, and ``job`` its own.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        queue: QueueTable,
+        other: str,
+        *,
+        sink: dict[str, str] | None = None,
+        job: dict[str, str] | None = None,
+        **options: str,
+    ) -> None:
+        super().__init__(engine, queue, **options)
+        given = {"url": other, "endpoint": "Forward", "errorQueue": "error", **(sink or {})}
+        of_job = StoreAndForwardOptions.parse({"checkpoint": "none", **(job or {})})
+        # As a user gives them: no name that tells the stream's connections apart.
+        source = {"url": engine.url, "queue": queue.address}
+        databases = Databases.of(source, given, of_job)
+        self.home, self.other = SinkOptions.parse(databases.home), SinkOptions.parse(databases.other)
+        self.databases = databases.remote(self.options)
+        self.sent = Sent()
+
+    def restart_databases(self) -> None:
+        """What the job knows of databases is gone with its process."""
+        self.databases = type(self.databases)(self.other, self.home, self.table.address)
+
+    def crash(self, *, noticed: bool = True) -> None:
+        super().crash(noticed=noticed)
+        self.restart_databases()
+
+    def write(self, messages: list[Message]) -> None:
+        """Send a batch as the job's sink does, in two tasks."""
+        super().write(messages)
+        destinations = Destinations(self.home)
+        prepare(self.home, destinations, [] if self.home.queue is None else [self.home.queue])
+        done = Sent()
+        half = max(1, -(-len(messages) // 2))
+        for part in (messages[:half], messages[half:]):
+            if part:
+                done += self.task(destinations, self.table.address, part)
+        self.sent = done
+        self.databases.note(done)
+
+    def task(self, destinations: Destinations, queue: str, rows: Sequence[Message]) -> Sent:
+        given = StoredTask(
+            columns=FrameColumns(names={name: name for name in (*_COLUMNS, "Queue")}),
+            home=self.home,
+            destinations=destinations,
+            other=self.other,
+            other_destinations=Destinations(self.other),
+            down=self.databases.down(),
+        )
+        task: StoredTask = pickle.loads(pickle.dumps(given))  # noqa: S301 -- as Spark sends it
+        columns: dict[str, Any] = {name: [row[name] for row in rows] for name in _COLUMNS}
+        frame = pa.table(
+            {
+                **columns,
+                "Queue": [queue] * len(rows),
+                "Body": pa.array(columns["Body"], pa.binary()),
+                "CorrelationId": pa.array(columns["CorrelationId"], pa.string()),
+                "ReplyToAddress": pa.array(columns["ReplyToAddress"], pa.string()),
+                "Expires": pa.array(columns["Expires"], pa.timestamp("us", tz="UTC")),
+            }
+        )
+        batches = list(task.send(iter(frame.to_batches())))
+        return counted([_Row(each.to_pylist()[0]) for each in batches])
+
+
+class _Row:
+    """A row as Spark hands it to the driver."""
+
+    def __init__(self, values: dict[str, int]) -> None:
+        self.__dict__.update(values)
