@@ -192,6 +192,7 @@ class SinkOptions(ConnectionOptions):
     message_type: str | None = option("Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.", parse=text, default=None)  # fmt: skip
     transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
     stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
+    store_and_forward: str | None = option("Address of a queue of this database in which a message for another one is stored, from where a store-and-forward job sends it on.", parse=address, default=None)  # fmt: skip
     endpoint_urls: Mapping[str, str] = option_per_name("endpoint.<name>.url", "Another database for one destination's queues; a name that ends in `*` is a prefix.", secret=True)  # fmt: skip
 
     @property

@@ -97,7 +97,8 @@ def create_missing(
 
 def _addresses(sink: SinkOptions) -> list[str]:
     """The queues that the options of a sink name."""
-    return [each for each in (sink.queue, sink.error_queue, sink.audit_queue) if each is not None]
+    named = (sink.queue, sink.error_queue, sink.audit_queue, sink.store_and_forward)
+    return [each for each in named if each is not None]
 
 
 def _created(made: list[queue_tables.Created]) -> list[str]:

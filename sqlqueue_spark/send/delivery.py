@@ -131,7 +131,7 @@ class Remembered(Looking):
 
     def _keyed(self, placed: Placed) -> dict[str, int]:
         """The outbox key of each message with the message's position, in the order of the chunk; each key once."""
-        keys = self._chunk.keys(placed.destination.table.address, placed.positions, self._final)
+        keys = self._chunk.keys(placed.destination.known_as, placed.positions, self._final)
         keyed = dict(zip(keys, placed.positions, strict=True))
         if len(keyed) < len(keys):  # some keys come more than once: the first message of each goes out
             keyed = {}
@@ -148,7 +148,7 @@ class Remembered(Looking):
             return set()
         other: dict[str, str] = {}
         for to, positions in self._placed:
-            other.update(self._chunk.other_keys(to.table.address, positions, self._final))
+            other.update(self._chunk.other_keys(to.known_as, positions, self._final))
         return {other[each] for each in outbox.seen(other)}
 
     @abstractmethod

@@ -26,6 +26,13 @@ class Destination:
     target: Target
     table: QueueTable
     columns: tuple[Column, ...]
+    #: The address in another database for which the messages are only stored here; None where they have arrived.
+    stored_for: str | None = None
+
+    @property
+    def known_as(self) -> str:
+        """What the outbox knows a send to it by, beside its id: the final address, and that it was only stored for it."""
+        return self.table.address if self.stored_for is None else f"{self.stored_for}\0stored"
 
 
 class Placed(NamedTuple):
@@ -41,10 +48,10 @@ def place(addressed: Iterable[tuple[str, Sequence[int]]], find: Callable[[str], 
     :param addressed: each address with the positions of its messages.
     :param find: gives the destination that an address means.
     """
-    tables: dict[tuple[Target, str], Placed] = {}
+    tables: dict[tuple[Target, str, str], Placed] = {}
     for address, positions in addressed:
         found = find(address)
-        key = (found.target, found.table.address)
+        key = (found.target, found.table.address, found.known_as)
         if key in tables:
             tables[key] = Placed(found, sorted([*tables[key].positions, *positions]))
         else:
@@ -104,6 +111,16 @@ class Destinations:
             dict.fromkeys([own, *(_elsewhere(own, url) for url in self.options.endpoint_urls.values())])
         )
 
+    def stored_for(self, address: str) -> str | None:
+        """The table in another database that an address means, where messages for it are stored in this one; else None.
+
+        :raises ConfigurationError: the text is no address.
+        """
+        if self.options.store_and_forward is None:
+            return None
+        target, table = self.where(address)
+        return None if target == Target.of(self.options) else str(table)
+
     def option_of(self, target: Target) -> str:
         """The name of the option that leads to a database."""
         for name, url in self.options.endpoint_urls.items():
@@ -118,6 +135,9 @@ class Destinations:
         :raises QueueError: there is no such table.
         """
         found = self._found.get(address)
+        if found is None and (stored := self.stored_for(address)) is not None:
+            found = replace(self.find(self.options.store_and_forward or "", connected), stored_for=stored)
+            self._found[address] = found
         if found is None:
             target, table = self.where(address)
             with connected(target).transaction() as connection:

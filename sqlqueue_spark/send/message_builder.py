@@ -24,6 +24,7 @@ from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
     MESSAGE_ID,
+    STORED_FOR,
     TIME_SENT,
     format_member,
     format_time,
@@ -69,6 +70,8 @@ _READ = {
     "DelayDeliveryFor": pa.duration("us"),
     "Queue": pa.string(),
 }
+#: The column that is added to these: the full address in another database of a message that is stored in this one.
+_STORED_FOR = "StoredFor"
 #: Makes the ids of the messages at some positions, in their order.
 NewIds = Callable[[Sequence[int]], pa.Array]
 
@@ -219,7 +222,9 @@ class MessageBuilder:
     ) -> pa.RecordBatch:
         """The rows of all messages, with the headers that they lack added."""
         standard = self._standard()
-        given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
+        to, stored = self._stored(destinations)
+        given = given.set_column(list(_READ).index("Destination"), "Destination", to)
+        given = given.append_column(_STORED_FOR, stored)
         made = []
         for group in groups:
             at = group.positions
@@ -264,7 +269,7 @@ class MessageBuilder:
             ttl = pc.coalesce(ttl, _each(parse_time_span, group.asked[TIME_TO_BE_RECEIVED], ttl.type))
         delay_ms = pc.divide(given["DelayDeliveryFor"].cast(pa.int64()), 1_000)
         due = given["DeliverAt"]
-        own |= self._delayed(group, given)
+        own |= self._delayed(group, given) | _stored_header(group, given[_STORED_FOR])
         headers = group.completed(standard, [members(name, values) for name, values in own.items()])
         ttl_ms = _each(milliseconds, ttl, pa.int64())
         columns = [
@@ -302,6 +307,23 @@ class MessageBuilder:
             times = due.dictionary_encode()  # most messages of a chunk are due at one of a few times
             own[DELIVER_AT] = _each(format_time, times.dictionary, pa.string()).take(times.indices)
         return own
+
+    def _stored(self, destinations: pa.Array) -> tuple[pa.Array, pa.Array]:
+        """The queue that each message goes into first, and, where it is only stored there, the full address in the other database."""
+        found = self.destinations
+        nothing = pa.nulls(len(destinations), pa.string())
+        if found is None or self.options.store_and_forward is None:
+            return destinations, nothing
+        distinct = destinations.dictionary_encode()
+        addresses = distinct.dictionary.to_pylist()
+        stored = [_full(found, each) for each in addresses]
+        if not any(stored):
+            return destinations, nothing
+        first = [
+            self.options.store_and_forward if full else each
+            for each, full in zip(addresses, stored, strict=True)
+        ]
+        return tuple(pa.array(each, pa.string()).take(distinct.indices) for each in (first, stored))
 
     def _count_untyped(self, group: Alike) -> None:
         if ENCLOSED_MESSAGE_TYPES not in group.names and self.options.message_type is None:
@@ -462,6 +484,21 @@ def _row_ids(given: pa.Array) -> pa.Array:
             "of your own into MessageId.",
         )
     return pc.coalesce(_each(lambda text: bytes.fromhex(text.replace("-", "")), given, new.type), new)
+
+
+def _stored_header(group: Alike, stored: pa.Array) -> dict[str, pa.Array]:
+    """The header that says where messages go in another database; nothing where all have arrived, or say it themselves."""
+    lacking = stored.null_count < len(stored) and STORED_FOR not in group.names
+    return {STORED_FOR: stored} if lacking else {}
+
+
+def _full(destinations: Destinations, address: str) -> str | None:
+    """The full address in another database, of a message that is stored in this one; None where it is not, or nobody can read it."""
+    try:
+        stored = destinations.stored_for(address) is not None
+    except ConfigurationError:
+        return None
+    return destinations.full_address(address) if stored else None
 
 
 def _each(function: Callable[..., object], values: pa.Array, type_: pa.DataType) -> pa.Array:

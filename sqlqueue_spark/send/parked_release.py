@@ -34,7 +34,7 @@ def release(connection: Connection, queue: QueueTable, database: str | None) -> 
     if found is None:
         return 0
     table, to = DelayedTable(connection, found.table), dialect.table(queue.table)
-    since: object = None
+    since: str | None = None
     total = 0
     while True:
         with connection.transaction():
@@ -48,4 +48,4 @@ def release(connection: Connection, queue: QueueTable, database: str | None) -> 
             return total
         fail_points.step(fail_points.PARKED_RELEASED)
         total += len(parked)
-        since = parked[-1].due
+        since = str(parked[-1].due)

@@ -149,8 +149,8 @@ def check_one_database(options: SinkOptions, destinations: Destinations, address
     own = Target.of(options)
     for address in addresses:
         target, _ = destinations.where(address)
-        if target != own:
+        if target != own and destinations.stored_for(address) is None:
             raise ConfigurationError(
                 f"The destination {address!r} lies in another database, which transactionMode sendsAtomicWithReceive cannot "
-                "reach in one transaction; send to it with receiveOnly and an outbox."
+                "reach in one transaction; send to it with receiveOnly and an outbox, or name a queue of this database as storeAndForward."
             )

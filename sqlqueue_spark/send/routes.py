@@ -161,7 +161,8 @@ class Routes:
             if error is None and self.find(address).target != own:
                 error = ConfigurationError(
                     f"The destination {address!r} lies in another database than the received message, and what a message sends "
-                    "goes out at once or not at all; send it to a queue of this database, from which a job forwards it."
+                    "goes out at once or not at all; name a queue of this database as storeAndForward, from which a store-and-forward job sends it "
+                    "on."
                 )
             if error is not None:
                 unreachable.append(Refusal(positions, error))
@@ -184,7 +185,7 @@ class Routes:
     def final(self, address: str) -> str:
         """The final address of a message that has failed, as far as it can be known."""
         try:
-            return self.find(address).table.address
+            return self.find(address).known_as
         except SqlQueueError as error:
             if isinstance(error, TryAgain):
                 raise

@@ -72,7 +72,7 @@ class SentBefore:
     def unsent(self, chunk: Composed, connection: Connection, placed: Sequence[Placed]) -> list[Placed]:
         """The messages of a chunk that the outbox does not know, by destination; it adds none to the outbox."""
         outbox = OutboxTable(connection, self.options.sender or "", self.options.default_schema)
-        keys = [chunk.keys(each.destination.table.address, each.positions) for each in placed]
+        keys = [chunk.keys(each.destination.known_as, each.positions) for each in placed]
         keyed = [
             (each.destination, dict(zip(its, each.positions, strict=True)))
             for each, its in zip(placed, keys, strict=True)

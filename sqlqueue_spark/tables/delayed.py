@@ -28,6 +28,8 @@ from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import QueueTable
 
 _SUFFIX = ".Delayed"
+#: No message is due before this: it is the earliest time of the type datetime.
+_EARLIEST = "1753-01-01T00:00:00"
 #: Other names of the time zone in which what is stored is what is meant.
 _UTC = {"utc", "etc/utc", "gmt", "etc/gmt", "zulu", "etc/zulu", "uct", "etc/uct", "universal", "greenwich"}
 
@@ -152,13 +154,13 @@ class DelayedTable:
         """Lock the next messages that are due, stepping over those that another mover holds."""
         return [Due(*row) for row in self._execute("delayed_due", zone=self._read_zone(), count=count)]
 
-    def lock_parked(self, ending: str, since: object, count: int) -> list[Due]:
+    def lock_parked(self, ending: str, since: str | None, count: int) -> list[Due]:
         """Lock the next messages that wait for a database, in the order in which they are given up; their headers end before that.
 
         :param ending: how their headers end, or how that end begins.
         :param since: the ``due`` of the last one so far; None at first.
         """
-        found = self._execute("delayed_parked", ending=ending, since=since, count=count)
+        found = self._execute("delayed_parked", ending=ending, since=since or _EARLIEST, count=count)
         return [Due(row, before, "}", due) for row, before, due in found]
 
     def headers(self, due: Sequence[Due]) -> dict[str, tuple[str | None, str]]:

@@ -1,27 +1,19 @@
 """What senders have stored for another database goes there once; while that is down it waits, and holds nobody up."""
 
-import json
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Sent
 from tests.support import messages
-from tests.support.delayed import DelayedRows, move
+from tests.support.delayed import DelayedRows
 from tests.support.driver import watched_connections
 from tests.support.gate import gated
-from tests.support.messages import body, row_id
+from tests.support.messages import body
 from tests.support.stored import (
-    DESTINATION,
-    GIVE_UP_AT,
     WAITS_FOR,
     StoreAndForward,
-    numbers_in,
     store,
-    stored_headers,
 )
 
 
@@ -79,7 +71,9 @@ def test_a_message_goes_to_the_queue_that_it_names_and_loses_the_header_alone(jo
     assert outgoing.count() == 0
 
 
-def test_while_the_database_is_down_messages_wait_and_go_when_it_is_back(job, engine, outgoing, billing, gate):
+def test_while_the_database_is_down_messages_wait_and_go_when_it_is_back(
+    job, engine, outgoing, billing, gate
+):
     gate.shut()
     store(outgoing, range(3))
     job.databases.look()

@@ -441,6 +441,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("UPDLOCK, READPAST", "wiww", [["7", 0, "{}", NOW]])],
         [DUE],
     ),
+    "delayed_parked": (
+        lambda c: delayed(c).lock_parked(',"sqlqueue.WaitsFor":"sink.url"}', None, 2_000),
+        [Answer("UPDLOCK, READPAST", "wiw", [["7", 0, NOW]])],
+        [Due("7", 0, "}", NOW)],
+    ),
     "delayed_send": (
         lambda c: delayed(c).send("[dbo].[orders]", "[Id], [Headers]", [Forwarded(DUE, 0, "{}")], [ID]),
         [Answer("DELETE d", changed=1)],

@@ -99,14 +99,14 @@ FROM {delayed}
 
 -- name: delayed_parked
 -- Locks the next messages that wait for a database, in the order in which they are given up.
--- in: how their headers end, or how that end begins; the due of the last one so far, NULL at first; how many
+-- in: how their headers end, or how that end begins; the due of the last one so far, an early time at first; how many
 -- out: which row, how many characters of its headers stand before that end, due
 -- It walks the index on due and looks at each row's headers, once for each time that the database comes back. Due comes as a text,
 -- which the next look gets back as it is. SKIP LOCKED as in delayed_due.
 SELECT d.ctid::text, w.place - 1, d.due::text
 FROM {delayed} AS d
 CROSS JOIN LATERAL (SELECT strpos(d.headers, :ending) AS place) AS w
-WHERE d.due >= coalesce(:since::timestamptz, '-infinity') AND w.place > 0
+WHERE d.due >= :since::timestamptz AND w.place > 0
 ORDER BY d.due
 LIMIT :count
 FOR UPDATE OF d SKIP LOCKED

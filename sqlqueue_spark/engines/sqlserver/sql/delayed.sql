@@ -124,15 +124,15 @@ FROM {delayed} WITH (READUNCOMMITTED)
 
 -- name: delayed_parked
 -- Locks the next messages that wait for a database, in the order in which they are given up.
--- in: how their headers end, or how that end begins; the Due of the last one so far, NULL at first; how many, at most 2,400
+-- in: how their headers end, or how that end begins; the Due of the last one so far, an early time at first; how
+-- many, at most 2,400
 -- out: which row, how many characters of its headers stand before that end, due
 -- It walks the index on Due and looks at each row's headers, once for each time that the database comes back. Rows that are not
--- wanted stay locked only while the statement looks at them, which is why a portion ends at 2,400. Hints as in delayed_due; a Due is
--- never before 1753.
+-- wanted stay locked only while the statement looks at them, which is why a portion ends at 2,400. Hints as in delayed_due.
 SELECT CAST(d.RowVersion AS varchar(20)), w.place - 1, CONVERT(varchar(23), d.Due, 126)
 FROM {delayed} AS d WITH (UPDLOCK, READPAST, ROWLOCK, FORCESEEK)
 CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place) AS w
-WHERE d.Due >= CAST(COALESCE(:since, '1753-01-01') AS datetime) AND w.place > 0
+WHERE d.Due >= CAST(:since AS datetime) AND w.place > 0
 ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
