@@ -58,7 +58,7 @@ class StoreAndForward(Stream):
         job: dict[str, str] | None = None,
         **options: str,
     ) -> None:
-        super().__init__(engine, queue, **options)
+        super().__init__(engine, queue, commit=True, **options)
         given = {"url": other, "endpoint": "Forward", "errorQueue": "error", **(sink or {})}
         of_job = StoreAndForwardOptions.parse({"checkpoint": "none", **(job or {})})
         # As a user gives them: no name that tells the stream's connections apart.
