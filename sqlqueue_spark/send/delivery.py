@@ -201,6 +201,8 @@ def acknowledged(
     routes: Routes, chunk: Composed, placed: Sequence[Placed]
 ) -> list[tuple[Destination, pa.RecordBatch]]:
     """The acknowledgements (:data:`OUTGOING`) of the messages that are sent, by the queue that they go to."""
+    if routes.received_elsewhere:
+        return []
     now = datetime.now(UTC)
     asked = chunk.acknowledged(at for _, positions in placed for at in positions)
     return [

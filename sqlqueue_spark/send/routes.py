@@ -40,8 +40,9 @@ class Routes:
     destinations: Destinations
     #: Gives a connection with no open transaction.
     connected: Callable[[Target], Connection]
-    #: Whether messages fail in another database than those that these routes lead to: their error queue is none of these.
-    fails_elsewhere: bool = False
+    #: Whether the messages were received in another database than those that these routes lead to. What fails, and acknowledgements,
+    #: belong there.
+    received_elsewhere: bool = False
     #: The addresses that this task could not reach, so that it looks for each only once.
     _unreachable: dict[str, SqlQueueError] = field(default_factory=dict)
 
@@ -209,7 +210,7 @@ class Routes:
                 Inserter(connection, where.table, where.columns).insert(rows)
 
         own = self.options.error_queue
-        if not self.fails_elsewhere and (own is None or to == self.find(own)):
+        if not self.received_elsewhere and (own is None or to == self.find(own)):
             insert(positions)
             return []
         return refused(connection, insert, positions)

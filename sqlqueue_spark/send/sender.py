@@ -10,6 +10,7 @@ from typing import Self
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
+from sqlqueue_spark.messages.acknowledgement import Owed
 from sqlqueue_spark.options import NO_OUTBOX, OPTIMISTIC, PESSIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
@@ -83,6 +84,10 @@ class Sender:
                 return self._delivered(Target.of(self._options), delivery(self._routes, outcomes))
             except Refused as refused:
                 outcomes = self._routes.owners_failing(outcomes, refused.refusals)
+
+    def acknowledging(self, owed: Mapping[int, Owed]) -> list[int]:
+        """Those of these acknowledgements, by position, whose queue this sender's own database has."""
+        return [at for at, each in owed.items() if self._routes.acknowledged_at(each.queue)]
 
     def parking(self, down: Mapping[Target, str]) -> Parking:
         """What parks messages in this sender's database whose own one is down."""

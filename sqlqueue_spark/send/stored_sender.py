@@ -7,7 +7,7 @@ are outcomes of the received row, in the row's own database.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
@@ -43,7 +43,7 @@ class StoredSender(Sender):
     ) -> None:
         """:param down: the databases that are known to be down, each with the name of the option that leads there."""
         super().__init__(options, destinations)
-        self._routes = Routes(options, destinations, self._connected, fails_elsewhere=True)
+        self._routes = Routes(options, destinations, self._connected, received_elsewhere=True)
         self._home = home
         self._parking = home.parking(down)
 
@@ -57,13 +57,21 @@ class StoredSender(Sender):
     def _stored_sent(self, chunk: Stored) -> Sent:
         everything = range(len(chunk.sends))
         before = self._parking.parked_before(lambda: chunk.received(everything))
+        told = self._home.acknowledging(chunk.sends.owed) if chunk.sends.owed else []
+        if told:
+            chunk = replace(chunk, sends=chunk.sends.acknowledging(told))
         left = _Left()
         placed = self._placed(chunk, before, left)
         done = Sent(repeated=len(before))
         for target, its in by_database(placed).items():
             done += self._sent_to(target, chunk, its, left)
-        if positions := left.positions:
-            done += self._home.send([self._outcomes(chunk, positions, left)])
+        stays = left.positions
+        if stays:
+            done += self._home.send([self._outcomes(chunk, stays, left)])
+        arrived = sorted(set(told).difference(stays, before))
+        if arrived:  # ServiceControl is told where it put them back
+            acknowledged = self._home.send([chunk.received(arrived)])
+            done += replace(acknowledged, handled=0, repeated=0)
         return done
 
     def _placed(self, chunk: Stored, before: set[int], left: _Left) -> list[Placed]:

@@ -1,18 +1,29 @@
 """What senders have stored for another database goes there once; while that is down it waits, and holds nobody up."""
 
+import contextlib
+import json
+import re
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
-from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.administration import failed_retry, outbox_tables
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Sent
 from tests.support import messages
-from tests.support.delayed import DelayedRows
-from tests.support.driver import watched_connections
+from tests.support.delayed import DelayedRows, move
+from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash, watched_connections
 from tests.support.gate import gated
-from tests.support.messages import body
+from tests.support.messages import body, row_id
+from tests.support.sending import steps
 from tests.support.stored import (
+    DESTINATION,
+    GIVE_UP_AT,
     WAITS_FOR,
     StoreAndForward,
+    numbers_in,
     store,
 )
 
@@ -46,12 +57,21 @@ def gate(other):
         yield gate
 
 
+@contextlib.contextmanager
+def running(engine, outgoing, url, **options):
+    """A job; it ends with the block."""
+    job = StoreAndForward(engine, outgoing, url, **options)
+    with watched_connections(job.opened):
+        try:
+            yield job
+        finally:
+            job.stop()
+
+
 @pytest.fixture
 def job(engine, outgoing, billing, gate):
-    job = StoreAndForward(engine, outgoing, gate.url)
-    with watched_connections(job.opened):
+    with running(engine, outgoing, gate.url) as job:
         yield job
-        job.stop()
 
 
 def drained(job):
@@ -71,6 +91,32 @@ def test_a_message_goes_to_the_queue_that_it_names_and_loses_the_header_alone(jo
     assert outgoing.count() == 0
 
 
+def at_home(engine, name):
+    """The full address of a queue of the sender's database."""
+    return f'"public"."{name}"' if engine.name == "postgresql" else f"{name}@[dbo]"
+
+
+def failures(engine):
+    """Of each row of the error queue: the number of its message, its FailedQ, where it was to go, and its exception."""
+    found = []
+    for row in engine.queue("error").rows():
+        headers = json.loads(row.headers)
+        number = json.loads(row.body)["order"]
+        kind = headers["NServiceBus.ExceptionInfo.ExceptionType"].rpartition(".")[2]
+        found.append((number, headers["NServiceBus.FailedQ"], headers.get(DESTINATION), kind))
+    return found
+
+
+def put_back(engine):
+    """Put all failed messages back, as ``sqlqueue errors retry`` does."""
+    return failed_retry.retry(ConnectionOptions.parse({"url": engine.url}), "error", Selection()).count
+
+
+def without_retry(row):
+    """A row's headers and body, but for the two headers of a failure that a retry leaves, as ServiceControl does."""
+    return re.sub(r',"NServiceBus.Processing(?:Machine|Endpoint)":"[^"]*"', "", row.headers), row.body
+
+
 def test_while_the_database_is_down_messages_wait_and_go_when_it_is_back(
     job, engine, outgoing, billing, gate
 ):
@@ -88,3 +134,196 @@ def test_while_the_database_is_down_messages_wait_and_go_when_it_is_back(
     assert drained(job) == Sent(sent=3)
     assert [row.headers for row in billing.rows()] == [messages.headers(n) for n in range(3)]
     assert DelayedRows(engine, "outgoing").count() == 0
+
+
+def test_a_batch_that_finds_the_database_down_parks_and_tries_it_no_more(job, outgoing, gate, caplog):
+    gate.shut()
+    store(outgoing, range(3))
+    assert drained(job) == Sent(parked=3)
+    assert [
+        each.getMessage().partition(":")[0] for each in caplog.records if each.levelname == "WARNING"
+    ] == [
+        "parking database=sink.url",
+        "parking database=sink.url",
+    ]  # a line a task: the driver has not looked yet
+    job.databases.look()
+    caplog.clear()
+    store(outgoing, range(3, 6))
+    assert drained(job) == Sent(parked=3)
+    assert caplog.records == []
+
+
+def test_messages_go_back_in_their_order_and_keep_the_first_deadline(job, engine, outgoing, billing, gate):
+    gate.shut()
+    store(outgoing, range(5))
+    job.databases.look()
+    assert drained(job) == Sent(parked=5)
+    first = [each.headers[GIVE_UP_AT] for each in DelayedRows(engine, "outgoing").rows()]
+    gate.open()
+    assert job.databases.look() == 5
+    assert numbers_in(outgoing) == [*range(5)]
+    gate.shut()
+    job.note_down()
+    assert drained(job) == Sent(parked=5)
+    assert [each.headers[GIVE_UP_AT] for each in DelayedRows(engine, "outgoing").rows()] == first
+    gate.open()
+    job.databases.look()
+    assert drained(job) == Sent(sent=5)
+    assert [(row.headers, row.body) for row in billing.rows()] == [
+        (messages.headers(n), body(n)) for n in range(5)
+    ]
+
+
+def test_another_database_is_not_held_up_by_one_that_is_down(engine, outgoing, other, billing, gate):
+    shipping, cut_off = other.queue("shipping"), other.create_queue("Cut.Off")
+    sink = {"endpoint.Cut.*.url": gate.url}
+    gate.shut()
+    store(outgoing, range(4), "shipping")
+    store(outgoing, range(4, 6), "Cut.Off")
+    with running(engine, outgoing, other.url, sink=sink) as job:
+        assert drained(job) == Sent(sent=4, parked=2)
+        assert numbers_in(shipping) == [0, 1, 2, 3]
+        waiting = DelayedRows(engine, "outgoing").rows()
+        assert {each.headers[WAITS_FOR] for each in waiting} == {"endpoint.cut.*.url"}
+        gate.open()
+        assert job.databases.look() == 2
+        assert drained(job) == Sent(sent=2)
+    assert numbers_in(cut_off) == [4, 5]
+
+
+def test_a_destination_that_is_missing_fails_its_messages_alone_and_a_retry_sends_them_on(
+    job, engine, outgoing, other, billing
+):
+    store(outgoing, range(2))
+    store(outgoing, range(2, 4), "gone")
+    store(outgoing, [4], "not@an@address[")
+    assert drained(job) == Sent(sent=2, failed=3)
+    own = at_home(engine, "outgoing")
+    assert failures(engine) == [
+        (2, own, "gone", "QueueError"),
+        (3, own, "gone", "QueueError"),
+        (4, own, "not@an@address[", "ConfigurationError"),
+    ]
+    gone = other.create_queue("gone")
+    assert put_back(engine) == 3
+    assert drained(job) == Sent(sent=2, failed=1)
+    assert [without_retry(row) for row in gone.rows()] == [(messages.headers(n), body(n)) for n in (2, 3)]
+
+
+def test_a_message_that_its_table_refuses_fails_alone(job, engine, outgoing, other, billing):
+    if engine.name == "postgresql":
+        billing.execute("ALTER TABLE {table} ADD CHECK (headers NOT LIKE '%000000000002%')")
+    else:
+        billing.execute("ALTER TABLE {table} ADD CHECK (Headers NOT LIKE '%000000000002%')")
+    store(outgoing, range(5))
+    assert drained(job) == Sent(sent=4, failed=1)
+    assert numbers_in(billing) == [0, 1, 3, 4]
+    assert [number for number, *_ in failures(engine)] == [2]
+
+
+def test_a_message_that_names_no_other_database_goes_to_the_local_queue(engine, outgoing, billing, gate):
+    store(outgoing, range(2))
+    store(outgoing, range(2, 4), None)
+    store(outgoing, [4], "")
+    with running(engine, outgoing, gate.url, job={"localQueue": "orders.local"}) as job:
+        assert drained(job) == Sent(sent=5, handled=3)
+    assert (numbers_in(billing), numbers_in(engine.queue("orders.local"))) == ([0, 1], [2, 3, 4])
+
+
+def test_without_a_local_queue_the_job_ends_and_names_the_row(job, outgoing, billing):
+    store(outgoing, range(2))
+    store(outgoing, [2], None)
+    with pytest.raises(
+        ConfigurationError, match=f"the row with RowVersion 3, Id {row_id(2)}, Queue outgoing@"
+    ):
+        drained(job)
+    assert (outgoing.count(), job.done) == (3, 0)
+
+
+def test_poison_fails_and_does_not_hold_the_others_up(job, engine, outgoing, billing):
+    store(outgoing, range(2))
+    outgoing.insert_row(id=row_id(2), headers="no JSON", body=body(2))
+    assert drained(job) == Sent(sent=2, failed=1)
+    assert [number for number, *_ in failures(engine)] == [2]
+
+
+def test_a_message_is_given_up_when_its_time_has_come_and_may_be_put_back(
+    job, engine, outgoing, billing, gate
+):
+    gate.shut()
+    store(outgoing, range(2))
+    job.databases.look()
+    drained(job)
+    waiting = DelayedRows(engine, "outgoing")
+    deadline = [each.due.replace(microsecond=0) for each in waiting.rows()]
+    assert all(timedelta(hours=23) < each - datetime.now(UTC) <= timedelta(days=1) for each in deadline)
+    waiting.make_due("2 days")
+    assert move(engine, "outgoing") == (0, 2)
+    assert failures(engine) == [(n, at_home(engine, "outgoing"), "billing", "GaveUp") for n in range(2)]
+    gate.open()
+    assert (job.databases.look(), put_back(engine)) == (0, 2)
+    assert drained(job) == Sent(sent=2)
+    assert [without_retry(row) for row in billing.rows()] == [
+        (messages.headers(n), body(n)) for n in range(2)
+    ]
+
+
+def test_a_batch_that_runs_again_sends_nothing_of_what_it_has_parked(job, engine, outgoing, billing, gate):
+    gate.shut()
+    store(outgoing, range(3))
+    job.databases.look()
+    with steps(), at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+        job.trigger()
+    gate.open()
+    job.crash()
+    assert job.databases.look() == 3
+    assert job.trigger()
+    assert (job.sent, billing.count()) == (Sent(repeated=3), 0)
+    assert drained(job) == Sent(sent=3)
+    assert numbers_in(billing) == [0, 1, 2]
+
+
+def test_a_batch_that_parks_what_it_had_sent_sends_nothing_twice(job, engine, outgoing, billing, gate):
+    store(outgoing, range(3))
+    with steps(), at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+        job.trigger()
+    assert numbers_in(billing) == [0, 1, 2]
+    gate.shut()
+    job.crash()
+    job.databases.look()
+    assert drained(job) == Sent(parked=3)
+    gate.open()
+    assert job.databases.look() == 3
+    assert drained(job) == Sent(repeated=3)
+    assert (numbers_in(billing), outgoing.count()) == ([0, 1, 2], 0)
+
+
+def test_a_message_that_servicecontrol_had_put_back_is_acknowledged_where_it_was(
+    job, engine, outgoing, billing
+):
+    retried = {
+        "ServiceControl.Retry.UniqueMessageId": "31ec6466-6a86-9984-a9d7-1fd6c50fdea8",
+        "ServiceControl.Retry.AcknowledgementQueue": "error",
+    }
+    store(outgoing, [0], **retried)
+    store(outgoing, [1])
+    assert drained(job) == Sent(sent=2, acknowledged=1)
+    (acknowledgement,) = engine.queue("error").rows()
+    told = json.loads(acknowledgement.headers)
+    assert told["ServiceControl.Retry.UniqueMessageId"] == retried["ServiceControl.Retry.UniqueMessageId"]
+    assert [row.headers for row in billing.rows()] == [messages.headers(n) for n in range(2)]
+
+
+def test_options_that_no_two_databases_allow_are_refused(engine, outgoing, gate):
+    for sink, said in (
+        ({"url": ""}, "url"),
+        ({"queue": "billing"}, "The sink has the option queue"),
+        (
+            {"transactionMode": "sendsAtomicWithReceive", "stream": "s"},
+            "no transaction reaches two databases",
+        ),
+        ({"outbox": "none"}, "outbox is 'none'"),
+        ({"giveUpAfter": "8d"}, "The option giveUpAfter is not shorter than keepDeduplicationDataFor"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            StoreAndForward(engine, outgoing, gate.url, sink=sink)

@@ -72,6 +72,11 @@ class StoreAndForward(Stream):
         """What the job knows of databases is gone with its process."""
         self.databases = type(self.databases)(self.other, self.home, self.table.address)
 
+    def note_down(self) -> None:
+        """Batches have parked messages: the next look tries every database."""
+        self.databases.note(Sent(parked=1))
+        self.databases.look()
+
     def crash(self, *, noticed: bool = True) -> None:
         super().crash(noticed=noticed)
         self.restart_databases()
