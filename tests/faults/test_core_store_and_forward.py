@@ -1,0 +1,166 @@
+"""A store-and-forward job dies at every step, while the other database goes down or comes back: each message arrives there once."""
+
+import contextlib
+
+import pytest
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.options import ConnectionOptions
+from tests.support.delayed import DelayedRows
+from tests.support.driver import STEPS, Crash, at_step, crash, watched_connections
+from tests.support.gate import gated
+from tests.support.proxy import proxied
+from tests.support.sending import steps
+from tests.support.stored import StoreAndForward, numbers_in, store
+
+MANY = 12
+SENDING = (
+    fail_points.IDS_CHECKED,
+    fail_points.ROWS_INSERTED,
+    fail_points.IDS_INSERTED,
+    fail_points.CHUNK_SENT,
+)
+
+
+@pytest.fixture
+def outgoing(engine):
+    engine.create_queue("error")
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Forward")
+    DelayedRows(engine, "outgoing").create()
+    return engine.create_queue("outgoing")
+
+
+@pytest.fixture
+def billing(elsewhere):
+    outbox_tables.create(ConnectionOptions.parse({"url": elsewhere.url}), "Forward")
+    return elsewhere.create_queue("billing")
+
+
+@pytest.fixture
+def gate(elsewhere):
+    with gated(elsewhere.url) as gate:
+        yield gate
+
+
+@contextlib.contextmanager
+def running(engine, outgoing, url, **options):
+    job = StoreAndForward(engine, outgoing, url, **{"maxMessagesPerTrigger": "5", **options})
+    with watched_connections(job.opened), steps():
+        try:
+            yield job
+        finally:
+            job.stop()
+
+
+def finish(job, gate):
+    """Let the other database be there, and the job run until nothing is left."""
+    with contextlib.suppress(OSError):
+        gate.open()
+    job.databases.look()
+    job.drain()
+    job.note_down()
+    job.drain()
+
+
+def places(engine, outgoing, billing):
+    """Where the messages are: those that arrived, and how many stand in the queue, wait and have failed."""
+    waiting = DelayedRows(engine, "outgoing").count()
+    return numbers_in(billing), outgoing.count(), waiting, engine.queue("error").count()
+
+
+ARRIVED = ([*range(MANY)], 0, 0, 0)
+
+
+def in_order(found):
+    numbers, *others = found
+    return (sorted(numbers), *others)
+
+
+@pytest.mark.parametrize("step", [*STEPS, *SENDING])
+@pytest.mark.parametrize("first", ["up", "down"])
+def test_each_message_arrives_once_if_the_job_dies_and_the_database_goes_down_or_comes_back(
+    engine, outgoing, billing, gate, first, step
+):
+    store(outgoing, range(MANY))
+    with running(engine, outgoing, gate.url) as job:
+        if first == "down":
+            gate.shut()
+            job.databases.look()
+        with at_step(step, crash, on={2}) as crashes, contextlib.suppress(Crash):
+            while job.trigger():
+                pass
+        if crashes:
+            job.crash()
+        if first == "up":
+            gate.shut()
+            job.databases.look()
+            job.drain()
+        finish(job, gate)
+    assert in_order(places(engine, outgoing, billing)) == ARRIVED
+
+
+@pytest.mark.parametrize("step", fail_points.RELEASE_STEPS)
+def test_messages_go_back_once_if_the_job_dies_meanwhile(engine, outgoing, billing, gate, step, monkeypatch):
+    monkeypatch.setattr("sqlqueue_spark.send.parked_release._PORTION", 5)
+    store(outgoing, range(MANY))
+    gate.shut()
+    with running(engine, outgoing, gate.url) as job:
+        job.databases.look()
+        job.drain()
+        gate.open()
+        with at_step(step, crash, on={2}) as crashes, pytest.raises(Crash):
+            job.databases.look()
+        assert crashes == [2]
+        job.crash()
+        finish(job, gate)
+    assert in_order(places(engine, outgoing, billing)) == ARRIVED
+
+
+@pytest.mark.parametrize("word", [b"COMMIT", b"INSERT", b"COPY"])
+@pytest.mark.parametrize("deliver", [True, False])
+def test_each_message_arrives_once_if_a_connection_to_the_other_database_breaks(
+    engine, outgoing, billing, elsewhere, gate, word, deliver
+):
+    store(outgoing, range(MANY))
+    with proxied(elsewhere.url) as proxy, running(engine, outgoing, proxy.url) as job:
+        job.databases.look()
+        proxy.cut_at(word, deliver=deliver)
+        job.drain()
+        job.note_down()
+        job.drain()
+        assert proxy.cuts == 1
+    assert in_order(places(engine, outgoing, billing)) == ARRIVED
+
+
+def test_two_jobs_on_one_queue_send_each_message_once_though_the_database_comes_and_goes(
+    engine, outgoing, billing, gate
+):
+    store(outgoing, range(MANY))
+    with running(engine, outgoing, gate.url) as one, running(engine, outgoing, gate.url) as other:
+        for turn in range(4):
+            for job in (one, other):
+                job.databases.look()
+                job.trigger()
+            gate.shut() if turn % 2 == 0 else gate.open()
+        finish(one, gate)
+        finish(other, gate)
+        finish(one, gate)
+    assert in_order(places(engine, outgoing, billing)) == ARRIVED
+
+
+def test_a_queue_of_the_other_database_that_is_dropped_meanwhile_fails_its_messages_alone(
+    engine, outgoing, billing, gate, elsewhere
+):
+    store(outgoing, range(MANY // 2))
+    with running(engine, outgoing, gate.url) as job:
+        job.databases.look()
+        assert job.trigger()
+        billing.execute("DROP TABLE {table}")
+        job.drain()
+        assert engine.queue("error").count() == 1
+        again = elsewhere.create_queue("billing")
+        store(outgoing, range(MANY // 2, MANY))
+        finish(job, gate)
+    assert numbers_in(again) == [*range(MANY // 2, MANY)]
+    assert (numbers_in(engine.queue("error")), outgoing.count()) == ([5], 0)
