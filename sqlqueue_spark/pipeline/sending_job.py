@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
+from sqlqueue_spark.pipeline.database_watch import parking_for, watched
 from sqlqueue_spark.pipeline.delayed_delivery import delivering
 from sqlqueue_spark.pipeline.flow import read_queue, send
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
@@ -44,8 +45,11 @@ def send_until_stopped(
         messages = transform(read_queue(spark, stopping), queue)
         # A wrong column fails now rather than with the first batch.
         FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
-        queues = queues or SqlQueueSink(options=sink)
-        with delivering(own, SinkOptions.parse(sink)) as delivery:
+        if queues is None:
+            queues = SqlQueueSink(options=sink)
+            queues.databases = parking_for(own, SinkOptions.parse(sink))
+        queues.stopped = stop_file.exists
+        with delivering(own, SinkOptions.parse(sink)) as delivery, watched(queues.databases):
             sink_of_query = SlowDown(queues, stop_file) if slows_down else queues
             query = send(messages, sink_of_query, checkpoint, available_now=available_now)
             click.echo(plain(f"{doing} queue={own.queue}"))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -26,7 +24,6 @@ _OF_A_DATABASE = frozenset(
 )  # fmt: skip
 #: What is for messages that stay or fail, which is in the database of the queue.
 _AT_HOME = frozenset({"queue", "errorqueue", "auditqueue", "delayedendpoint"})
-_SECONDS_TO_END = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,18 +121,3 @@ def _for_those_that_stay(
         return None if headers.get(STORED_FOR) or headers.get(STORED_EVENT) else function(message)
 
     return handle
-
-
-@contextmanager
-def watched(databases: RemoteDatabases) -> Iterator[None]:
-    """While the block runs, try the databases that are down now and then, and put messages back for those that answer."""
-    stopping = threading.Event()
-    thread = threading.Thread(
-        target=lambda: databases.watch(stopping.wait), name="sqlqueue-databases", daemon=True
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join(_SECONDS_TO_END)

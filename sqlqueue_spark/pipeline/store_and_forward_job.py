@@ -26,7 +26,7 @@ from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
 from sqlqueue_spark.pipeline.sending_job import send_until_stopped
 from sqlqueue_spark.pipeline.session import session
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored, watched
+from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import RemoteDatabases
 from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
@@ -90,17 +90,16 @@ def run(
 ) -> Totals:
     """Send on until stopped."""
     sink = StoreAndForwardSink(SinkOptions.parse(databases.home), SinkOptions.parse(databases.other), remote)
-    with watched(remote):
-        return send_until_stopped(
-            spark,
-            source,
-            databases.home,
-            lambda messages, queue: stored(messages, options, queue),
-            options.checkpoint,
-            available_now=options.available_now,
-            doing="storing and forwarding",
-            queues=sink,
-        )
+    return send_until_stopped(
+        spark,
+        source,
+        databases.home,
+        lambda messages, queue: stored(messages, options, queue),
+        options.checkpoint,
+        available_now=options.available_now,
+        doing="storing and forwarding",
+        queues=sink,
+    )
 
 
 def _create_outbox(other: SinkOptions) -> None:

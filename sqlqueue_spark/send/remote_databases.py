@@ -14,8 +14,8 @@ from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.outbox_check import check_outbox
 from sqlqueue_spark.send.parked_release import release
-from sqlqueue_spark.send.preflight import check_outbox
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables import queues
 
@@ -46,6 +46,19 @@ class RemoteDatabases:
         """The databases that are down, each with the name of the option that leads there."""
         with self._lock:
             return dict(self._down)
+
+    def is_down(self, target: Target, error: ConnectionLost) -> bool:
+        """Note that a database does not answer; False where it is none that messages wait for."""
+        name = self._names.get(target)
+        if name is None:
+            return False
+        with self._lock:
+            known = target in self._down
+            self._down[target] = name
+        if not known:
+            log.warning("database_down database=%s retry_interval=%s: messages for it wait: %s", name,
+                        self._options.retry_interval, error)  # fmt: skip
+        return True
 
     def note(self, sent: Sent) -> None:
         """Note what became of a batch: if messages were parked, the next look tries every database."""
@@ -85,12 +98,7 @@ class RemoteDatabases:
             with connect(target, again=target in self._reached) as connection:
                 check_outbox(self._options, self._destinations, connection)
         except ConnectionLost as error:
-            with self._lock:
-                known = target in self._down
-                self._down[target] = name
-            if not known:
-                log.warning("database_down database=%s retry_interval=%s: messages for it wait: %s", name,
-                            self._options.retry_interval, error)  # fmt: skip
+            self.is_down(target, error)
             return False
         self._reached.add(target)
         with self._lock:

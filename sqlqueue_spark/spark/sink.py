@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
 
@@ -12,8 +12,10 @@ from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import (
+    DatabaseWait,
     Destinations,
     FrameColumns,
+    RemoteDatabases,
     Sent,
     Staged,
     prepare,
@@ -73,8 +75,23 @@ class SqlQueueSink:
         self.__setstate__(SinkOptions.parse({**(options or {}), **given}))
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Send a batch; Spark calls this. The sink sends nothing before it has checked columns, destinations and outbox."""
+        """Send a batch; Spark calls this. The sink sends nothing before it has checked columns, destinations and outbox.
+
+        While a database of ``endpoint.<name>.url`` is down, the batch waits for it.
+        """
         log_to_stderr()
+        while True:
+            try:
+                self._send_batch(df, batch_id)
+            except Exception:
+                if not self._options.endpoint_urls or not DatabaseWait(self._options, self.stopped).waited(
+                    batch_id
+                ):
+                    raise
+            else:
+                return
+
+    def _send_batch(self, df: DataFrame, batch_id: int) -> None:
         columns = FrameColumns.of(df.dtypes, self._options)
         # Outcomes are not looked at before: whoever made them must not make them twice.
         looked_at = "Destination" in columns.names and not columns.outcomes
@@ -93,11 +110,13 @@ class SqlQueueSink:
                     delays=columns.delays,
                     batch=batch,
                     last=last,
+                    databases=self.databases,
                 ),
                 lambda _: sent_before,
             )
             self._last_run = run
-            task = SendTask.of(columns, self._options, self._destinations)
+            down = None if self.databases is None else self.databases.down()
+            task = SendTask.of(columns, self._options, self._destinations, down)
             if self._options.transaction_mode == ATOMIC:
                 own_ids = "Id" in columns.names and not columns.received
                 self._stage(rows, task, run, own_ids=own_ids)
@@ -115,6 +134,8 @@ class SqlQueueSink:
         done = rows.mapInArrow(task.send, SENT_COLUMNS).collect()
         sent = counted(done)
         self._remember(batch_id, sent)
+        if self.databases is not None:
+            self.databases.note(sent)
         log_sent(f"batch={batch_id} ", sent)
         self._say_untyped(sum(each.untyped for each in done))
 
@@ -162,6 +183,10 @@ class SqlQueueSink:
     def __getstate__(self) -> SinkOptions:
         return self._options
 
+    #: Other databases of which some may be down, and messages for them wait. A job sets it, which looks whether they are back.
+    databases: RemoteDatabases | None
+    #: Whether somebody asks to stop, so that a batch does not wait any longer.
+    stopped: Callable[[], bool]
     #: What the last batch was staged for. While it is None, an error counts as the configuration's and is not retried.
     _last_run: Run | None
     _said_untyped: bool
@@ -174,6 +199,8 @@ class SqlQueueSink:
         self._counts: dict[int, Sent] = {}
         self._last_run = None
         self._said_untyped = False
+        self.databases = None
+        self.stopped = lambda: False
 
     def __repr__(self) -> str:
         return f"SqlQueueSink({self._options!r})"
