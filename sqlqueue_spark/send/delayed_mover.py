@@ -143,14 +143,25 @@ class DelayedMover:
         for address, its in self._by_destination(due).items():
             try:
                 refusals = refused(table.connection, partial(self._deliver, table, address), its)
-                for part, error in refusals:
-                    self._fail(table, address, [each.due for each in part], error)
             except LockTimeout as error:  # somebody holds the destination: these wait where they are
                 log.warning("moving_waits table=%s destination=%s: %s", table.table, address, error)
                 continue
-            failed = sum(len(part) for part, _ in refusals)
-            done += Moved(sent=len(its) - failed, failed=failed)
+            done += Moved(sent=len(its) - sum(len(part) for part, _ in refusals))
+            for part, refusal in refusals:
+                done += self._failed_part(table, address, [each.due for each in part], refusal)
         return done
+
+    def _failed_part(
+        self, table: DelayedTable, address: str | None, due: Sequence[Due], error: SqlQueueError
+    ) -> Moved:
+        """Send messages that cannot be delivered to the error queue, unless somebody holds that: then they wait where they are."""
+        try:
+            with table.connection.attempt():
+                self._fail(table, address, due, error)
+        except LockTimeout as held:
+            log.warning("moving_waits table=%s error_queue=%s: %s", table.table, self.error_queue, held)
+            return Moved()
+        return Moved(failed=len(due))
 
     def _by_destination(self, due: Sequence[Due]) -> dict[str | None, list[Forwarded]]:
         """Messages by the address that they go to; None where their headers do not say one, or cannot be read."""

@@ -8,6 +8,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.messages.servicecontrol import Ingestion, Outcome, ingestion
 from sqlqueue_spark.options import SinkOptions
 from tests.support.delayed import DelayedRows, move, mover, options
 from tests.support.driver import Crash, at_step, crash
@@ -97,6 +98,29 @@ def test_rows_of_a_mover_that_hangs_are_left_to_it(engine, tables):
     hanging.close()
     assert sum(move(engine, "Sales")) == 10
     assert places(tables) == DELIVERED
+
+
+def test_an_error_queue_that_somebody_holds_keeps_only_what_has_failed_waiting(postgresql, tables):
+    with psycopg.connect(postgresql.url) as somebody:
+        somebody.execute("LOCK TABLE error IN ACCESS EXCLUSIVE MODE")
+        assert move(postgresql, "Sales") == (MANY - 1, 0)
+        assert [row.headers["NServiceBus.MessageId"] for row in tables[0].rows()] == [message_id(7)]
+    assert move(postgresql, "Sales") == (0, 1)
+    assert places(tables) == DELIVERED
+
+
+@pytest.mark.parametrize(
+    "to", ["a\\u0000b", "x" * 600, "a@b@c@d", "\\ud83d"], ids=["NUL", "long", "parts", "half"]
+)
+def test_an_address_that_no_table_can_have_fails_its_message_alone(engine, tables, to):
+    waiting, queue, error = tables
+    text = f'{{"NServiceBus.MessageId":"odd","NServiceBus.SqlServer.ForwardDestination":"{to}"}}'
+    clock = "now() AT TIME ZONE 'UTC'" if engine.name == "postgresql" else "GETUTCDATE()"
+    engine.execute(f"INSERT INTO {waiting.quoted} (headers, body, due) VALUES ('{text}', NULL, {clock})")
+    assert move(engine, "Sales") == (MANY - 1, 2)
+    assert (waiting.count(), len(ids_in(queue)), len(ids_in(error))) == (0, MANY - 1, 2)
+    assert [row.body for row in error.rows() if "odd" in row.headers] == [b""]
+    assert {ingestion(row.headers) for row in error.rows()} == {Ingestion(Outcome.TAKEN)}
 
 
 def test_a_destination_that_somebody_holds_keeps_only_its_own_messages_waiting(postgresql, tables):
