@@ -1,5 +1,7 @@
 """Movers die at every step, two at once: each delayed message is in its table or in its queue, never in both, and none is lost."""
 
+import contextlib
+import signal
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -12,8 +14,10 @@ from sqlqueue_spark.messages.servicecontrol import Ingestion, Outcome, ingestion
 from sqlqueue_spark.options import SinkOptions
 from tests.support.delayed import DelayedRows, move, mover, options
 from tests.support.driver import Crash, at_step, crash
+from tests.support.drivers import death
 from tests.support.messages import message_id, message_ids
 from tests.support.sending import batch, ids_in, send, steps, watched
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
 
@@ -52,6 +56,64 @@ def test_a_mover_that_dies_loses_and_doubles_nothing(engine, tables, step, monke
     assert (crashes, sorted([*left, *delivered, *failed])) == ([2], message_ids(range(MANY)))
     assert move(engine, "Sales")[0] == len(left)
     assert places(tables) == DELIVERED
+
+
+@pytest.mark.parametrize("step", fail_points.DUE_STEPS)
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+def test_another_mover_at_each_step_delivers_nothing_twice(engine, tables, step, dies, monkeypatch):
+    monkeypatch.setattr("sqlqueue_spark.send.delayed_mover._PORTION", 16)
+
+    def meanwhile():
+        move(engine, "Sales")
+        if dies:
+            crash()
+
+    with watched(), at_step(step, meanwhile, on=(2,)) as times, steps(), contextlib.suppress(Crash):
+        move(engine, "Sales")
+    left, delivered, failed = places(tables)
+    assert (times, sorted([*left, *delivered, *failed])) == ([2], message_ids(range(MANY)))
+    move(engine, "Sales")
+    assert places(tables) == DELIVERED
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        (fail_points.DUE_LOCKED, fail_points.DUE_SENT),
+        (fail_points.DUE_SENT, fail_points.DUE_MOVED),
+        (fail_points.DUE_MOVED, fail_points.DUE_LOCKED),
+    ],
+    ids=["locked, sent", "sent, moved", "moved, locked"],
+)
+def test_two_movers_at_once_are_killed(postgresql, tmp_path, where):
+    """Each in a process of its own, at its first or its second portion; a third one delivers what is left."""
+    waiting, queue = DelayedRows(postgresql, "orders").create(), postgresql.create_queue()
+    postgresql.create_queue("error")
+    postgresql.execute(f"INSERT INTO {waiting.quoted} (headers, body, due) {_MANY_DUE}")
+    children = [
+        death.started(
+            tmp_path / f"steps {number}", step, 1 + number, postgresql.url, "delayed", "run", "orders"
+        )
+        for number, step in enumerate(where)
+    ]
+    assert [each.wait(60) for each in children] == [-signal.SIGKILL] * 2
+    eventually(lambda: not postgresql.fetch(_OTHERS))
+    ids = "SELECT count(*), count(DISTINCT headers::json ->> 'NServiceBus.MessageId') FROM "
+    ((delivered, _),), ((left, _),) = (postgresql.fetch(ids + table) for table in ("orders", waiting.quoted))
+    assert (delivered + left, left > 0) == (20_000, True)
+    assert move(postgresql, "orders") == (left, 0)
+    assert (postgresql.fetch(f"{ids} orders"), waiting.count()) == ([(20_000, 20_000)], 0)
+    assert queue.count() == 20_000
+
+
+#: Messages that are due, by the server itself, and the sessions of others.
+_MANY_DUE = """
+SELECT '{"NServiceBus.MessageId":"' || n || '"}', 'b', now() AT TIME ZONE 'UTC' - interval '1 hour' FROM generate_series(1, 20000) n
+"""
+_OTHERS = """
+SELECT 1 FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+"""
 
 
 def test_all_that_is_due_goes_also_where_a_statement_locks_few_rows(engine, tables, monkeypatch):
