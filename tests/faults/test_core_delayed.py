@@ -1,6 +1,7 @@
 """Movers die at every step, two at once: each delayed message is in its table or in its queue, never in both, and none is lost."""
 
 import contextlib
+import json
 import signal
 import threading
 from datetime import UTC, datetime, timedelta
@@ -15,6 +16,7 @@ from sqlqueue_spark.options import SinkOptions
 from tests.support.delayed import DelayedRows, move, mover, options
 from tests.support.driver import Crash, at_step, crash
 from tests.support.drivers import death
+from tests.support.error_rows import full
 from tests.support.messages import message_id, message_ids
 from tests.support.sending import batch, ids_in, send, steps, watched
 from tests.support.waiting import eventually
@@ -35,6 +37,19 @@ def tables(engine, queue):
     send(given, batch(range(MANY), DeliverAt=past, Destination=to))
     gone.execute("DROP TABLE {table}")
     return waiting, queue, error
+
+
+def put(engine, waiting, text, body="'b'", *, minutes=0.0):
+    """Put a row into a table of delayed messages, as somebody else may; it was due so many minutes ago."""
+    seconds = round(60 * minutes)
+    due = {
+        "postgresql": f"now() AT TIME ZONE 'UTC' - interval '{seconds} seconds'",
+        "sqlserver": f"DATEADD(second, -{seconds}, GETUTCDATE())",
+    }
+    quoted = text.replace("'", "''")
+    engine.execute(
+        f"INSERT INTO {waiting.quoted} (headers, body, due) VALUES (N'{quoted}', {body}, {due[engine.name]})"
+    )
 
 
 def places(tables):
@@ -177,8 +192,7 @@ def test_an_error_queue_that_somebody_holds_keeps_only_what_has_failed_waiting(p
 def test_an_address_that_no_table_can_have_fails_its_message_alone(engine, tables, to):
     waiting, queue, error = tables
     text = f'{{"NServiceBus.MessageId":"odd","NServiceBus.SqlServer.ForwardDestination":"{to}"}}'
-    clock = "now() AT TIME ZONE 'UTC'" if engine.name == "postgresql" else "GETUTCDATE()"
-    engine.execute(f"INSERT INTO {waiting.quoted} (headers, body, due) VALUES ('{text}', NULL, {clock})")
+    put(engine, waiting, text, "NULL")
     assert move(engine, "Sales") == (MANY - 1, 2)
     assert (waiting.count(), len(ids_in(queue)), len(ids_in(error))) == (0, MANY - 1, 2)
     assert [row.body for row in error.rows() if "odd" in row.headers] == [b""]
@@ -196,3 +210,84 @@ def test_a_destination_that_somebody_holds_keeps_only_its_own_messages_waiting(p
         assert ids_in(other) == [message_id(100)]
     assert move(engine, "Sales") == (MANY - 1, 0)
     assert places(tables) == DELIVERED
+
+
+# -- messages that go where most of the last ones went --------------------------------------------
+
+
+@pytest.fixture
+def portions(monkeypatch):
+    """Small portions. From the second one on the mover knows how most messages end."""
+    monkeypatch.setattr("sqlqueue_spark.send.delayed_mover._PORTION", 16)
+
+
+def test_what_ends_otherwise_goes_its_own_way(engine, tables, portions):
+    """Among messages that one statement moves: another queue, other forms of the header, none, and what only looks like it."""
+    waiting, queue, _ = tables
+    billing, sales = engine.create_queue("billing"), engine.create_queue("Sales")
+    addresses = {name: full(engine, name) for name in ("orders", "billing")}
+    way = f'"NServiceBus.SqlServer.ForwardDestination":{json.dumps(addresses["orders"])}'
+    odd = {
+        "other": f'{{"NServiceBus.MessageId":"other","NServiceBus.SqlServer.ForwardDestination":{json.dumps(addresses["billing"])}}}',
+        "first": f'{{{way},"NServiceBus.MessageId":"first"}}',
+        "spaced": f'{{"NServiceBus.MessageId":"spaced", {way}}}',
+        "twice": f'{{"NServiceBus.MessageId":"twice",{way},{way}}}',
+        "none": '{"NServiceBus.MessageId":"none"}',
+        "value": f'{{"NServiceBus.MessageId":"value","x":{json.dumps("," + way + "}")}}}',
+        "empty": f'{{"NServiceBus.MessageId":"empty",{way}}}',
+        "unicode": f'{{"NServiceBus.MessageId":"unicode","x":"\U0001f600é",{way}}}',
+    }
+    for number, text in enumerate(odd.values()):
+        put(engine, waiting, text, "NULL" if number == 6 else "'b'", minutes=5 - number / 100)
+    assert move(engine, "Sales") == (MANY - 1 + len(odd), 1)
+    theirs = sorted(["first", "spaced", "twice", "empty", "unicode"])
+    assert sorted(ids_in(queue)) == sorted([*DELIVERED[1], *theirs])
+    assert (ids_in(billing), sorted(ids_in(sales)), waiting.count()) == (["other"], ["none", "value"], 0)
+    ours = {json.loads(row.headers)["NServiceBus.MessageId"]: row for row in [*queue.rows(), *sales.rows()]}
+    for name in ("none", *(each for each in theirs if each != "twice")):
+        left = json.loads(odd[name])
+        left.pop("NServiceBus.SqlServer.ForwardDestination", None)
+        assert json.loads(ours[name].headers) == left
+    assert ours["empty"].body == b""
+    assert ours["value"].headers == odd["value"]
+
+
+def test_a_queue_that_is_dropped_between_two_portions_has_its_messages_fail(engine, tables, portions):
+    waiting, queue, error = tables
+    moving = mover(engine, "Sales")
+    assert moving._portion()[1].sent == 15
+    queue.execute("DROP TABLE {table}")
+    moving.move_due()
+    moving.close()
+    assert (waiting.count(), sorted(ids_in(error))) == (0, message_ids([7, *range(16, MANY)]))
+
+
+def test_a_queue_that_refuses_one_message_fails_that_one_alone(postgresql, tables, portions):
+    waiting, queue, error = tables
+    queue.execute("""ALTER TABLE {table} ADD CHECK (body NOT LIKE '%"order":42,%')""")
+    assert move(postgresql, "Sales") == (MANY - 2, 2)
+    assert (waiting.count(), ids_in(error)) == (0, message_ids([7, 42]))
+
+
+def test_a_row_whose_id_is_there_already_gets_another_one(postgresql, tables, portions):
+    """Somebody has put rows back that were delivered before."""
+    waiting, queue, _ = tables
+    postgresql.execute(
+        f"INSERT INTO orders (id, headers) SELECT id, '{{}}' FROM {waiting.quoted} WHERE headers LIKE '%{message_id(20)}%'"
+    )
+    assert move(postgresql, "Sales") == (MANY - 1, 1)
+    queue.execute("DELETE FROM {table} WHERE headers = '{{}}'")
+    assert places(tables) == DELIVERED
+
+
+def test_messages_go_in_the_order_in_which_they_are_due_whichever_way(engine, tables, portions):
+    waiting, queue, _ = tables
+    for number in range(40):
+        to = json.dumps(full(engine, "orders" if number % 5 else "gone"))
+        text = f'{{"NServiceBus.MessageId":"{number:02}","NServiceBus.SqlServer.ForwardDestination":{to}}}'
+        put(engine, waiting, text, "'b'", minutes=(37 * number) % 40 + 60)
+    move(engine, "Sales")
+    found = [each for each in ids_in(queue) if len(each) == 2]
+    assert found == sorted(found, key=lambda each: -((37 * int(each)) % 40))
+    assert len(found) == 32
+    assert ids_in(queue)[32:] == DELIVERED[1]
