@@ -47,13 +47,25 @@ def _check(source: SourceOptions, sink: SinkOptions) -> None:
             )
     if source.transaction_mode == ATOMIC:
         _check_one_database(source, sink)
-    if sink.queue is not None and source.url == sink.url:
-        dialect = dialect_of(source.url)
-        own = source.naming(dialect).table(source.queue)
-        if own == sink.naming(dialect).table(sink.queue):
+    if source.url == sink.url:
+        _check_ends(source, sink)
+
+
+def _check_ends(source: SourceOptions, sink: SinkOptions) -> None:
+    """Refuse a sink that leads back into the queue of the source."""
+    dialect = dialect_of(source.url)
+    own = source.naming(dialect).table(source.queue)
+    there = sink.naming(dialect).table
+    if sink.queue is not None and own == there(sink.queue):
+        raise ConfigurationError(
+            f"Source and sink are the same queue {own}, so its messages would go round for ever, or be dropped as "
+            "sent before; name another queue for the sink."
+        )
+    for name, queue in (("errorQueue", sink.error_queue), ("auditQueue", sink.audit_queue)):
+        if queue is not None and own == there(queue):
             raise ConfigurationError(
-                f"Source and sink are the same queue {own}, so its messages would go round for ever, or be dropped as "
-                "sent before; name another queue for the sink."
+                f"The option {name} of the sink names the queue of the source, {own}, so what goes there would be received again, for "
+                "ever; name another queue."
             )
 
 

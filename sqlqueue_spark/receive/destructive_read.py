@@ -137,7 +137,8 @@ class DestructiveReceiver(StreamSource):
     ) -> None:
         self._options = options
         self._pool = ConnectionPool(options, on_first_open)
-        self._lookout = Lookout(PollBackoff(options.poll_interval, clock, sleep), Forwarder(options, clock))
+        self._forwarder = Forwarder(options, clock)
+        self._lookout = Lookout(PollBackoff(options.poll_interval, clock, sleep), self._forwarder)
         self._scanner = Scanner(options, self._pool, self._lookout.find, clock, sleep)
         #: A batch that was begun in another mode.
         self._batch = HeldBatch(options, self._pool, self._scanner)
@@ -182,7 +183,7 @@ class DestructiveReceiver(StreamSource):
         self._lookout.bounded = True
 
     def waiting(self) -> Json | None:
-        return self._scanner.waiting()
+        return self._forwarder.tell(self._scanner.waiting())
 
     def close(self) -> None:
         """Give back the rows that are held for a batch of another mode, and end the connections."""

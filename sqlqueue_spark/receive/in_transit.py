@@ -22,6 +22,7 @@ from sqlqueue_spark.messages.message import (
 )
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Claimed, Elsewhere
+from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Inserter, columns_of, moved
@@ -42,6 +43,8 @@ class Forwarder:
         self._options = options
         self._clock = clock
         self._not_before = clock()
+        #: How many rows it has moved so far, to their destinations or to the error queue.
+        self.moved = 0
 
     def find(self, queue: Queue, look: Callable[[Elsewhere], Claimed]) -> Claimed:
         """What a look or a claim finds, when the messages in transit that it meets have been moved on.
@@ -74,13 +77,16 @@ class Forwarder:
         for start in range(0, len(row_versions), _CHUNK):
             try:
                 with queue.connection.hasty(_LOCKED_MS):
-                    stay |= self._move(queue, row_versions[start : start + _CHUNK])
+                    stays, moved = self._move(queue, row_versions[start : start + _CHUNK])
+                stay |= stays
+                self.moved += moved
                 fail_points.step(fail_points.TRANSIT_MOVED)
             except RowsHeld as error:
                 self._wait(queue, error)
         return stay
 
-    def _move(self, queue: Queue, row_versions: Sequence[int]) -> set[int]:
+    def _move(self, queue: Queue, row_versions: Sequence[int]) -> tuple[set[int], int]:
+        """The rows that stay, as :meth:`move`, and how many have moved."""
         rows = queue.lock_in_transit(row_versions)
         fail_points.step(fail_points.TRANSIT_LOCKED)
         by_destination: dict[str, list[InTransit]] = {}
@@ -109,7 +115,11 @@ class Forwarder:
             queue.delete(RowSet.of(sorted(row.row_version for row in moved)))
             fail_points.step(fail_points.TRANSIT_DELETED)
             log.info("forwarded queue=%s rows=%d", queue.table.name, len(moved))
-        return stay
+        return stay, len(moved)
+
+    def tell(self, waiting: Json | None) -> Json | None:
+        """What a source reports of what waits, and how many messages in transit it has moved on since it began."""
+        return waiting if waiting is None or not self.moved else {**waiting, "movedOn": self.moved}
 
     def _deliver(self, queue: Queue, address: str, rows: Iterable[InTransit]) -> None:
         """Insert rows at the address that their headers name.

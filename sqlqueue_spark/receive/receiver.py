@@ -47,10 +47,11 @@ class Receiver(StreamSource):
         self._options = options
         self._pool = ConnectionPool(options, on_first_open)
         stage = stage_of(options)
+        self._forwarder = Forwarder(options, clock)
         find = functools.partial(
             hold,
             portion=Portion(),
-            forwarder=Forwarder(options, clock),
+            forwarder=self._forwarder,
             most_locked=options.most_locked_rows,
             stage="" if stage is None else stage.to_text(),
         )
@@ -96,7 +97,7 @@ class Receiver(StreamSource):
         self._pool.retried(self._scanner.stop_at_present_end)
 
     def waiting(self) -> Json | None:
-        return self._scanner.waiting()
+        return self._forwarder.tell(self._scanner.waiting())
 
     def close(self) -> None:
         """Settle the held batch if ``doneFile`` says that it is logged, else give it back; then end the connections."""

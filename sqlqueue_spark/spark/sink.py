@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.options import ATOMIC, SinkOptions
@@ -21,6 +22,7 @@ from sqlqueue_spark.send import (
     prepare,
     seal,
 )
+from sqlqueue_spark.send.frame_columns import ORIGIN
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import (
     SENT_COLUMNS,
@@ -42,6 +44,8 @@ _CLEANUP_SECONDS = 10.0
 
 #: The sink remembers of so many batches how many messages it sent.
 _REMEMBERED = 100
+#: What is looked at of the outcome of a received message.
+_OF_OUTCOMES = frozenset({*ORIGIN, "Headers", "Body", "MessageId", "Outgoing", "Failure"})
 #: The properties in which Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
 _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 #: Stands for the run's id where Spark does not tell it (Spark Connect).
@@ -95,7 +99,7 @@ class SqlQueueSink:
         columns = FrameColumns.of(df.dtypes, self._options)
         # Outcomes are not looked at before: whoever made them must not make them twice.
         looked_at = "Destination" in columns.names and not columns.outcomes
-        rows = df.persist() if looked_at else df
+        rows = kept = df.persist() if looked_at else df
         try:
             addresses = _addresses(rows, columns.names if looked_at else {}, self._options)
             batch = _batch_of(df, batch_id)
@@ -115,6 +119,7 @@ class SqlQueueSink:
                 lambda _: sent_before,
             )
             self._last_run = run
+            rows = _needed(rows, columns)
             down = None if self.databases is None else self.databases.down()
             task = SendTask.of(columns, self._options, self._destinations, down)
             if self._options.transaction_mode == ATOMIC:
@@ -127,8 +132,8 @@ class SqlQueueSink:
             self._destinations.forget()
             raise
         finally:
-            if rows is not df:
-                rows.unpersist()
+            if kept is not df:
+                kept.unpersist()
 
     def _send(self, rows: DataFrame, task: Task, batch_id: int) -> None:
         done = rows.mapInArrow(task.send, SENT_COLUMNS).collect()
@@ -204,6 +209,21 @@ class SqlQueueSink:
 
     def __repr__(self) -> str:
         return f"SqlQueueSink({self._options!r})"
+
+
+def _needed(rows: DataFrame, columns: FrameColumns) -> DataFrame:
+    """What the workers need of rows that are outcomes: no column that they do not look at, and the map ``Failure.Data`` as JSON.
+
+    Spark asks after each row how large its Arrow batch is, and then Arrow looks at each column, and goes over all rows of a map that
+    were NULL in a row. As most messages do not fail, this map took two thirds of the time of Spark's tasks.
+    """
+    if "Outgoing" in columns.names:
+        rows = rows.drop(*(own for name, own in columns.names.items() if name not in _OF_OUTCOMES))
+    data, own = columns.failure.get("Data"), columns.names.get("Failure", "")
+    if data is None or f"{data}:map<" not in dict(rows.dtypes)[own]:
+        return rows
+    failure = F.col(f"`{own}`")
+    return rows.withColumn(own, failure.withField(f"`{data}`", F.to_json(failure.getField(data))))
 
 
 def _addresses(rows: DataFrame, columns: Mapping[str, str], options: SinkOptions) -> list[str]:

@@ -80,6 +80,30 @@ def at_step(step: str, action: Callable[[], object], *, on: Collection[int] = (1
         _at_step = None
 
 
+@contextlib.contextmanager
+def at_each_step(
+    steps: Collection[str], action: Callable[[], object], *, when: Callable[[], bool]
+) -> Iterator[list[str]]:
+    """Within the block do something the first time that each of these steps is reached. Yields the steps at which it was done.
+
+    :param when: whether a step counts now.
+    """
+    global _at_step  # noqa: PLW0603 -- see at_step
+    done = list[str]()
+
+    def act(name: str) -> None:
+        if name in steps and name not in done and when():
+            done.append(name)
+            action()
+
+    assert _at_step is None, "one watcher at a time"
+    _at_step = act
+    try:
+        yield done
+    finally:
+        _at_step = None
+
+
 def crash() -> None:
     raise Crash
 

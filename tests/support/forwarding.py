@@ -83,12 +83,8 @@ class Forward(Stream):
     def write(self, messages: list[Message]) -> None:
         """Send a batch as the sink does for ``foreachBatch``, in two tasks."""
         super().write(messages)
-        given = self.sink_options
-        found = Destinations(given)
         to = [self._to[message["RowVersion"] % len(self._to)] for message in messages]
-        batch = Batch(query=self.query, number=self.done, attempt=self._attempt)
-        run = self._last = prepare(given, found, dict.fromkeys(to), batch=batch, last=self._last)
-        received = ("Id", "RowVersion") if given.error_queue is not None else ()
+        received = ("Id", "RowVersion") if self.sink_options.error_queue is not None else ()
         rows = pa.table(
             {
                 **{name: [message[name] for message in messages] for name in received},
@@ -97,8 +93,17 @@ class Forward(Stream):
                 "Destination": to,
             }
         )
-        half = max(1, -(-len(messages) // 2))
-        tasks = rows.to_batches(max_chunksize=half)
+        self.send(rows)
+
+    def send(self, rows: pa.Table) -> None:
+        """Send the rows of the present batch in two tasks."""
+        given = self.sink_options
+        found = Destinations(given)
+        to = rows["Destination"].unique().to_pylist()
+        batch = Batch(query=self.query, number=self.done, attempt=self._attempt)
+        run = self._last = prepare(given, found, to, batch=batch, last=self._last)
+        half = max(1, -(-rows.num_rows // 2))
+        tasks = rows.combine_chunks().to_batches(max_chunksize=half)
         if given.transaction_mode == ATOMIC:
             seal(given, [stage(given, found, composed(given, task)) for task in tasks], run)
         else:
