@@ -235,7 +235,7 @@ class Drain:
         end = self._receiver.latest(self._start, rows)
         claimed = time.perf_counter() - began
         parts = self._receiver.plan(self._start, end)
-        read = sum(batch.num_rows for part in parts for batch in self._reader.read(part))
+        read = sum(batch.num_rows for part in parts for batch in self._reader.rows(part))
         assert read == rows, f"{read} rows of {rows}"
         self._receiver.settle(end)
         self._start = end

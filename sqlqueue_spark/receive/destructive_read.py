@@ -16,7 +16,7 @@ in another mode is finished in that mode.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlqueue_spark import fail_points, plain_text
@@ -28,10 +28,10 @@ from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.in_transit import Forwarder
 from sqlqueue_spark.receive.offset import Json, Offset, next_serial
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.replay import check_belongs, say_not_taken_again
+from sqlqueue_spark.receive.replay import say_not_taken_again
 from sqlqueue_spark.receive.scan_positions import Head
 from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.receive.slices import Slice, plan_taking
+from sqlqueue_spark.receive.slices import JointSlice, Slice, plan_taking
 from sqlqueue_spark.receive.stream_source import StreamSource
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
@@ -49,7 +49,11 @@ class Planned:
     table: QueueTable
     rows: Claimed
     full: bool
-    queue: None = None
+    session: None = None
+
+    @property
+    def count(self) -> int:
+        return self.rows.rows
 
     @property
     def last(self) -> int:
@@ -149,7 +153,7 @@ class DestructiveReceiver(StreamSource):
         self._scanner.rest()
         return self._pool.retried(lambda: self._latest(start, max_rows))
 
-    def plan(self, start: Offset | None, end: Offset | None) -> list[Slice]:
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
         """The slices of the batch that ends with ``end``.
 
         A batch that this process did not look for has none, unless it was begun in another mode: then its rows are locked
@@ -220,10 +224,10 @@ class DestructiveReceiver(StreamSource):
             self._batch.close()
 
     def _check_belongs(self, end: Offset) -> None:
-        with self._pool.transaction() as queue:
-            check_belongs(end, queue)
+        with self._pool.transaction() as session:
+            self._pool.check_belongs(end, session)
 
-    def _slices(self, planned: Planned) -> list[Slice]:
+    def _slices(self, planned: Planned) -> Sequence[Slice | JointSlice]:
         dialect = Target.of(self._options).dialect
         statement = queues.read_statement(dialect, planned.table, "take", planned.rows.kept_in_transit)
         pieces = self._options.slices(len(planned.rows.live))

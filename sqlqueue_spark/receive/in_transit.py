@@ -49,11 +49,16 @@ class Forwarder:
         :param look: looks or claims; what it tells of as in transit, it leaves out. It may be called twice.
         """
         found = look(self.elsewhere)
-        if not found.in_transit or self._clock() < self._not_before:
+        if not found.in_transit or not self.due:
             return found
         queue.connection.rollback()
         stay = self.move(queue, found.in_transit)
         return look(lambda same, rows: set(self.elsewhere(same, rows)) - stay)
+
+    @property
+    def due(self) -> bool:
+        """Whether rows are moved on now; not while a destination is locked."""
+        return self._clock() >= self._not_before
 
     def elsewhere(self, queue: Queue, row_versions: Sequence[int]) -> Collection[int]:
         """Which of these rows are to go to another queue."""

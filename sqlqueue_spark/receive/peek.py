@@ -37,7 +37,7 @@ def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Pre
     target = Target.of(options)
     with connect(target, again=again) as connection:
         with connection.transaction():
-            queue = queues.get(connection, options.queue, options.naming(target.dialect))
+            queue = queues.get(connection, options.one_queue, options.naming(target.dialect))
             highest = queue.highest()
         after = LOWEST
         while highest is not None:
@@ -60,9 +60,9 @@ def plan_rows(options: SourceOptions, rows: RowSet) -> list[Slice]:
 
     def found() -> QueueTable:
         with connect(target, again=True) as connection, connection.transaction():
-            return queues.get(connection, options.queue, options.naming(dialect)).table
+            return queues.get(connection, options.one_queue, options.naming(dialect)).table
 
-    table = Retry(f"looking at {options.queue}").retried(found)
+    table = Retry(f"looking at {options.one_queue}").retried(found)
     statement = queues.read_statement(dialect, table, "read_unexpired")
     pieces = options.slices(len(rows))
     return [
@@ -76,7 +76,7 @@ def plan_peek(options: SourceOptions) -> list[Slice]:
     target = Target.of(options)
     dialect = target.dialect
     with connect(target) as connection, connection.transaction():
-        queue = queues.get(connection, options.queue, options.naming(dialect))
+        queue = queues.get(connection, options.one_queue, options.naming(dialect))
         ends = queue.ends()
         if ends is None:
             return []

@@ -26,7 +26,7 @@ from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
-    DestructiveSlice,
+    JointSlice,
     Receiver,
     ReceiverBeforeSpark42,
     Slice,
@@ -55,7 +55,7 @@ SCHEMA = StructType([StructField(name, _TYPES[type_]) for name, type_ in COLUMNS
 class SlicePartition(InputPartition):
     """A slice on its way to a worker."""
 
-    part: Slice
+    part: Slice | JointSlice
 
 
 class QueueStreamReader(DataSourceStreamReader):
@@ -77,8 +77,7 @@ class QueueStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
-        reader, part = SliceReader(Target.of(self._options)), partition.part
-        return reader.take(part) if isinstance(part, DestructiveSlice) else reader.read(part)
+        return SliceReader(Target.of(self._options)).rows(partition.part)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._source.settle(Offset.if_ours(end))

@@ -12,19 +12,18 @@ from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive import destructive_read, headroom, offset, open_claim
-from sqlqueue_spark.receive.claim import delete
 from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.in_transit import Forwarder
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.open_claim import OpenClaim, Settling
-from sqlqueue_spark.receive.scanner import Scanner
+from sqlqueue_spark.receive.scanner import StreamScanner
+from sqlqueue_spark.receive.session import Session
 from sqlqueue_spark.receive.stage_dispatch import StageDispatch
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
 from sqlqueue_spark.send.refusals import Refusal
 from sqlqueue_spark.send.routes import Routes
-from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
 
@@ -81,18 +80,18 @@ def patient_settling() -> Iterator[None]:
 
     def settle(self: OpenClaim, send: Callable[[], None]) -> None:
         try:
-            if not self.deleted:
-                delete(self.queue, self.rows)
+            for part in self.parts:
+                part.delete()
             send()
-            self.queue.connection.commit()
+            self.session.connection.commit()
         except Exception:
             self.release()
             raise
 
-    def send_and_empty(self: StageDispatch, queue: Queue, end: Offset, *, deleting: int) -> None:
-        send(self, queue, end, deleting=deleting)
+    def send_and_empty(self: StageDispatch, session: Session, end: Offset, *, deleting: int) -> None:
+        send(self, session, end, deleting=deleting)
         if self._sent is not None:
-            Stage(queue.connection, Table.from_text(end.stage)).clear()
+            Stage(session.connection, Table.from_text(end.stage)).clear()
 
     with (
         mock.patch.object(OpenClaim, "settle", settle),
@@ -140,12 +139,12 @@ def keys_of_final_addresses() -> Iterator[None]:
 def turns_of_claims_ahead() -> Iterator[None]:
     """Late rows always go before what is claimed ahead."""
 
-    def never(_: Scanner[Any]) -> bool:
+    def never(_: StreamScanner[Any]) -> bool:
         return False
 
-    def forget(_: Scanner[Any], __: bool) -> None: ...
+    def forget(_: StreamScanner[Any], __: bool) -> None: ...
 
-    with mock.patch.object(Scanner, "_ahead_waited", property(never, forget), create=True):
+    with mock.patch.object(StreamScanner, "_ahead_waited", property(never, forget), create=True):
         yield
 
 
@@ -173,7 +172,7 @@ def one_transaction() -> Iterator[None]:
             settle(self, send)
             return
         send()
-        self.queue.connection.commit()
+        self.session.connection.commit()
         settle(self, lambda: None)
 
     with mock.patch.object(OpenClaim, "settle", settle_twice):
@@ -185,9 +184,9 @@ def stage_of_the_offset() -> Iterator[None]:
     """A source that is no longer atomic deletes a batch and leaves on the stage what the batch sends."""
     send = StageDispatch.send
 
-    def send_if_atomic(self: StageDispatch, queue: Queue, end: Offset, *, deleting: int) -> None:
+    def send_if_atomic(self: StageDispatch, session: Session, end: Offset, *, deleting: int) -> None:
         if self._own is not None:
-            send(self, queue, end, deleting=deleting)
+            send(self, session, end, deleting=deleting)
 
     with mock.patch.object(StageDispatch, "send", send_if_atomic):
         yield

@@ -25,7 +25,6 @@ from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
-    DestructiveSlice,
     Receiver,
     Slice,
     SliceReader,
@@ -116,13 +115,15 @@ class Reader:
 
 
 class Stream:
-    """A streaming query on one queue: its checkpoint, its sink, and its process, which may die."""
+    """A streaming query on one queue, or several: its checkpoint, its sink, and its process, which may die."""
 
     def __init__(self, engine: Engine, queue: QueueTable, /, *, commit: bool = True, **options: str) -> None:
         self.name = f"stream {next(_numbers)}"
         self.engine = engine
         self.table = queue
-        named = {"url": _named(engine, self.name), "queue": queue.address, "pollInterval": "20ms"}
+        named = {"url": _named(engine, self.name), "pollInterval": "20ms"}
+        if not {"queues", "queuePattern"} & options.keys():
+            named["queue"] = queue.address
         self.options = SourceOptions.parse({**named, **options})
         self.offsets: list[str] = []
         self.done = 0
@@ -173,10 +174,7 @@ class Stream:
 
     def read(self, slices: list[Slice]) -> list[Message]:
         reader = SliceReader(Target.of(self.options))
-        parts = (
-            reader.take(each) if isinstance(each, DestructiveSlice) else reader.read(each) for each in slices
-        )
-        return [message for part in parts for batch in part for message in batch.to_pylist()]
+        return [message for each in slices for batch in reader.rows(each) for message in batch.to_pylist()]
 
     def write(self, messages: list[Message]) -> None:
         """Write as an idempotent sink does, which knows by its number a batch that it already has."""
