@@ -99,8 +99,7 @@ class JointClaims(Gathering[Part, OpenClaim]):
                 if any(part.rows.live for part in parts):
                     break
                 if not parts:
-                    session.connection.rollback()
-                    session.connection.hurry(None)
+                    session.rollback()
                     return None
                 _delete_expired(session, parts)
         finally:

@@ -95,7 +95,7 @@ class Member(Generic[P]):
     table: Table
     name: str
     scanner: QueueScanner[P]
-    #: Whether its last share was ended by a limit, so that a backlog waits; and in which turn it had one.
+    #: Whether its last share was ended by a limit, so that a backlog waits; and the number of that share.
     full: bool = False
     served: int = 0
     #: What was wrong with it when it was last looked at, and until when it is set aside.
@@ -127,7 +127,8 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
         self._gathering = gathering
         self._sleep = sleep
         self._members: dict[str, Member[P]] = {}
-        self._turns = 0
+        #: How many shares there were, of all queues.
+        self._served = 0
         self._list_again = 0.0
         #: Whether this run ends at the rows that are there now (``Trigger.AvailableNow``).
         self._bounded = False
@@ -348,11 +349,14 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
                 session.forget(failing.table)
                 self._set_aside(failing, error.cause)
                 continue
-            self._turns += 1
             for member, part in found:
+                if member.failure is not None and (counts or part is not None):
+                    log.info("queue_works_again queue=%s", member.name)
+                    member.failure = None
                 if part is not None:
+                    self._served += 1
                     member.scanner.pace.found()
-                    member.full, member.served = part.full, self._turns
+                    member.full, member.served = part.full, self._served
                 elif counts:
                     member.full = False
                     member.scanner.nothing_found()
@@ -381,12 +385,13 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
                     if its is not None:
                         other.scanner.headroom.forget_claims()
                 raise _ItsOwnError(member.name, error) from error
-            if member.failure is not None:
-                log.info("queue_works_again queue=%s", member.name)
-                member.failure = None
             found.append((member, part))
             if part is not None:
                 rows, size = rows - part.rows.rows, size - part.rows.bytes
+            elif not any(its is not None for _, its in found):
+                # Nothing is held yet. So who alters an idle queue need not wait until the others' batch is settled.
+                session.connection.rollback()
+                session.connection.hurry(LOCKED_MS)
         return found
 
     def _in_order(self, members: Sequence[Member[P]], limits: Limits) -> list[Member[P]]:

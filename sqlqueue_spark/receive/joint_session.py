@@ -55,6 +55,12 @@ class JointSession:
     def reads(self, name: str) -> bool:
         return name in self._pool.names.values()
 
+    def rollback(self) -> None:
+        """End the transaction. Statements wait for locks again as long as the options say."""
+        self.connection.rollback()
+        if not self.connection.dialect.lock_timeout_ends_with_transaction:
+            self.connection.hurry(None)
+
     def forget(self, table: Table) -> None:
         """Open a queue anew when it is asked for again: there may be another table of this name by then."""
         self._open.pop(table, None)

@@ -269,13 +269,12 @@ def _hold(
         queue.delete(claimed.expired)
         queue.connection.commit()
         log.info("expired queue=%s deleted=%d", queue.table.name, len(claimed.expired))
-    witnesses = queue.ids(claimed.live.spread(MOST_WITNESSES))
     end = Offset(
         queue=queue.table.name,
         identity=queue.identity() or "",
         live=claimed.live,
         expired=claimed.expired,
-        witnesses=witnesses,
+        witnesses=queue.ids(claimed.live.spread(MOST_WITNESSES)),
         mode=ATOMIC if stage else RECEIVE_ONLY,
         serial=next_serial(start),
         stage=stage,
@@ -284,6 +283,6 @@ def _hold(
              len(claimed.expired), claimed.bytes, claimed.live.first, claimed.live.last)  # fmt: skip
     # A claim ahead would make others step over twice as many rows.
     alone = queue.table.row_versions or not claimed.stepped_over
-    held = OpenClaim(queue, start, end, [Part(queue, claimed, witnesses)], full=claimed.full and alone)
+    held = OpenClaim(queue, start, end, [Part(queue, claimed, end.witnesses)], full=claimed.full and alone)
     held.delete()
     return held
