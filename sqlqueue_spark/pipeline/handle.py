@@ -44,10 +44,10 @@ def check_error_queue(sink: SinkOptions) -> None:
         )
 
 
-def handled(messages: DataFrame, options: HandleOptions, queue: str) -> DataFrame:
+def handled(messages: DataFrame, options: HandleOptions, queue: str | None) -> DataFrame:
     """The outcomes of a stream of messages, for the sink.
 
-    :param queue: the address of the queue in which they are received.
+    :param queue: the address of the queue in which they are received; None where the column ``Queue`` says it.
     :raises ConfigurationError: the function cannot be found.
     """
     transform = each_message(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from sqlqueue_spark.engines.dialects import dialect_of
@@ -49,10 +50,16 @@ def _check(source: SourceOptions, sink: SinkOptions) -> None:
         _check_one_database(source, sink)
     if sink.queue is not None and source.url == sink.url:
         dialect = dialect_of(source.url)
-        own = source.naming(dialect).table(source.queue)
-        if own == sink.naming(dialect).table(sink.queue):
+        naming, to = source.naming(dialect), sink.naming(dialect).table(sink.queue)
+        named = source.queues if source.queue is None else (source.queue,)
+        matches = (
+            source.queue_pattern is not None
+            and to.schema == naming.default_schema
+            and re.fullmatch(source.queue_pattern, to.table)
+        )
+        if matches or to in map(naming.table, named):
             raise ConfigurationError(
-                f"Source and sink are the same queue {own}, so its messages would go round for ever, or be dropped as "
+                f"Source and sink are the same queue {to}, so its messages would go round for ever, or be dropped as "
                 "sent before; name another queue for the sink."
             )
 

@@ -162,4 +162,5 @@ class DestructiveReceiver(StreamSource):
         pieces = self._options.slices(planned.count)
         if self._options.several:
             return plan_taking_jointly(shares, pieces, dialect.chunk)
-        return plan_taking(shares[0], pieces, dialect.chunk)
+        (one,) = shares
+        return plan_taking(one.statement, one.queue, one.claimed, pieces, dialect.chunk)

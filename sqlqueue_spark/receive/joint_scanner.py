@@ -351,7 +351,7 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
                 continue
             for member, part in found:
                 if member.failure is not None and (counts or part is not None):
-                    log.info("queue_works_again queue=%s", member.name)
+                    log.warning("queue_works_again queue=%s", member.name)
                     member.failure = None
                 if part is not None:
                     self._served += 1

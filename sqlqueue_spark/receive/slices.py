@@ -184,9 +184,11 @@ def _cut(share: Share, counts: Iterable[int], small_row: int | None = None) -> l
     return slices
 
 
-def plan_taking(share: Share, pieces: int, most_rows: int) -> list[DestructiveSlice]:
+def plan_taking(
+    statement: Statement, queue: str, rows: Claimed, pieces: int, most_rows: int
+) -> list[Slice]:
     """As :func:`plan`, for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
-    return _to_take(share.claimed, _cut(share, balanced(share.claimed.sizes, pieces)), most_rows)
+    return [*_to_take(rows, plan(statement, queue, rows, pieces), most_rows)]
 
 
 def _to_take(claimed: Claimed, parts: Iterable[Slice], most_rows: int) -> list[DestructiveSlice]:

@@ -49,6 +49,8 @@ _TYPES: dict[str, DataType] = {
     "bigint": LongType(),
 }
 SCHEMA = StructType([StructField(name, _TYPES[type_]) for name, type_ in COLUMNS.items()])
+#: Of several queues.
+JOINT_SCHEMA = StructType([*SCHEMA.fields, StructField("Queue", StringType())])
 
 
 @dataclass
@@ -131,12 +133,18 @@ class SqlQueuePeekReader(DataSourceReader):
         return SliceReader(Target.of(self._options)).peek(partition.part)
 
 
-def check_schema(schema: StructType) -> None:
+def schema_of(options: SourceOptions) -> StructType:
+    """The columns of the rows that are received, or peeked at."""
+    return JOINT_SCHEMA if options.several else SCHEMA
+
+
+def check_schema(schema: StructType, options: SourceOptions) -> None:
     """Refuse a user's schema that is not the queue's: Spark would pass it through unchecked."""
-    if schema != SCHEMA:
+    its = schema_of(options)
+    if schema != its:
         raise ConfigurationError(
             f"The schema {schema.simpleString()} is not the queue's; leave out .schema(…) and select or cast "
-            f"columns of {SCHEMA.simpleString()}."
+            f"columns of {its.simpleString()}."
         )
 
 
