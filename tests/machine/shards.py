@@ -10,6 +10,7 @@ from tests.machine import query as q
 from tests.machine import rules as r
 from tests.machine.query import Options, Setup, Way
 from tests.machine.scenario import Scenario
+from tests.machine.world import SOURCES
 
 _COUNT = st.integers(1, 5)
 _SOURCE = st.integers(0, 1)
@@ -272,6 +273,32 @@ def taking() -> st.Chance[Scenario]:
     return _scenarios(setup, _TAKING, oddities=(_odd(),), restarts=(restart,))
 
 
+def several() -> st.Chance[Scenario]:
+    """Scenarios with one source over two queues, in each mode; now and then it reads only one of them."""
+    modes: list[st.Chance[Setup]] = [
+        st.builds(
+            Setup,
+            options=st.builds(
+                Options, mode=st.just(mode), limit=_LIMIT, ahead=st.booleans(), headroom=_HEADROOM
+            ),
+            stores=st.just(mode != ATOMIC),
+            follows=st.booleans(),
+            sources=st.just(2),
+            joined=st.just(True),
+        )
+        for mode in (RECEIVE_ONLY, RECEIVE_ONLY, RECEIVE_ONLY, NO_TRANSACTION, ATOMIC)
+    ]
+    restart = _restarts(
+        limit=(1, 3, 10),
+        ahead=(True, False),
+        headroom=_HEADROOMS,
+        reads=(SOURCES, SOURCES[:1], SOURCES[1:], SOURCES[::-1]),
+    )
+    return _scenarios(
+        st.one_of(*modes), (*_RECEIVING, *_STAGING, *_TAKING), oddities=(_odd(),), restarts=(restart,)
+    )
+
+
 def handling() -> st.Chance[Scenario]:
     """Scenarios in which each message has an outcome, under an outbox or atomically, and not always the same."""
     setup = st.builds(
@@ -305,4 +332,4 @@ def handling() -> st.Chance[Scenario]:
     )
 
 
-SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking, handling)}
+SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking, several, handling)}
