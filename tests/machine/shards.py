@@ -108,6 +108,8 @@ _OTHERWISE: st.Chance[r.Step] = st.builds(
     r.Restart,
     st.sampled_from([(("mode", RECEIVE_ONLY),), (("mode", ATOMIC),), (("stream", "B"),), (("stream", "A"),)]),
 )
+_TO_BOTH = [st.builds(r.Send, _COUNT, st.just(source)) for source in range(2)]
+_TAKEN_OFF = _restarts(reads=(SOURCES[:1], SOURCES[1:]))
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
 #: Steps that mean something in this order, by the name of a bundle. Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
@@ -135,6 +137,7 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     ),
     "tried_again": ((_SENDS, _faulty(_SENDING, *_DEATHS), _PLAIN),),
     "moved_back": ((_SENDS, _PLAIN, _PLAIN, _MOVED, _PLAIN),),
+    "taken_off": ((*_TO_BOTH, _DIES, _TAKEN_OFF, _PLAIN),),
     "finished_otherwise": ((_SENDS, _DIES, _OTHERWISE, _DIES, _OTHERWISE, _PLAIN),),
 }
 
@@ -294,8 +297,13 @@ def several() -> st.Chance[Scenario]:
         headroom=_HEADROOMS,
         reads=(SOURCES, SOURCES[:1], SOURCES[1:], SOURCES[::-1]),
     )
+    taken_off: tuple[st.Chance[r.Step], ...] = (_DIES, _TAKEN_OFF)
     return _scenarios(
-        st.one_of(*modes), (*_RECEIVING, *_STAGING, *_TAKING), oddities=(_odd(),), restarts=(restart,)
+        st.one_of(*modes),
+        (*_RECEIVING, *_STAGING, *_TAKING),
+        oddities=(_odd(),),
+        restarts=(restart,),
+        taken_off=taken_off,
     )
 
 

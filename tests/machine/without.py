@@ -11,11 +11,14 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive import destructive_read, headroom, offset, open_claim
+from sqlqueue_spark.receive import headroom, held_batch, lookout, offset, open_claim, replay
 from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.in_transit import Forwarder
+from sqlqueue_spark.receive.joint_session import JointSession
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.open_claim import OpenClaim, Settling
+from sqlqueue_spark.receive.part import Part
+from sqlqueue_spark.receive.replay import Wanted
 from sqlqueue_spark.receive.scanner import StreamScanner
 from sqlqueue_spark.receive.session import Session
 from sqlqueue_spark.receive.stage_dispatch import StageDispatch
@@ -24,6 +27,7 @@ from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
 from sqlqueue_spark.send.refusals import Refusal
 from sqlqueue_spark.send.routes import Routes
+from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
 
@@ -38,7 +42,7 @@ def serials() -> Iterator[None]:
     with (
         mock.patch.object(offset, "next_serial", same),
         mock.patch.object(open_claim, "next_serial", same),
-        mock.patch.object(destructive_read, "next_serial", same),
+        mock.patch.object(lookout, "next_serial", same),
     ):
         yield
 
@@ -221,6 +225,30 @@ def neighbours_that_go() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def every_queue_of_a_batch() -> Iterator[None]:
+    """What is left of a batch over several queues is looked for in the first of them."""
+    again = replay.locked_again
+
+    def of_the_first(session: Session, wanted: Sequence[Wanted]) -> list[Part]:
+        return again(session, wanted[:1])
+
+    with mock.patch.object(held_batch, "locked_again", of_the_first):
+        yield
+
+
+@contextlib.contextmanager
+def queues_off_the_list() -> Iterator[None]:
+    """What is left of a batch is looked for in the queues that are read now."""
+    named = JointSession.named
+
+    def of_the_list(self: JointSession, name: str) -> Queue | None:
+        return named(self, name) if self.reads(name) else None
+
+    with mock.patch.object(JointSession, "named", of_the_list):
+        yield
+
+
+@contextlib.contextmanager
 def origins_of_outcomes() -> Iterator[None]:
     """The outbox knows that a message was handled, and not that it has failed."""
 
@@ -274,6 +302,8 @@ FIXES: dict[Fix, str] = {
     recovery: "storing",
     messages_in_transit: "storing",
     neighbours_that_go: "storing",
+    every_queue_of_a_batch: "several",
+    queues_off_the_list: "several",
     seals: "atomic",
     batches_without_rows: "atomic",
     patient_settling: "atomic",
