@@ -14,7 +14,7 @@ from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, SourceOptions
 from sqlqueue_spark.receive.claim import Limits, Portion, claim_again, claim_once
 from sqlqueue_spark.receive.found import Find
 from sqlqueue_spark.receive.in_transit import Forwarder
-from sqlqueue_spark.receive.joint_scanner import Gathering
+from sqlqueue_spark.receive.joint_batch import Gathering, QueueFails
 from sqlqueue_spark.receive.joint_session import JointSession
 from sqlqueue_spark.receive.offset import JointOffset, Offset, next_serial
 from sqlqueue_spark.receive.open_claim import MOST_WITNESSES, OpenClaim, bearable
@@ -122,7 +122,11 @@ class JointClaims(Gathering[Part, OpenClaim]):
         most = min(MOST_WITNESSES, max(_LEAST_WITNESSES, _WITNESSES // len(parts)))
         offsets = []
         for part in parts:
-            part.witnesses = part.queue.ids((part.rows.live or part.rows.expired).spread(most))
+            rows = part.rows.live if len(part.rows.live) else part.rows.expired
+            try:
+                part.witnesses = part.queue.ids(rows.spread(most))
+            except QueueError as error:  # a row without an Id is its queue's own affair
+                raise QueueFails(part.name, error) from error
             offsets.append(
                 Offset(
                     queue=part.name,

@@ -11,8 +11,9 @@ from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.found import Find
 from sqlqueue_spark.receive.in_transit import Forwarder
-from sqlqueue_spark.receive.joint_scanner import LOCKED_MS, Gathering
+from sqlqueue_spark.receive.joint_batch import Gathering
 from sqlqueue_spark.receive.joint_session import JointSession
+from sqlqueue_spark.receive.joint_turn import LOCKED_MS
 from sqlqueue_spark.receive.lookout import Lookout, Planned
 from sqlqueue_spark.receive.offset import JointOffset, Offset, next_serial
 from sqlqueue_spark.receive.poll_backoff import PollBackoff

@@ -7,27 +7,17 @@ goes wrong with one queue does not hold up the others: it is set aside for a whi
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.errors import (
-    ConfigurationError,
-    LockTimeout,
-    QueueError,
-    RowsHeld,
-    SqlQueueError,
-    TooMuch,
-    TryAgain,
-)
-from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError, TooMuch, TryAgain
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.claim_ahead import ClaimAhead
-from sqlqueue_spark.receive.found import Batch, Find, Found
+from sqlqueue_spark.receive.joint_batch import Gathering, Joint, QueueFails, Share
 from sqlqueue_spark.receive.joint_session import JointPool, JointSession
+from sqlqueue_spark.receive.joint_turn import LOCKED_MS, Look, Member, take_turns
 from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.poll_backoff import LONGEST_SLEEP
 from sqlqueue_spark.receive.queue_scanner import QueueScanner, Search
@@ -37,78 +27,13 @@ from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
-#: So long a claim waits for a table that somebody has locked, and so long it then does without that queue.
-LOCKED_MS, LATER_SECONDS = 500, 5.0
+#: So long a batch does without a queue with which something is wrong.
+LATER_SECONDS = 5.0
 #: So often it is looked for queues that a pattern matches, at most.
 _LIST_SECONDS = 5.0
-#: What is wrong with one queue, and not with the database.
-_ITS_OWN = (QueueError, ConfigurationError, LockTimeout, RowsHeld)
-
-
-class Share(Found, Protocol):
-    """What a batch has of one queue."""
-
-    @property
-    def name(self) -> str:
-        """The canonical name of the queue."""
-
-
-class Joint(Batch, Protocol):
-    """A batch over several queues."""
-
-    @property
-    def parts(self) -> Sequence[Share]:
-        """What it has of each."""
-
 
 P = TypeVar("P", bound=Share)
 J = TypeVar("J", bound=Joint)
-
-
-class Gathering(ABC, Generic[P, J]):
-    """How the shares of several queues become one batch."""
-
-    @abstractmethod
-    def find(self, table: Table) -> Find[P]:
-        """How to look at one queue; asked once for each."""
-
-    @abstractmethod
-    def gather(self, session: JointSession, start: Offset | None, turn: Callable[[], list[P]]) -> J | None:
-        """Make a batch of what a turn finds; None where it finds nothing.
-
-        :param turn: looks at each queue in turn; it may be called again after the transaction was rolled back.
-        """
-
-    @property
-    def most_rows(self) -> int:
-        """The most rows of a batch that the server can bear."""
-        return HIGHEST
-
-    def too_large(self, rows: int, error: TooMuch) -> None:
-        """Note that a batch of up to so many rows was too large for the server."""
-
-
-@dataclass
-class Member(Generic[P]):
-    """One of the queues."""
-
-    table: Table
-    name: str
-    scanner: QueueScanner[P]
-    #: Whether its last share was ended by a limit, so that a backlog waits; and the number of that share.
-    full: bool = False
-    served: int = 0
-    #: What was wrong with it when it was last looked at, and until when it is set aside.
-    failure: SqlQueueError | None = None
-    not_before: float = 0.0
-
-    @property
-    def next_look(self) -> float:
-        return max(self.scanner.pace.next_look, self.not_before)
-
-
-#: Looks at one queue, for at most so many rows.
-Look = Callable[[Member[P], Search[P], Limits], P | None]
 
 
 class JointScanner(StreamScanner[J], Generic[P, J]):
@@ -269,7 +194,8 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
 
     def _marked(self, found: J | None) -> J | None:
         for part in () if found is None else found.parts:
-            part.mark(self._members[part.name].scanner.scans.head)
+            if part.name in self._members:
+                part.mark(self._members[part.name].scanner.scans.head)
         return found
 
     def _appeared(self, ahead: J) -> bool:
@@ -317,9 +243,23 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
         limits = Limits(rows=min(limits.rows, self._gathering.most_rows), bytes=limits.bytes)
 
         def gather(session: JointSession) -> J | None:
-            return self._gathering.gather(
-                session, start, lambda: self._turn(session, members, limits, look, counts=counts)
-            )
+            found: list[tuple[Member[P], P | None]] = []
+
+            def turn() -> list[P]:
+                self._given_back(found)
+                now = self._clock()
+                take_turns(session, [each for each in members if now >= each.not_before], limits, look, found)
+                self._learn(found, counts=counts)
+                return [part for _, part in found if part is not None]
+
+            while True:
+                try:
+                    return self._gathering.gather(session, start, turn)
+                except QueueFails as error:
+                    session.connection.rollback()
+                    self._given_back(found)
+                    failing = next(each for each in members if each.name == error.name)
+                    self._set_aside(session, failing, error.cause)
 
         try:
             return self._pool.search(gather)
@@ -327,87 +267,32 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
             self._gathering.too_large(limits.rows, error)
             raise
 
-    def _turn(
-        self,
-        session: JointSession,
-        members: Sequence[Member[P]],
-        limits: Limits,
-        look: Look[P],
-        *,
-        counts: bool,
-    ) -> list[P]:
-        """Look at each of these queues in the open transaction; after an error that is one queue's own, at all the others."""
-        while True:
-            session.connection.hurry(LOCKED_MS)
-            now = self._clock()
-            among = [member for member in members if now >= member.not_before]
-            try:
-                found = self._shares(session, self._in_order(among, limits), limits, look)
-            except _ItsOwnError as error:
-                session.connection.rollback()
-                failing = next(member for member in among if member.name == error.name)
-                session.forget(failing.table)
-                self._set_aside(failing, error.cause)
-                continue
-            for member, part in found:
-                if member.failure is not None and (counts or part is not None):
-                    log.warning("queue_works_again queue=%s", member.name)
-                    member.failure = None
-                if part is not None:
-                    self._served += 1
-                    member.scanner.pace.found()
-                    member.full, member.served = part.full, self._served
-                elif counts:
-                    member.full = False
-                    member.scanner.nothing_found()
-            return [part for _, part in found if part is not None]
-
-    def _shares(
-        self,
-        session: JointSession,
-        members: Sequence[Member[P]],
-        limits: Limits,
-        look: Look[P],
-    ) -> list[tuple[Member[P], P | None]]:
-        """What each queue has, in this order, up to a fair share of what those before it have left."""
-        found: list[tuple[Member[P], P | None]] = []
-        rows, size = limits.rows, limits.bytes
-        for at, member in enumerate(members):
-            if rows <= 0 or size <= 0:
-                break
-            left = len(members) - at
-            share = Limits(rows=-(-rows // left), bytes=-(-size // left))
-            try:
-                queue = session.at(member.table)
-                part = look(member, lambda find, queue=queue: find(queue), share)  # type: ignore[misc] # mypy knows no defaults of a lambda
-            except _ITS_OWN as error:
-                for other, its in found:
-                    if its is not None:
-                        other.scanner.headroom.forget_claims()
-                raise _ItsOwnError(member.name, error) from error
-            found.append((member, part))
+    def _given_back(self, found: list[tuple[Member[P], P | None]]) -> None:
+        """Forget what a turn has found: its rows are free again."""
+        for member, part in found:
             if part is not None:
-                rows, size = rows - part.rows.rows, size - part.rows.bytes
-            elif not any(its is not None for _, its in found):
-                # Nothing is held yet. So who alters an idle queue need not wait until the others' batch is settled.
-                session.connection.rollback()
-                session.connection.hurry(LOCKED_MS)
-        return found
+                member.scanner.headroom.forget_claims()
+        found.clear()
 
-    def _in_order(self, members: Sequence[Member[P]], limits: Limits) -> list[Member[P]]:
-        """Those first that are likely to have few rows, because what they leave goes to the others.
+    def _learn(self, found: Sequence[tuple[Member[P], P | None]], *, counts: bool) -> None:
+        for member, part in found:
+            if member.failure is not None and (counts or part is not None):
+                log.warning("queue_works_again queue=%s", member.name)
+                member.failure = None
+            if part is not None:
+                self._served += 1
+                member.scanner.pace.found()
+                member.full, member.served = part.full, self._served
+            elif counts:
+                member.full = False
+                member.scanner.nothing_found()
 
-        Where a batch has fewer rows than there are queues, those first that have waited longest.
-        """
-        if limits.rows < len(members):
-            return sorted(members, key=lambda member: member.served)
-        return sorted(members, key=lambda member: (member.full, member.served))
-
-    def _set_aside(self, member: Member[P], error: SqlQueueError) -> None:
+    def _set_aside(self, session: JointSession, member: Member[P], error: SqlQueueError) -> None:
         """Do without a queue for a while.
 
         :raises SqlQueueError: no queue of a list is left that could ever have rows.
         """
+        session.forget(member.table)
         if member.failure is None or type(member.failure) is not type(error):
             log.warning("queue_set_aside queue=%s: %s The others go on; it is tried again every %.0f s", member.name, error,
                         LATER_SECONDS)  # fmt: skip
@@ -429,12 +314,3 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
 
     def _end(self, name: str) -> int:
         return self._members[name].scanner.scans.end if name in self._members else LOWEST
-
-
-class _ItsOwnError(Exception):
-    """Something is wrong with one queue."""
-
-    def __init__(self, name: str, cause: SqlQueueError) -> None:
-        super().__init__(str(cause))
-        self.name = name
-        self.cause = cause

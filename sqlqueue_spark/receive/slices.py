@@ -184,9 +184,7 @@ def _cut(share: Share, counts: Iterable[int], small_row: int | None = None) -> l
     return slices
 
 
-def plan_taking(
-    statement: Statement, queue: str, rows: Claimed, pieces: int, most_rows: int
-) -> list[Slice]:
+def plan_taking(statement: Statement, queue: str, rows: Claimed, pieces: int, most_rows: int) -> list[Slice]:
     """As :func:`plan`, for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
     return [*_to_take(rows, plan(statement, queue, rows, pieces), most_rows)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
-from sqlqueue_spark.receive import joint_scanner
+from sqlqueue_spark.receive import joint_scanner, joint_turn
 from tests.support import tampering
 from tests.support.driver import STEPS, Crash, at_step, crash, streaming
 from tests.support.messages import row_ids
@@ -35,7 +35,7 @@ def queues(engine):
 def soon(monkeypatch):
     """A queue that was set aside is tried again soon."""
     monkeypatch.setattr(joint_scanner, "LATER_SECONDS", 0.05)
-    monkeypatch.setattr(joint_scanner, "LOCKED_MS", 100)
+    monkeypatch.setattr(joint_turn, "LOCKED_MS", 100)
 
 
 def fill(queues, count=60):

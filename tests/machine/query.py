@@ -35,6 +35,7 @@ from sqlqueue_spark.receive import (
     SliceReader,
     claim_ahead,
     joint_scanner,
+    joint_turn,
     slices,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
@@ -878,7 +879,8 @@ def protocol() -> Iterator[None]:
         mock.patch.object(
             claim_ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
         ),
-        mock.patch.multiple(joint_scanner, LOCKED_MS=20, LATER_SECONDS=1.0),
+        mock.patch.object(joint_turn, "LOCKED_MS", 20),
+        mock.patch.object(joint_scanner, "LATER_SECONDS", 1.0),
         mock.patch.object(slices, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
         stamina.set_testing(True, attempts=2),
     ):
