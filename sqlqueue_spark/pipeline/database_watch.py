@@ -23,7 +23,7 @@ def parking_for(source: SourceOptions, sink: SinkOptions) -> RemoteDatabases | N
     Messages wait in the table of delayed messages of the job's queue. So sink and source have one database, an outbox knows what waits,
     and an error queue takes what has waited for too long.
     """
-    if not sink.endpoint_urls or sink.store_and_forward is not None:
+    if source.queue is None or not sink.endpoint_urls or sink.store_and_forward is not None:
         return None
     together = Target.of(source).url == Target.of(sink).url and source.transaction_mode == RECEIVE_ONLY
     if not together or not sink.uses_outbox or sink.error_queue is None:

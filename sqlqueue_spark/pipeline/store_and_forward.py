@@ -76,6 +76,11 @@ class Databases:
 
     def remote(self, source: SourceOptions) -> RemoteDatabases:
         """The databases that messages go to."""
+        if source.queue is None:
+            raise ConfigurationError(
+                "A store-and-forward job has one queue, in whose table of delayed messages they wait; give the option queue, and start "
+                "a job for each queue."
+            )
         return RemoteDatabases(SinkOptions.parse(self.other), SinkOptions.parse(self.home), source.queue)
 
 
@@ -97,7 +102,7 @@ def _check(options: SinkOptions) -> None:
         )
 
 
-def stored(messages: DataFrame, options: StoreAndForwardOptions, queue: str) -> DataFrame:
+def stored(messages: DataFrame, options: StoreAndForwardOptions, queue: str | None) -> DataFrame:
     """The messages of a stream as the sink of the job takes them.
 
     :param queue: the address of the queue in which they are received.

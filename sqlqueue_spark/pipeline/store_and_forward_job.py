@@ -70,11 +70,11 @@ def main(
         options = StoreAndForwardOptions.parse(sections["store-and-forward"])
         own = SourceOptions.parse(source)
         databases = Databases.of(source, sections["sink"], options)
+        remote = databases.remote(own)
     with exiting(1, debug):
         make_ready(own, SinkOptions.parse(databases.home), create=create, retries=True)
         if create:
             _create_outbox(SinkOptions.parse(databases.other))
-        remote = databases.remote(own)
         remote.look()
         spark = session(f"store-and-forward {own.queue}")
         run(spark, source, databases, options, remote)

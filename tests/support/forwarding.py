@@ -12,8 +12,8 @@ from sqlqueue_spark.receive import Slice
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
-from tests.support.driver import Message, Stream, watched_connections
-from tests.support.engines import Engine, QueueTable
+from tests.support.driver import Message, Read, Stream, watched_connections
+from tests.support.engines import Engine
 from tests.support.sending import composed
 
 #: The name of the pipelines, and their stage.
@@ -27,7 +27,7 @@ class Forward(Stream):
     Source and sink have the mode of ``options``. A test may change ``options`` between two processes.
     """
 
-    def __init__(self, engine: Engine, queue: QueueTable, /, *to: str, **options: str) -> None:
+    def __init__(self, engine: Engine, queue: Read, /, *to: str, **options: str) -> None:
         super().__init__(engine, queue, commit=True, stream=options.pop("stream", NAME), **options)
         self._to = to or ("billing",)
         self.outbox = "optimistic"
@@ -113,7 +113,7 @@ class Forward(Stream):
 
 
 @contextlib.contextmanager
-def forwarding(engine: Engine, queue: QueueTable, /, *to: str, **options: str) -> Iterator[Forward]:
+def forwarding(engine: Engine, queue: Read, /, *to: str, **options: str) -> Iterator[Forward]:
     """A pipeline that has not begun yet; it ends with the block, and is atomic unless the options say otherwise."""
     stream = Forward(engine, queue, *to, **{"transactionMode": ATOMIC, **options})
     with watched_connections(stream.opened):
