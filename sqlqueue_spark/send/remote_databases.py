@@ -7,7 +7,6 @@ messages that wait for it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
@@ -15,7 +14,7 @@ from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outbox_check import check_outbox
-from sqlqueue_spark.send.parked_release import release
+from sqlqueue_spark.send.parked_release import awaited, release
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables import queues
 
@@ -41,6 +40,10 @@ class RemoteDatabases:
         #: Those for which messages may wait. At first all: an earlier process may have parked some.
         self._awaited = set(self._names)
         self._reached: set[Target] = set()
+        #: Whether messages may wait for a database that no option leads to any more.
+        self._renamed = True
+        self._woken = threading.Event()
+        self._said = ""
 
     def down(self) -> dict[Target, str]:
         """The databases that are down, each with the name of the option that leads there."""
@@ -61,10 +64,16 @@ class RemoteDatabases:
         return True
 
     def note(self, sent: Sent) -> None:
-        """Note what became of a batch: if messages were parked, the next look tries every database."""
+        """Note what became of a batch: if messages were parked, the next look tries every database.
+
+        It comes at once where none was known to be down, so that the next batch does not find that out again.
+        """
         if sent.parked:
             with self._lock:
                 self._awaited |= self._names.keys()
+                new = not self._down
+            if new:
+                self._woken.set()
 
     def look(self) -> int:
         """Try each database that is down or for which messages may wait, and put back the messages for those that answer.
@@ -82,15 +91,29 @@ class RemoteDatabases:
             back += self._put_back(self._names[target])
             with self._lock:
                 self._awaited.discard(target)
+        if self._renamed:
+            back += self._put_back_of_others()
+            self._renamed = False
         return back
 
-    def watch(self, pause: Callable[[float], bool]) -> None:
-        """Look again and again, until ``pause``, which waits for so many seconds, returns True."""
-        while not pause(self._options.retry_interval.total_seconds()):
+    def watch(self, stopping: threading.Event) -> None:
+        """Look again and again, until somebody stops it, and :meth:`wake` is called."""
+        while True:
+            self._woken.wait(self._options.retry_interval.total_seconds())
+            self._woken.clear()
+            if stopping.is_set():
+                return
             try:
                 self.look()
+                self._said = ""
             except SqlQueueError as error:
-                log.warning("not_put_back queue=%s: %s", self._queue, error)
+                if str(error) != self._said:  # one line a problem, not one a look
+                    log.warning("not_put_back queue=%s: %s", self._queue, error)
+                self._said = str(error)
+
+    def wake(self) -> None:
+        """Let :meth:`watch` go on at once."""
+        self._woken.set()
 
     def _answers(self, target: Target) -> bool:
         name = self._names[target]
@@ -108,12 +131,18 @@ class RemoteDatabases:
         return True
 
     def _put_back(self, name: str) -> int:
-        def queue(connection: Connection) -> queues.QueueTable:
-            with connection.transaction():
-                return queues.get(connection, self._queue, self._home.naming(connection.dialect)).table
-
         with connect(Target.of(self._home), again=True) as connection:
-            back = release(connection, queue(connection), name)
+            back = release(connection, self._table(connection), name)
         if back:
             log.warning("put_back queue=%s database=%s rows=%d", self._queue, name, back)
         return back
+
+    def _put_back_of_others(self) -> int:
+        """Put back what waits for databases that no option leads to any more: it goes wherever its address leads now."""
+        with connect(Target.of(self._home), again=True) as connection:
+            names = awaited(connection, self._table(connection))
+        return sum(self._put_back(name) for name in sorted(names.difference(self._names.values())))
+
+    def _table(self, connection: Connection) -> queues.QueueTable:
+        with connection.transaction():
+            return queues.get(connection, self._queue, self._home.naming(connection.dialect)).table

@@ -327,3 +327,17 @@ def test_options_that_no_two_databases_allow_are_refused(engine, outgoing, gate)
     ):
         with pytest.raises(ConfigurationError, match=said):
             StoreAndForward(engine, outgoing, gate.url, sink=sink)
+
+
+def test_what_waits_for_a_database_that_an_option_named_otherwise_goes_back_at_the_next_start(
+    engine, outgoing, other, billing, gate
+):
+    gate.shut()
+    store(outgoing, range(3))
+    with running(engine, outgoing, gate.url, sink={"endpoint.Billing.url": gate.url}) as job:
+        job.databases.look()
+        assert drained(job) == Sent(parked=3)
+    with running(engine, outgoing, other.url) as job:
+        assert job.databases.look() == 3
+        assert drained(job) == Sent(sent=3)
+    assert numbers_in(billing) == [0, 1, 2]

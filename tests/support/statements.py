@@ -441,6 +441,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("UPDLOCK, READPAST", "wiww", [["7", 0, "{}", NOW]])],
         [DUE],
     ),
+    "delayed_awaited": (
+        lambda c: delayed(c).awaited(',"sqlqueue.WaitsFor":"'),
+        [Answer("DISTINCT", "w", [[',"sqlqueue.WaitsFor":"sink.url"}']])],
+        [',"sqlqueue.WaitsFor":"sink.url"}'],
+    ),
     "delayed_parked": (
         lambda c: delayed(c).lock_parked(',"sqlqueue.WaitsFor":"sink.url"}', None, 2_000),
         [Answer("UPDLOCK, READPAST", "wiw", [["7", 0, NOW]])],

@@ -69,7 +69,7 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("delayed_due", "delayed_forward"), Way(index="due", one_at_a_time=True)),
     "delayed_parked": Way(index="due", one_at_a_time=True),
     **dict.fromkeys(("delayed_send", "delayed_headers"), Way(index="delayed row")),
-    "delayed_length": Way(scans=frozenset({DELAYED})),
+    **dict.fromkeys(("delayed_length", "delayed_awaited"), Way(scans=frozenset({DELAYED}))),
 }
 
 #: The first key column of each index. To convert it is to lose the index; to convert another column costs next to nothing.
