@@ -301,6 +301,12 @@ class MessageBuilder:
             return {}
         counted = pc.add(pa.scalar(datetime.now(UTC), given["DeliverAt"].type), delays)
         due = pc.coalesce(given["DeliverAt"], counted)
+        if (at := pc.index(_untold(due), True).as_py()) >= 0:
+            raise Unsendable(
+                group.positions[at].as_py(),
+                "A row has a time of delivery that no table can hold; give a time between the years 1753 and 9999 as DeliverAt, or as the end "
+                "of DelayDeliveryFor.",
+            )
         if FORWARD_DESTINATION in group.names:
             at = pc.index(due.is_valid(), True).as_py()
             raise Unsendable(
@@ -469,6 +475,12 @@ def _one_queue(options: SinkOptions, *addresses: str) -> bool:
     except ConfigurationError:
         return False
     return len(tables) == 1
+
+
+def _untold(due: pa.Array) -> pa.Array:
+    """Whether each time is outside the years that every engine's tables hold."""
+    first, last = (pa.scalar(datetime(year, 1, 1, tzinfo=UTC), due.type) for year in (1753, 9999))
+    return pc.fill_null(pc.or_(pc.less(due, first), pc.greater_equal(due, last)), False)
 
 
 def _as_it_is(headers: pa.Array, bodies: pa.Array) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ _OUTGOING = pa.struct(
         ("Headers", _TEXTS),
         ("Body", pa.binary()),
         ("MessageId", pa.string()),
+        ("ReplyToAddress", pa.string()),
         ("DelayDeliveryFor", pa.duration("us")),
     ]
 )
