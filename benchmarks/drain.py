@@ -89,7 +89,10 @@ def several(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
     spread = {
         "the same rows in one queue": {QUEUE: count},
         "a stream over ten queues": dict.fromkeys(names, count // 10),
-        "a stream over ten queues, of which one has nearly all": {**dict.fromkeys(names, 10), names[0]: count},
+        "a stream over ten queues, of which one has nearly all": {
+            **dict.fromkeys(names, 10),
+            names[0]: count,
+        },
         "a stream over ten queues, of which nine are empty": {**dict.fromkeys(names, 0), names[0]: count},
     }
     rates: dict[str, list[float]] = {name: [] for name in spread}
