@@ -509,7 +509,7 @@ class Query:
         _reached(BATCH_LOGGED)
         if way.commit == "at once":
             self._settle_at_once(ends)
-        self._look_ahead(numbers)
+        self._look_ahead([*numbers, *self._expired(ends)])
         return f"batch {batch}: {listed(numbers)}"
 
     def _settle_at_once(self, ends: list[dict[str, Any]]) -> None:
@@ -771,6 +771,15 @@ class Query:
             raise self.broken(
                 "the stream says that there is nothing new, and has a transaction open that holds rows"
             )
+
+    def _expired(self, ends: list[dict[str, Any]]) -> list[int]:
+        """The messages of a batch that have expired: it has them, and delivers none."""
+        return [
+            self.world.ledger.numbers.get((part.queue.partition("@")[0], seq), 0)
+            for end in map(Offset.from_json, ends)
+            for part in (() if end is None else end.parts)
+            for seq in part.expired.rows()
+        ]
 
     def _look_ahead(self, present: list[int]) -> None:
         """Check that the rows of a claim ahead are delivered within two batches."""

@@ -18,10 +18,10 @@ from sqlqueue_spark.receive.joint_session import JointSession
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.open_claim import OpenClaim, Settling
 from sqlqueue_spark.receive.part import Part
+from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.receive.replay import Wanted
 from sqlqueue_spark.receive.scanner import StreamScanner
 from sqlqueue_spark.receive.stage_dispatch import StageDispatch
-from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
