@@ -31,6 +31,7 @@ DUE_MOVED = "due messages moved"
 ROWS_LOOKED_AT = "rows looked at"
 ROWS_COPIED = "rows copied"
 
+SUBSCRIBERS_FOUND = "subscribers found"
 IDS_CHECKED = "ids checked"
 ROWS_INSERTED = "rows inserted"
 IDS_INSERTED = "ids inserted"

@@ -187,6 +187,7 @@ class SinkOptions(ConnectionOptions):
     error_queue: str | None = option("Address of the queue where messages go that failed: rows whose headers cannot be read, messages whose destination cannot be reached, rows with a `Failure`.", parse=text, default=None)  # fmt: skip
     audit_queue: str | None = option("Address of the queue that gets a copy of each received message that was processed, where rows are outcomes of messages.", parse=text, default=None)  # fmt: skip
     delayed_endpoint: str | None = option("Messages with a time of delivery wait in the table `<delayedEndpoint>.Delayed`; else in that of `endpoint`.", parse=text, default=None, shown="`endpoint`")  # fmt: skip
+    publish: bool = option("Publish every row as its message type: those of the header EnclosedMessageTypes, else `messageType`.", parse=boolean, default=False, shown="`false`")  # fmt: skip
     message_type: str | None = option("Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.", parse=text, default=None)  # fmt: skip
     transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
     stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
@@ -205,6 +206,11 @@ class SinkOptions(ConnectionOptions):
     def check(self) -> None:
         super().check()
         _check_stream(self.transaction_mode, self.stream)
+        if self.publish and self.queue is not None:
+            raise ConfigurationError(
+                f"Both publish and queue ({self.queue!r}) are given, but an event goes to the queues that have subscribed to it; drop one "
+                "of them."
+            )
         if self.uses_outbox and self.sender is None:
             raise ConfigurationError(
                 "The option endpoint is required with an outbox: it names the outbox table, and each pipeline needs one of "

@@ -13,6 +13,7 @@ from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
 from sqlqueue_spark.messages.failed import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Failed
+from sqlqueue_spark.send.subscribers import Subscribers
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.insert import Column, columns_of
 from sqlqueue_spark.tables.queue_admin import database
@@ -78,6 +79,11 @@ class Destinations:
     _written: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
     #: The name of each database that was reached.
     _databases: dict[Target, str] = field(default_factory=dict)
+    #: Who has subscribed to events.
+    subscribers: Subscribers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.subscribers = Subscribers(self.options, self.clock)
 
     def where(self, address: str) -> tuple[Target, Table]:
         """The database and the table that an address means.
@@ -190,7 +196,10 @@ class Destinations:
     def having_outboxes(self) -> list[Target]:
         """The databases whose outboxes this sink asks."""
         if self.options.uses_outbox:
-            return self.databases()
+            own = (
+                [Target.of(self.options)] if self.subscribers.asked else []
+            )  # where the tasks find who has subscribed
+            return list(dict.fromkeys([*self.databases(), *own]))
         return [target for target, sent in self._has_sent.items() if sent]
 
     def databases(self) -> list[Target]:
@@ -208,3 +217,4 @@ class Destinations:
         self._delayed.clear()
         self._earlier.clear()
         self._has_sent.clear()
+        self.subscribers.forget()

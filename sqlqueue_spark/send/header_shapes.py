@@ -15,7 +15,7 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import (
+    ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
     MESSAGE_ID,
     ONE_HOP,
@@ -41,6 +42,8 @@ _ASKED = (MESSAGE_ID, CORRELATION_ID, REPLY_TO_ADDRESS, TIME_TO_BE_RECEIVED)
 _PLAIN = r"[\x20\x21\x23-\x2e\x30-\x5b\x5d-\x7e]"
 _NAME = re.compile(f"{_PLAIN}*")
 _CHARACTER = rf'(?:{_PLAIN}|\\[/"])'
+#: The header EnclosedMessageTypes in JSON that is written as .NET writes it.
+_TYPES = rf'"\Q{ENCLOSED_MESSAGE_TYPES}\E":"(?P<types>(?:[^"\\]|\\.)*)"'
 #: So many shapes of a column are learned; a row of any further shape is parsed by itself.
 _SHAPES = 8
 #: Headers of so many names, or of so many characters in their names, have no shape: RE2 refuses an expression that is too large.
@@ -77,6 +80,31 @@ class Alike:
     bare: bool
     asked: Mapping[str, pa.Array]
     poison: bool = False
+
+    def types(self) -> pa.Array:
+        """The values of EnclosedMessageTypes of the rows; NULL where they have none.
+
+        The header is looked for only where it is wanted. Within a value the quotation marks of JSON are escaped, so the expression
+        finds no other place than the header's.
+        """
+        if ENCLOSED_MESSAGE_TYPES not in self.names or self.poison:
+            return pa.nulls(len(self.positions), pa.string())
+        found = pc.struct_field(pc.extract_regex(self.texts, _TYPES), "types")
+        if found.null_count or pc.any(pc.match_substring_regex(found, r'\\[^/"]')).as_py():
+            return pa.array(
+                [(parse_headers(text) or {}).get(ENCLOSED_MESSAGE_TYPES) for text in self.texts.to_pylist()],
+                pa.string(),
+            )
+        return _unescaped(found)
+
+    def filtered(self, its: pa.Array) -> Alike:
+        """Those of the rows for which ``its`` is true."""
+        return replace(
+            self,
+            positions=self.positions.filter(its),
+            texts=self.texts.filter(its),
+            asked={name: values.filter(its) for name, values in self.asked.items()},
+        )
 
     def completed(self, standard: Mapping[str, str], own: Sequence[pa.Array]) -> pa.Array:
         """The rows' headers as JSON, completed: those that they have, the standard ones that they lack, and ``own``.

@@ -51,6 +51,7 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
 from sqlqueue_spark.send.composed import Composed, Failed, in_order
 from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.frame_columns import FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike, members
 from sqlqueue_spark.send.outbox_keys import origins
@@ -67,8 +68,12 @@ _READ = {
     "Expires": pa.timestamp("us", tz="UTC"),
     "DeliverAt": pa.timestamp("us", tz="UTC"),
     "DelayDeliveryFor": pa.duration("us"),
+    "EventType": pa.string(),
     "Queue": pa.string(),
 }
+#: Stands for the destination of an event until it is known who has subscribed to it.
+SUBSCRIBERS = ""
+_PUBLISH = format_member(MESSAGE_INTENT, "Publish")
 #: Makes the ids of the messages at some positions, in their order.
 NewIds = Callable[[Sequence[int]], pa.Array]
 
@@ -142,26 +147,35 @@ class MessageBuilder:
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
         ids = self._message_ids(told(given["MessageId"]), groups, received, new_ids)
         row_ids = _row_ids(to_send)
+        delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
+        published, events = self._events(given, groups, delayed)
+        if events is not None:
+            destinations = pc.if_else(published, SUBSCRIBERS, destinations)
         for group in groups:
             if group.poison:  # a transform that goes by headers knows no destination for it
-                its = pc.is_in(pa.array(range(len(given)), pa.int32()), value_set=group.positions)
+                its = _among(group.positions, len(given))
                 destinations = pc.if_else(its, self.options.error_queue, destinations)
         if destinations.null_count:
             raise Unsendable(
                 pc.index(destinations.is_null(), True).as_py(),
                 "A row's Destination is NULL and there is no option queue; give one, or filter such rows.",
             )
-        delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
+        given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
         composed = Composed(
             ids,
             destinations,
-            functools.partial(self._rows, given, groups, ids, row_ids, destinations),
+            functools.partial(self._rows, given, groups, ids, row_ids, published),
+            events=events,
+            own_ids=to_send.null_count < len(to_send),
+            size=batch.nbytes,
             delayed=pc.any(delayed).as_py(),
             origins=self._origins(batch, received, ids) if self.columns.received else None,
             owed=self._owed(headers, given["Queue"]) if self.columns.received else None,
         )
         if not self.columns.received:
+            for at in composed.typeless():
+                raise typeless(at)
             return composed
         failed = self._failures(composed, given, groups)
         before = set() if failed_before is None else failed_before
@@ -191,6 +205,12 @@ class MessageBuilder:
                 for at, text in zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True):
                     queue = given["Queue"][at].as_py() or composed.destination(at)
                     failed[at] = self._failed(poison(text), queue, composed.ids[at])
+        for at in composed.typeless():
+            error = typeless(at)
+            if self.options.error_queue is None:
+                raise error
+            queue = given["Queue"][at].as_py() or self.options.error_queue
+            failed[at] = self._failed(Failure.of(error), queue, composed.ids[at])
         for at, wanted, error in in_transit(groups, given["Queue"], self.options):
             if self.options.error_queue is None:
                 raise error
@@ -208,11 +228,14 @@ class MessageBuilder:
         groups: Sequence[Alike],
         ids: pa.Array,
         row_ids: pa.Array,
-        destinations: pa.Array,
+        published: pa.Array | None,
     ) -> pa.RecordBatch:
         """The rows of all messages, with the headers that they lack added."""
         standard = self._standard()
-        given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
+        if published is not None:
+            groups = [part for group in groups for part in parted(group, published)]
+        of_events = {name: each for name, each in standard.items() if name != ENCLOSED_MESSAGE_TYPES}
+        of_events[MESSAGE_INTENT] = _PUBLISH
         made = []
         for group in groups:
             at = group.positions
@@ -220,22 +243,34 @@ class MessageBuilder:
             its, its_ids = (given, ids) if whole else (given.take(at), ids.take(at))
             if group.poison:
                 made.append(_as_it_is(group.texts, its["Body"]))
+            elif published is not None and published[at[0].as_py()].as_py():
+                types = {ENCLOSED_MESSAGE_TYPES: pc.coalesce(told(its["EventType"]), self._message_type)}
+                lacking = {} if ENCLOSED_MESSAGE_TYPES in group.names else types
+                made.append(self._alike(group, its, its_ids, of_events, lacking))
             else:
-                made.append(self._alike(group, its, its_ids, standard))
+                self._count_untyped(group)
+                made.append(self._alike(group, its, its_ids, standard, {}))
         rows = in_order([group.positions for group in groups], made)
         return pa.RecordBatch.from_arrays([row_ids, *rows.columns], schema=OUTGOING)
 
     def _alike(
-        self, group: Alike, given: pa.RecordBatch, ids: pa.Array, standard: Mapping[str, str]
+        self,
+        group: Alike,
+        given: pa.RecordBatch,
+        ids: pa.Array,
+        standard: Mapping[str, str],
+        own: Mapping[str, pa.Array],
     ) -> pa.RecordBatch:
-        """The columns of :data:`OUTGOING` but for the first, for rows that lack the same headers."""
+        """The columns of :data:`OUTGOING` but for the first, for rows that lack the same headers.
+
+        :param standard: headers that are the same for all of them, and ``own`` those that differ, beside the usual ones.
+        """
         names = group.names
-        self._count_untyped(group)
+        own = dict(own)
         body = given["Body"]
         reply_to = told(given["ReplyToAddress"])
         related = pc.coalesce(told(given["CorrelationId"]), ids)
         ttl = given["TimeToBeReceived"]
-        own = {}
         if MESSAGE_ID not in names:
             own[MESSAGE_ID] = ids
         if CORRELATION_ID in names:
@@ -271,6 +306,31 @@ class MessageBuilder:
             due,
         ]
         return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
+
+    def _events(
+        self, given: pa.RecordBatch, groups: Sequence[Alike], delayed: pa.Array
+    ) -> tuple[pa.Array | None, Events | None]:
+        """Which of the messages are published, and as what; None where no message is.
+
+        :raises Unsendable: an event has a destination, or waits.
+        """
+        if not (self.options.publish or self.columns.events):
+            return None, None
+        event_types = told(given["EventType"])
+        published = pc.or_(event_types.is_valid(), self.options.publish)
+        for group in groups:
+            if group.poison:
+                published = pc.and_not(published, _among(group.positions, len(given)))
+        if not pc.any(published).as_py():
+            return None, None
+        check_events(published, event_types, told(given["Destination"]), delayed)
+        enclosed = in_order([group.positions for group in groups], [group.types() for group in groups])
+        enclosed = pc.coalesce(told(enclosed), event_types, self._message_type)
+        return published, Events.of(published, event_types, enclosed)
+
+    @property
+    def _message_type(self) -> pa.Scalar:
+        return pa.scalar(self.options.message_type, pa.string())
 
     def _delayed(self, group: Alike, given: pa.RecordBatch) -> dict[str, pa.Array]:
         """The headers of messages that wait until they are due: when that is, and where they go then.
@@ -439,6 +499,11 @@ def _as_it_is(headers: pa.Array, bodies: pa.Array) -> pa.RecordBatch:
     """The columns of :data:`OUTGOING` but for the first, for rows whose headers nobody can complete."""
     nothing = [pa.nulls(len(headers), each.type) for each in list(OUTGOING)[3:]]
     return pa.RecordBatch.from_arrays([headers, bodies, *nothing], OUTGOING.names[1:])
+
+
+def _among(positions: pa.Array, count: int) -> pa.Array:
+    """For each of so many positions, whether it is one of these."""
+    return pc.is_in(pa.array(range(count), pa.int32()), value_set=positions)
 
 
 def _row_ids(given: pa.Array) -> pa.Array:

@@ -6,6 +6,7 @@ it goes out, and the message goes to the error queue, or waits until it is tried
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -74,6 +75,22 @@ class Outcomes:
     def failing(self, failed: Mapping[int, Failed]) -> Outcomes:
         """The same outcomes, but these have failed too."""
         return replace(self, failed={**failed, **self.failed})
+
+    def sending(self, sends: Composed | None, owners: Sequence[int]) -> Outcomes:
+        """The same outcomes, which send these messages instead."""
+        return replace(self, sends=sends, owners=owners)
+
+    def only(self, kept: range) -> Outcomes:
+        """The outcomes at these positions alone."""
+        first, last = (bisect.bisect_left(self.owners, end) for end in (kept.start, kept.stop))
+        columns = ("queues", "origins", "ids", "row_ids", "headers", "bodies")
+        return replace(
+            self,
+            **{name: getattr(self, name).slice(kept.start, len(kept)) for name in columns},
+            sends=None if self.sends is None or first == last else self.sends.only(range(first, last)),
+            owners=[owner - kept.start for owner in self.owners[first:last]],
+            failed={at - kept.start: each for at, each in self.failed.items() if at in kept},
+        )
 
     def queue(self, position: int) -> str:
         """The address of the queue in which a message was received."""

@@ -5,7 +5,7 @@ What an atomic pipeline has staged is tried out before the stage is sealed, whil
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from sqlqueue_spark.engines.connections import Connection, Target, one_each
@@ -32,6 +32,7 @@ def prepare(
     *,
     again: bool = False,
     delays: bool = False,
+    events: bool = False,
     batch: Batch = NO_BATCH,
     last: Run | None = None,
 ) -> Run:
@@ -41,6 +42,7 @@ def prepare(
 
     :param again: whether the sink has reached these databases before. If so, it waits for one that lets nobody in.
     :param delays: whether messages may wait until they are due; then the tables for that are found too.
+    :param events: whether messages are published; then the table of subscriptions must be there.
     :param batch: the batch to send.
     :param last: what this returned for the sink's last batch.
     :returns: what an atomic pipeline's batch is staged for.
@@ -68,17 +70,29 @@ def prepare(
         elif options.stream and last is None:
             _look_back(options, connected(Target.of(options)), batch)
         try:
-            for address in addresses:
-                if error_queue is None or address in own:
-                    destinations.find(address, connected)
-                else:  # the tasks find out too what is missing, and then messages fail
-                    with suppress(QueueError, ConfigurationError):
-                        destinations.find(address, connected)
+            _find(options, destinations, addresses, connected)
+            if events:
+                destinations.subscribers.check(connected)
             for target in destinations.databases() if delays else ():
                 destinations.find_delayed(target, destinations.owner_of_delayed(target), connected)
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error
     return run
+
+
+def _find(
+    options: SinkOptions,
+    destinations: Destinations,
+    addresses: Iterable[str],
+    connected: Callable[[Target], Connection],
+) -> None:
+    """Find the tables at these addresses. Where there is an error queue, the tasks find out too what is missing: messages fail then."""
+    for address in addresses:
+        if options.error_queue is None or address in (options.error_queue, options.audit_queue):
+            destinations.find(address, connected)
+        else:
+            with suppress(QueueError, ConfigurationError):
+                destinations.find(address, connected)
 
 
 def rehearse(

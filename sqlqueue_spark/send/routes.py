@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -121,6 +121,33 @@ class Routes:
                 self._unreachable[address] = error
         return self._unreachable.get(address)
 
+    def subscribers(self, topics: Collection[str]) -> dict[str, list[str]]:
+        """The addresses that have subscribed to each of these types, one for each table: several may mean one.
+
+        :raises QueueError: there is no table of subscriptions; or one of these queues is gone, and there is no error queue.
+        :raises ConfigurationError: likewise, an address cannot be read, or its database cannot be reached from here.
+        """
+        found = self.destinations.subscribers.of(topics, self.connected)
+        addresses: dict[object, str] = {}
+        return {
+            topic: [*dict.fromkeys(addresses.setdefault(self._table_of(each, topic), each) for each in its)]
+            for topic, its in found.items()
+        }
+
+    def _table_of(self, address: str, topic: str) -> object:
+        """What tells the table at a subscriber's address apart."""
+        if self.unreachable(address) is not None:
+            return self.final(address)
+        try:
+            self._check(address)
+        except QueueError as error:
+            raise QueueError(
+                f"{error} It has subscribed to {topic!r}; where it is gone for good, end that with sqlqueue unsubscribe, or set the option "
+                "errorQueue, and only its copies go there."
+            ) from error
+        to = self.find(address)
+        return to.target, to.table.address
+
     def failing(self, chunk: Composed, refusals: Sequence[Refusal[int]]) -> Composed:
         """The chunk, in which these messages have failed: they go to the error queue."""
         failed = {
@@ -165,7 +192,17 @@ class Routes:
         return self.owners_failing(outcomes, unreachable) if unreachable else outcomes
 
     def owners_failing(self, outcomes: Outcomes, refusals: Sequence[Refusal[int]]) -> Outcomes:
-        """The outcomes, of which those have failed that would send these messages."""
+        """The outcomes, of which those have failed that would send these messages. The copy of an event fails alone."""
+        if (sends := outcomes.sends) is not None:
+            copies = [
+                Refusal([at for at in positions if sends.is_copy(at)], error) for positions, error in refusals
+            ]
+            refusals = [
+                Refusal([at for at in positions if not sends.is_copy(at)], error)
+                for positions, error in refusals
+            ]
+            if any(positions for positions, _ in copies):
+                outcomes = outcomes.sending(self.failing(sends, copies), outcomes.owners)
         return outcomes.failing(
             {
                 owner: self.destinations.failed(

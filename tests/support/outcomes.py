@@ -21,6 +21,7 @@ _OUTGOING = pa.struct(
         ("Body", pa.binary()),
         ("MessageId", pa.string()),
         ("DelayDeliveryFor", pa.duration("us")),
+        ("EventType", pa.string()),
     ]
 )
 _FAILURE = pa.struct(
