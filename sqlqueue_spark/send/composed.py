@@ -88,7 +88,7 @@ class Composed:
         :param owed: the acknowledgements that received messages ask for which ServiceControl has put back, by position.
         :param told: those of these messages that are acknowledged.
         :param events: which of them are published; they have no destination, but copies (:meth:`copied`) that have one.
-        :param own_ids: whether the rows have Ids that the frame gave them.
+        :param own_ids: whether the rows keep the Ids that ``make`` gives them; else copies get new ones.
         :param size: about how many bytes all of them have.
         :param sources: of each message the row of ``make`` that it is a copy of; None where each has a row of its own.
         :param copies: of each message whether it is a copy of an event; None where none is.
@@ -187,11 +187,14 @@ class Composed:
             copies=None if self._copies is None else self._copies.take(its),
         )
 
-    def copied(self, sources: pa.Array, destinations: pa.Array, copies: pa.Array) -> Composed:
+    def copied(
+        self, sources: pa.Array, destinations: pa.Array, copies: pa.Array, *, keeps_ids: bool = False
+    ) -> Composed:
         """Copies of messages, each to a destination. Their rows are made once, and a copy's when somebody asks for it.
 
         :param sources: of each copy the position of its message.
         :param copies: which of them are copies of events; the others are messages that are sent.
+        :param keeps_ids: whether the rows have the Ids of the messages' own rows, which no other copies may have.
         """
         positions = sources.to_pylist() if self.failed or self.owed else ()
         first: dict[int, int] = {}
@@ -203,7 +206,7 @@ class Composed:
             failed={number: self.failed[at] for number, at in enumerate(positions) if at in self.failed},
             delayed=self.delayed,
             owed={number: self.owed[at] for number, at in enumerate(positions) if at in self.owed},
-            own_ids=self._own_ids,
+            own_ids=self._own_ids or keeps_ids,
             size=self.size * len(sources) // max(1, len(self)),
             sources=sources if self._sources is None else self._sources.take(sources),
             echoes=frozenset(

@@ -46,7 +46,8 @@ def with_copies(routes: Routes, chunk: Composed | Outcomes) -> tuple[Sequence[Co
     done = Sent(unsubscribed=nobody)
     if isinstance(chunk, Outcomes):
         return list(_cut(_outcomes(chunk, sends, groups), _most(routes, sends))), done
-    return [_copied(sends, each) for each in _packed(groups, _most(routes, sends))], done
+    packed = _packed(groups, _most(routes, sends))
+    return [_copied(sends, each, first=not number) for number, each in enumerate(packed)], done
 
 
 def _groups(routes: Routes, chunk: Composed) -> tuple[list[_Group], int]:
@@ -69,7 +70,7 @@ def _groups(routes: Routes, chunk: Composed) -> tuple[list[_Group], int]:
         if positions:
             sources = pa.array(positions, pa.int32())
             groups.append(
-                _Group(sources, pa.array([address], pa.string()).take(_zeros(sources)), published=True)
+                _Group(sources, pa.repeat(pa.scalar(address, pa.string()), len(sources)), published=True)
             )
     return groups, nobody
 
@@ -88,9 +89,9 @@ def _packed(groups: Sequence[_Group], most: int) -> Iterator[Sequence[_Group]]:
         yield together
 
 
-def _copied(chunk: Composed, groups: Sequence[_Group]) -> Composed:
-    """The messages of these groups, one group behind the other."""
-    return chunk.copied(*_columns(groups))
+def _copied(chunk: Composed, groups: Sequence[_Group], *, first: bool) -> Composed:
+    """The messages of these groups, one group behind the other. The rows of the first group need no new Ids."""
+    return chunk.copied(*_columns(groups), keeps_ids=first and len(groups) == 1)
 
 
 def _outcomes(outcomes: Outcomes, sends: Composed, groups: Sequence[_Group]) -> Outcomes:
@@ -106,7 +107,7 @@ def _outcomes(outcomes: Outcomes, sends: Composed, groups: Sequence[_Group]) -> 
 
 def _columns(groups: Sequence[_Group]) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Position of the message, destination, and whether it is published, of each copy."""
-    published = [pa.array([each.published], pa.bool_()).take(_zeros(each.sources)) for each in groups]
+    published = [pa.repeat(pa.scalar(each.published), len(each.sources)) for each in groups]
     return (
         pa.concat_arrays([each.sources for each in groups]),
         pa.concat_arrays([each.destinations for each in groups]),
@@ -131,6 +132,3 @@ def _most(routes: Routes, chunk: Composed) -> int:
     bytes_each = max(1, chunk.size // max(1, len(chunk)))
     return max(1, min(CHUNK, Target.of(routes.options).dialect.written, CHUNK_BYTES // bytes_each))
 
-
-def _zeros(like: pa.Array) -> pa.Array:
-    return pa.array([0] * len(like), pa.int32())

@@ -35,6 +35,8 @@ class Forward(Stream):
         self.others: dict[int, list[Message]] = {}
         #: The options of the sink that differ from the source's.
         self.sink_says: dict[str, str] = {}
+        #: Whether the sink publishes the messages, by the types in their headers, and sends them nowhere else.
+        self.publishes = False
         #: The query's id as Spark tells it; empty where Spark does not tell.
         self.query = self.name
         self._began()
@@ -59,6 +61,7 @@ class Forward(Stream):
                 "transactionMode": self.options.transaction_mode,
                 "stream": self.options.stream or "",
                 "outbox": self.outbox,
+                **({"publish": "true"} if self.publishes else {}),
                 **self.sink_says,
             }
         )
@@ -87,14 +90,17 @@ class Forward(Stream):
         found = Destinations(given)
         to = [self._to[message["RowVersion"] % len(self._to)] for message in messages]
         batch = Batch(query=self.query, number=self.done, attempt=self._attempt)
-        run = self._last = prepare(given, found, dict.fromkeys(to), batch=batch, last=self._last)
+        addresses = () if self.publishes else dict.fromkeys(to)
+        run = self._last = prepare(
+            given, found, addresses, batch=batch, last=self._last, events=self.publishes
+        )
         received = ("Id", "RowVersion") if given.error_queue is not None else ()
         rows = pa.table(
             {
                 **{name: [message[name] for message in messages] for name in received},
                 "Headers": [message["Headers"] for message in messages],
                 "Body": pa.array([message["Body"] for message in messages], pa.binary()),
-                "Destination": to,
+                **({} if self.publishes else {"Destination": to}),
             }
         )
         half = max(1, -(-len(messages) // 2))
