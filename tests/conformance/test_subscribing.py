@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from sqlqueue_spark.administration import event_subscriptions, queue_tables
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError, QueueError
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
+from sqlqueue_spark.pipeline import HandleOptions, subscribe
 from tests.support.subscriptions import SubscriptionRows
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -129,6 +130,22 @@ def test_another_table_of_that_name_is_none(engine, routing, billing):
     for create in (False, True):
         with pytest.raises(QueueError, match="is no table of subscriptions: it lacks one of the columns"):
             event_subscriptions.subscribe(options(engine), "Interop.Billing", [PLACED], create=create)
+
+
+def test_a_job_subscribes_its_queue_under_its_own_name(engine, routing, billing):
+    source = SourceOptions.parse({"url": engine.url, "queue": "Interop.Billing"})
+    sink = SinkOptions.parse({"url": engine.url, "endpoint": "Shop.Orders"})
+    handle = {"checkpoint": "c", "handler": "shop:handle"}
+    assert subscribe(source, sink, HandleOptions.parse(handle).subscribe, create=False) == []
+    wanted = HandleOptions.parse({**handle, "subscribe": f"{QUALIFIED};Shop.Paid"}).subscribe
+    with pytest.raises(QueueError, match="There is no table SubscriptionRouting"):
+        subscribe(source, sink, wanted, create=False)
+    address = routing.address(billing)
+    for _ in range(2):
+        assert subscribe(source, sink, wanted, create=True) == [
+            f"subscribed event={each} endpoint=Shop.Orders queue={address}" for each in (PLACED, "Shop.Paid")
+        ]
+    assert routing.rows() == [(address, "Shop.Orders", PLACED), (address, "Shop.Orders", "Shop.Paid")]
 
 
 def test_the_table_is_created_beside_queues_when_asked_for(engine, routing):
