@@ -22,6 +22,7 @@ _OUTGOING = pa.struct(
         ("MessageId", pa.string()),
         ("ReplyToAddress", pa.string()),
         ("DelayDeliveryFor", pa.duration("us")),
+        ("EventType", pa.string()),
     ]
 )
 _FAILURE = pa.struct(
