@@ -20,13 +20,13 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
-from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
 from sqlqueue_spark.pipeline.sending_job import send_until_stopped
 from sqlqueue_spark.pipeline.session import session
 from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored, watched
+from sqlqueue_spark.pipeline.transform import found
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import RemoteDatabases
 from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
@@ -70,15 +70,28 @@ def main(
         options = StoreAndForwardOptions.parse(sections["store-and-forward"])
         own = SourceOptions.parse(source)
         databases = Databases.of(source, sections["sink"], options)
+        if options.handler is not None:
+            found(options.handler)
     with exiting(1, debug):
-        make_ready(own, SinkOptions.parse(databases.home), create=create, retries=True)
-        if create:
-            _create_outbox(SinkOptions.parse(databases.other))
-        remote = databases.remote(own)
-        remote.look()
+        remote = make_both_ready(own, databases, create=create)
         spark = session(f"store-and-forward {own.queue}")
         run(spark, source, databases, options, remote)
         spark.stop()
+
+
+def make_both_ready(source: SourceOptions, databases: Databases, *, create: bool) -> RemoteDatabases:
+    """Look, before Spark starts, for what the job needs; a database that is down now is no matter. Errors as :func:`make_ready`.
+
+    :param create: create what is missing first, in the other database the outbox, and say so.
+    :returns: the databases that messages go to. Which of them are down is known, and for the others messages are put back that wait.
+    """
+    make_ready(source, SinkOptions.parse(databases.home), create=create, retries=True)
+    if create:
+        for line in databases.create_outboxes():
+            click.echo(plain(line))
+    remote = databases.remote(source)
+    remote.look()
+    return remote
 
 
 def run(
@@ -101,9 +114,3 @@ def run(
             doing="storing and forwarding",
             queues=sink,
         )
-
-
-def _create_outbox(other: SinkOptions) -> None:
-    made = outbox_tables.create(other, other.sender or "")
-    if made.new:
-        click.echo(plain(f"created outbox={made.outbox}"))

@@ -41,6 +41,8 @@ class RemoteDatabases:
         #: Those for which messages may wait. At first all: an earlier process may have parked some.
         self._awaited = set(self._names)
         self._reached: set[Target] = set()
+        #: What was last in the way of a look.
+        self._said = ""
 
     def down(self) -> dict[Target, str]:
         """The databases that are down, each with the name of the option that leads there."""
@@ -48,10 +50,17 @@ class RemoteDatabases:
             return dict(self._down)
 
     def note(self, sent: Sent) -> None:
-        """Note what became of a batch: if messages were parked, the next look tries every database."""
-        if sent.parked:
-            with self._lock:
-                self._awaited |= self._names.keys()
+        """Note what became of a batch: if messages were parked, every database is tried at the next look.
+
+        Where no database was known to be down, that is now, so that the tasks of the next batch need not find out again.
+        """
+        if not sent.parked:
+            return
+        with self._lock:
+            self._awaited |= self._names.keys()
+            known = bool(self._down)
+        if not known:
+            self._look_quietly()
 
     def look(self) -> int:
         """Try each database that is down or for which messages may wait, and put back the messages for those that answer.
@@ -74,10 +83,18 @@ class RemoteDatabases:
     def watch(self, pause: Callable[[float], bool]) -> None:
         """Look again and again, until ``pause``, which waits for so many seconds, returns True."""
         while not pause(self._options.retry_interval.total_seconds()):
-            try:
-                self.look()
-            except SqlQueueError as error:
+            self._look_quietly()
+
+    def _look_quietly(self) -> None:
+        """Look, and say what was in the way, once as long as it is the same."""
+        said = ""
+        try:
+            self.look()
+        except SqlQueueError as error:
+            said = str(error)
+            if said != self._said:
                 log.warning("not_put_back queue=%s: %s", self._queue, error)
+        self._said = said
 
     def _answers(self, target: Target) -> bool:
         name = self._names[target]
@@ -89,8 +106,8 @@ class RemoteDatabases:
                 known = target in self._down
                 self._down[target] = name
             if not known:
-                log.warning("database_down database=%s retry_interval=%s: messages for it wait: %s", name,
-                            self._options.retry_interval, error)  # fmt: skip
+                log.warning("database_down database=%s retry_interval=%gs: messages for it wait: %s", name,
+                            self._options.retry_interval.total_seconds(), error)  # fmt: skip
             return False
         self._reached.add(target)
         with self._lock:

@@ -167,8 +167,8 @@ def test_options_are_listed_as_text_and_markdown(of, which):
 
 def test_demo_hands_over_to_the_demo(monkeypatch, tmp_path):
     called = []
-    monkeypatch.setattr("sqlqueue_spark.demo.main", lambda *given: called.append(given))
-    monkeypatch.setattr("sqlqueue_spark.demo.stop", lambda *given: called.append(given))
+    monkeypatch.setattr("sqlqueue_spark.demo.drain.main", lambda *given: called.append(given))
+    monkeypatch.setattr("sqlqueue_spark.demo.drain.stop", lambda *given: called.append(given))
     assert run("demo", "--folder", str(tmp_path), "--messages", "7").exit_code == 0
     assert run("demo", "--folder", str(tmp_path), "--stop").exit_code == 0
     assert called == [(tmp_path, 7), (tmp_path,)]
