@@ -19,12 +19,15 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.errors import sentence_of
 from sqlqueue_spark.handling import ReceivedMessage, Reply
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import HandleOptions, handled, send_until_stopped
+from sqlqueue_spark.pipeline import (
+    HandleOptions,
+    StoreAndForwardOptions,
+    handled,
+    send_until_stopped,
+    store_and_forward,
+)
 from sqlqueue_spark.pipeline.program import make_ready
 from sqlqueue_spark.pipeline.running import asked_to_stop
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
-from sqlqueue_spark.pipeline.store_and_forward_job import make_both_ready
-from sqlqueue_spark.pipeline.store_and_forward_job import run as store_and_forward
 
 STORE, ORDERS, ANSWERS, ERROR = "outgoing", "billing", "sales", "error"
 SUBMITTED, ACCEPTED = "Shop.Messages.OrderSubmitted", "Shop.Messages.OrderAccepted"
@@ -101,9 +104,7 @@ def _forward(
     source = {**here, "queue": STORE}
     sink = {"url": there, "endpoint": endpoint, "errorQueue": ERROR, "retryInterval": RETRY_INTERVAL}
     options = StoreAndForwardOptions.parse({"checkpoint": checkpoint})
-    databases = Databases.of(source, sink, options)
-    remote = make_both_ready(SourceOptions.parse(source), databases, create=True)
-    store_and_forward(spark, source, databases, options, remote)
+    store_and_forward(spark, source, sink, options, create=True)
 
 
 def _handle(spark: SparkSession, here: Mapping[str, str], shop: str, checkpoint: str) -> None:

@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -38,6 +38,8 @@ from sqlqueue_spark.options import ConnectionOptions
 
 DEFAULT_FOLDER = Path(".demo/store-and-forward")
 DEFAULT_MESSAGES = 300
+#: The servers, each with its data in a folder of this name.
+_NAMES = ("shop", "billing")
 STORE, ORDERS, ANSWERS = "outgoing", "billing", "sales"
 SUBMITTED = "Shop.Messages.OrderSubmitted"
 #: Orders a second.
@@ -64,24 +66,22 @@ def main(folder: Path, messages: int) -> None:
     """
     java()
     with alone(folder):
-        servers = {name: EmbeddedServer(folder / name, keep_url=True) for name in ("shop", "billing")}
-        try:
-            for server in servers.values():
+        shop, billing = (EmbeddedServer(folder / name, keep_url=True) for name in _NAMES)
+        with ExitStack() as interrupted:
+            for server in (shop, billing):
+                interrupted.callback(server.stop)
                 server.start()
-            story = _Story(folder, servers["shop"], servers["billing"], messages)
+            story = _Story(folder, shop, billing, messages)
             story.tell()
-        except BaseException:
-            for server in servers.values():
-                server.stop()
-            raise
-        for server in servers.values():
+            interrupted.pop_all()
+        for server in (shop, billing):
             server.leave_running()
     story.conclude()
 
 
 def stop(folder: Path) -> None:
     """Stop the demo's servers; their data stay."""
-    for name in ("shop", "billing"):
+    for name in _NAMES:
         if (folder / name).exists():
             EmbeddedServer(folder / name).stop()
 

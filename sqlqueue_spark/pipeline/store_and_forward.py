@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.handling import ReceivedMessage
@@ -136,7 +135,7 @@ def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None
         raise ConfigurationError(
             "outbox is 'none', and without one a message would arrive again whenever a batch is repeated; set it to optimistic."
         )
-    if Target.of(home) == Target.of(other):
+    if home.url == other.url:
         raise ConfigurationError(
             "The url of the sink is that of the queue's own database, and messages go to another one; give that one's as sink.url or "
             "SQLQUEUE_SINK_URL, or take jobs/forward.py, which sends within a database."

@@ -74,7 +74,7 @@ def main(
             found(options.handler)
     with exiting(1, debug):
         remote = make_both_ready(own, databases, create=create)
-        spark = session(f"store-and-forward {own.queue}")
+        spark = session(f"store-and-forward {own.queue}", delta=False)
         run(spark, source, databases, options, remote)
         spark.stop()
 
@@ -92,6 +92,25 @@ def make_both_ready(source: SourceOptions, databases: Databases, *, create: bool
     remote = databases.remote(source)
     remote.look()
     return remote
+
+
+def store_and_forward(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
+    options: StoreAndForwardOptions,
+    *,
+    create: bool = False,
+) -> Totals:
+    """Do as the job does, for a notebook or a program with a session of its own: until stopped, or with ``availableNow`` until nothing is left.
+
+    :param source: the options of its source, and ``sink`` those of its sink, as in conf/store_and_forward.toml.
+    :param create: create the tables that are missing.
+    :raises ConfigurationError: the options cannot be those of such a job. Further errors as :func:`make_both_ready`.
+    """
+    databases = Databases.of(source, sink, options)
+    remote = make_both_ready(SourceOptions.parse(source), databases, create=create)
+    return run(spark, source, databases, options, remote)
 
 
 def run(

@@ -7,6 +7,7 @@ messages that wait for it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
@@ -36,6 +37,7 @@ class RemoteDatabases:
         self._destinations = Destinations(options)
         self._lock = threading.Lock()
         self._down: dict[Target, str] = {}
+        self._down_since: dict[Target, float] = {}
         named = {each: self._destinations.option_of(each) for each in self._destinations.everywhere()}
         self._names = {target: name for target, name in named.items() if target != Target.of(home)}
         #: Those for which messages may wait. At first all: an earlier process may have parked some.
@@ -105,6 +107,7 @@ class RemoteDatabases:
             with self._lock:
                 known = target in self._down
                 self._down[target] = name
+                self._down_since.setdefault(target, time.monotonic())
             if not known:
                 log.warning("database_down database=%s retry_interval=%gs: messages for it wait: %s", name,
                             self._options.retry_interval.total_seconds(), error)  # fmt: skip
@@ -112,8 +115,9 @@ class RemoteDatabases:
         self._reached.add(target)
         with self._lock:
             was_down = self._down.pop(target, None) is not None
+            since = self._down_since.pop(target, 0.0)
         if was_down:
-            log.warning("database_back database=%s", name)
+            log.warning("database_back database=%s after=%.0fs", name, time.monotonic() - since)
         return True
 
     def _put_back(self, name: str) -> int:
