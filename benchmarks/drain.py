@@ -9,6 +9,7 @@ medians compared, because machines are noisy. The output is the tables of benchm
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import threading
@@ -41,7 +42,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=2_000_000, help="backlog of the comparison")
     parser.add_argument("--rounds", type=int, default=3)
-    parts = ["compare", "delta", "flat", "memory", "small", "read"]
+    parts = ["compare", "delta", "flat", "memory", "queues", "small", "read"]
     parser.add_argument("--only", choices=parts, help="one part")
     add_url(parser)
     chosen = parser.parse_args()
@@ -56,6 +57,8 @@ def main() -> None:
             into_delta(spark, server, min(chosen.messages, 1_000_000), chosen.rounds)
         if chosen.only in (None, "compare"):
             compare(spark, server, chosen.messages, chosen.rounds)
+        if chosen.only in (None, "queues"):
+            several(spark, server, chosen.messages, chosen.rounds)
         if chosen.only in (None, "flat"):
             flatness(server)
         if chosen.only in (None, "memory"):
@@ -78,6 +81,35 @@ def compare(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
         "(c) one-row receivers, 8 connections": lambda: server.one_row_receivers(8, seconds=5),
     }
     print(_table(_in_rounds(server, measures, count, rounds), count, rounds))
+
+
+def several(spark: SparkSession, server: Server, count: int, rounds: int) -> None:
+    """One stream over ten queues against the same rows in one queue."""
+    names = [f"of ten {number}" for number in range(10)]
+    spread = {
+        "the same rows in one queue": {QUEUE: count},
+        "a stream over ten queues": dict.fromkeys(names, count // 10),
+        "a stream over ten queues, of which one has nearly all": {
+            **dict.fromkeys(names, 10),
+            names[0]: count,
+        },
+        "a stream over ten queues, of which nine are empty": {**dict.fromkeys(names, 0), names[0]: count},
+    }
+    rates: dict[str, list[float]] = {name: [] for name in spread}
+    for number in range(rounds + 1):
+        for name, rows in spread.items():
+            for table, its in rows.items():
+                server.fill(its, table)
+            source = {"queue": QUEUE} if len(rows) == 1 else {"queues": json.dumps(names)}
+            messages = spark.readStream.format("sqlqueue").options(url=server.url, **source).load()
+            rate = rate_of(drained(messages.writeStream.format("noop")))
+            if number:  # the first round warms up
+                rates[name].append(rate)
+                print(f"  round {number}: {name:54} {rate:>10,.0f}/s", file=sys.stderr, flush=True)
+    print(f"\n{count:,} messages, median of {rounds} rounds\n\n| | messages/s | ÷ one queue |\n|---|---|---|")
+    one = statistics.median(rates["the same rows in one queue"])
+    for name, its in rates.items():
+        print(f"| {name} | {statistics.median(its):,.0f} | {statistics.median(its) / one:.2f} |")
 
 
 def into_delta(spark: SparkSession, server: Server, count: int, rounds: int) -> None:
@@ -235,7 +267,7 @@ class Drain:
         end = self._receiver.latest(self._start, rows)
         claimed = time.perf_counter() - began
         parts = self._receiver.plan(self._start, end)
-        read = sum(batch.num_rows for part in parts for batch in self._reader.read(part))
+        read = sum(batch.num_rows for part in parts for batch in self._reader.rows(part))
         assert read == rows, f"{read} rows of {rows}"
         self._receiver.settle(end)
         self._start = end

@@ -64,10 +64,10 @@ def main(
 
 def run(source: Mapping[str, str], options: SourceOptions, delta: DeltaOptions, show: int) -> None:
     """Drain until stopped; ``options`` are those of ``source``, parsed."""
-    spark = SparkSession.builder.appName(f"drain {options.queue} to Delta").getOrCreate()
+    spark = SparkSession.builder.appName(f"drain {options.title} to Delta").getOrCreate()
     with stoppable(source) as (stopping, stop_file, done_file):
         query = drain_to_delta(spark, stopping, delta)
-        click.echo(plain(f"draining queue={options.queue} into={delta.path}"))
+        click.echo(plain(f"draining queue={options.title} into={delta.path}"))
         totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
     click.echo(f"drained={totals.messages} {totals}")
     if show:

@@ -204,6 +204,13 @@ class Connection(ABC):
         yield  # after an error the transaction is rolled back, and its connection closed
         self._set_lock_timeout(self.target.timeouts[0])
 
+    def hurry(self, milliseconds: int | None) -> None:
+        """From here on, no statement waits longer than this for a lock; None is as long as the options say.
+
+        Where the dialect says so (``lock_timeout_ends_with_transaction``), it holds until the transaction ends.
+        """
+        self._set_lock_timeout(self.target.timeouts[0] if milliseconds is None else milliseconds)
+
     @contextlib.contextmanager
     def rehearsal(self, milliseconds: int) -> Iterator[Connection]:
         """A :meth:`hasty` transaction that is rolled back in any case."""

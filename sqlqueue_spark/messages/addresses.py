@@ -21,6 +21,8 @@ T = TypeVar("T")
 _QUOTED = re.compile(r'"(?P<first>(?:[^"]|"")+)"(?:\."(?P<second>(?:[^"]|"")+)")?')
 _PART = r"(\[(?:[^\]]|\]\])*\]|[^@\[\]]*)"
 _BEHIND_TABLE = re.compile(f"{_PART}(?:@{_PART})?")
+#: What no database takes in a name: NUL, and halves of astral characters, which are no Unicode.
+_UNNAMEABLE = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +102,10 @@ class Address:
             raise ConfigurationError(
                 "A url with a password stands where a queue's address is expected; give it as the option url, and write "
                 "table@[schema]@[catalog] for the queue."
+            )
+        if _UNNAMEABLE.search(text):
+            raise ConfigurationError(
+                f"The queue address {text!r} holds a character that no name can have; write table@[schema]@[catalog]."
             )
         if quoted and (match := _QUOTED.fullmatch(text)):
             names = [part.replace('""', '"') for part in match.groups() if part is not None]

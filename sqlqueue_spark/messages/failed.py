@@ -113,8 +113,8 @@ def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: 
     it can, and :data:`RAW_HEADERS` keeps them as they were. Poison is kept there alone.
 
     :param text: the message's headers as they were received.
-    :param queue: the queue that it failed for, a full address: whoever retries the message sends it there.
-    :param endpoint: whose queue that is.
+    :param queue: the queue that it failed for, a full address: whoever retries the message sends it there. One that is longer than any
+        table's is cut, and so is ``endpoint``, whose queue that is.
     :param row_id: the Id of the received row, by which a message is known that has no id.
     """
     headers = parse_headers(text)
@@ -172,8 +172,8 @@ def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
     }
     return {
         PROCESSING_MACHINE: _machine(),
-        PROCESSING_ENDPOINT: endpoint[:LONGEST_NAME],
-        FAILED_QUEUE: queue,
+        PROCESSING_ENDPOINT: _clean(_cut(endpoint, LONGEST_NAME)),
+        FAILED_QUEUE: _clean(_cut(queue, LONGEST_NAME)),
         **exception,
         TIME_OF_FAILURE: format_time(failure.time or datetime.now(UTC)),
     }

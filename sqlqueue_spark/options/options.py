@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,28 @@ def headroom(value: str) -> int | None:
     if not value.isascii() or not value.isdigit() or int(value) >= 1 << 31:
         raise ValueError("auto, or a number of rows; 0 leaves none to anybody")
     return int(value)
+
+
+def addresses(value: str) -> tuple[str, ...]:
+    """A JSON list of addresses, at least one and none twice."""
+    try:
+        given = json.loads(value)
+    except (ValueError, RecursionError):
+        given = None
+    if not (isinstance(given, list) and given and all(isinstance(each, str) for each in given)):
+        raise ValueError('a JSON list of addresses such as ["orders", "billing"]')
+    if len(set(given)) < len(given):
+        raise ValueError("a list that names each queue once")
+    return tuple(map(address, given))
+
+
+def pattern(value: str) -> str:
+    """A regular expression; it is compiled where it is used."""
+    try:
+        re.compile(text(value))
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"a regular expression ({error})") from None
+    return value
 
 
 def one_of(*values: str, refused: Mapping[str, str] | None = None) -> Callable[[str], str]:
@@ -138,7 +161,9 @@ class ConnectionOptions(Options):
 class SourceOptions(ConnectionOptions):
     """The options of ``spark.readStream.format("sqlqueue")`` and ``spark.read``."""
 
-    queue: str = option("Address of the queue table.", parse=address)
+    queue: str | None = option("Address of the queue table.", parse=address, default=None, shown="required")
+    queues: tuple[str, ...] = option("Instead of `queue`: several queues of one database, a JSON list of their addresses. Adds the column `Queue`.", parse=addresses, default=())  # fmt: skip
+    queue_pattern: str | None = option("Instead of `queue`: all queue tables of the default schema whose whole name this regular expression matches, also those that are created later. Adds the column `Queue`.", parse=pattern, default=None)  # fmt: skip
     max_messages_per_trigger: int | None = option("Most rows one micro-batch claims.", parse=positive, default=None, shown="`1000000`; on SQL Server without READ_COMMITTED_SNAPSHOT `20000`")  # fmt: skip
     adaptive_batch: bool = option("Batches begin with 100000 rows at most, grow while a backlog waits, and follow `targetBatchDuration`; else each takes what it may.", parse=boolean, default=True, shown="`true`")  # fmt: skip
     target_batch_duration: timedelta = option("How long a batch should last from its claim until it is settled.", parse=duration, default=timedelta(seconds=2), shown="`2s`")  # fmt: skip
@@ -153,6 +178,30 @@ class SourceOptions(ConnectionOptions):
     claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True, shown="`true`")  # fmt: skip
     done_file: str | None = option("File on the driver that tells which batches Spark has logged, a JSON list of their end offsets: these are settled at once, not when the next trigger comes. The jobs write one.", parse=text, default=None)  # fmt: skip
     stop_file: str | None = option("While this file exists on the driver, no new rows are claimed: the gentle way to stop.", parse=text, default=None)  # fmt: skip
+
+    @property
+    def several(self) -> bool:
+        """Whether the rows of several queues are received, so that they have the column ``Queue``."""
+        return self.queue is None
+
+    @property
+    def one_queue(self) -> str:
+        """The address of the queue.
+
+        :raises ConfigurationError: there are several.
+        """
+        if self.queue is None:
+            raise ConfigurationError(
+                f"Here one queue can be named, and not several ({self.title}); give its address as the option queue."
+            )
+        return self.queue
+
+    @property
+    def title(self) -> str:
+        """What is received from, for logs and errors."""
+        if self.queue is not None:
+            return self.queue
+        return ", ".join(self.queues) if self.queues else f"queuePattern {self.queue_pattern}"
 
     @property
     def most_rows(self) -> int:
@@ -170,6 +219,14 @@ class SourceOptions(ConnectionOptions):
 
     def check(self) -> None:
         super().check()
+        given = {"queue": self.queue, "queues": self.queues, "queuePattern": self.queue_pattern}
+        named = [name for name, value in given.items() if value]
+        if not named:
+            raise ConfigurationError("The option queue is required; set it to: Address of the queue table.")
+        if len(named) > 1:
+            raise ConfigurationError(
+                f"Both {named[0]} and {named[1]} are given, and each says what is received; drop one."
+            )
         _check_stream(self.transaction_mode, self.stream)
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.archive import ArchiveOptions, Copied, copy_to_delta, take_to_delta
@@ -57,16 +58,21 @@ def main(
         sections = configuration(SECTIONS, config, settings, flags)
         source, options = sections["source"], ArchiveOptions.parse(sections["archive"])
         queue = SourceOptions.parse(source)
+        if queue.several and not options.take:
+            raise ConfigurationError(
+                f"A copy looks at one queue, and several are named ({queue.title}); archive each by itself, or take their messages "
+                "with --take."
+            )
     with exiting(1, debug):
         make_ready(queue, create=create, only_look=not options.take)
-        spark = session(f"archive {queue.queue}")
+        spark = session(f"archive {queue.title}")
         run(spark, source, options)
         spark.stop()
 
 
 def run(spark: SparkSession, source: Mapping[str, str], options: ArchiveOptions) -> Totals | Copied:
     """Archive a queue, until it is done or stopped."""
-    doing, queue = "taking" if options.take else "copying", said(source, "queue") or ""
+    doing, queue = "taking" if options.take else "copying", SourceOptions.parse(source).title
     click.echo(plain(f"{doing} queue={queue} into={options.path}"))
     if options.take:
         with stoppable(source) as (stopping, stop_file, done_file):

@@ -52,12 +52,17 @@ def progress_line(progress: StreamingQueryProgress) -> str:
     """
     seconds = _seconds(progress)
     rate = round(progress.numInputRows / seconds) if seconds else 0
-    said = [_object(source.latestOffset) for source in progress.sources]
-    waiting = next((each for each in said if each is not None and "rows" in each), {})
+    waiting = _reported(progress)
     return (
         f"batch={progress.batchId} messages={progress.numInputRows} rate={rate}/s "
         f"waiting={waiting.get('rows', '?')} oldest={waiting.get('oldestSeconds', '?')}s"
     )
+
+
+def moved_on(progress: StreamingQueryProgress) -> int:
+    """How many messages in transit the source of a query has moved on since it began; 0 where it does not say."""
+    found = _reported(progress).get("movedOn", 0)
+    return found if isinstance(found, int) else 0
 
 
 def ends_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
@@ -92,6 +97,7 @@ class BatchReport(StreamingQueryListener):
         self._ends: list[dict[str, Any]] = []
         self._batches = 0
         self._first = self._sum = _Work()
+        self._moved_on = 0
         self.ended = threading.Event()
 
     def catch_up(self, query: StreamingQuery) -> None:
@@ -129,7 +135,13 @@ class BatchReport(StreamingQueryListener):
             work = _Work(progress.numInputRows, _seconds(progress))
             self._first = self._first if self._batches > 1 else work
             self._sum = _Work(self._sum.messages + work.messages, self._sum.seconds + work.seconds)
-            self._report(progress_line(progress) + self._more(progress.batchId))
+            self._report(progress_line(progress) + self._moved(progress) + self._more(progress.batchId))
+
+    def _moved(self, progress: StreamingQueryProgress) -> str:
+        """How many messages in transit were moved on since the last line; empty where none was."""
+        more = moved_on(progress) - self._moved_on
+        self._moved_on += max(more, 0)
+        return f" moved_on={more}" if more > 0 else ""
 
     def _tell_source(self, progress: StreamingQueryProgress) -> None:
         """Write where the last logged batch ends.
@@ -168,6 +180,12 @@ class _Work(NamedTuple):
 
 def _seconds(progress: StreamingQueryProgress) -> float:
     return float(progress.durationMs.get("triggerExecution", 0)) / 1000
+
+
+def _reported(progress: StreamingQueryProgress) -> dict[str, Any]:
+    """What the source of a query reports of what waits; empty where Spark does not say it."""
+    said = [_object(source.latestOffset) for source in progress.sources]
+    return next((each for each in said if each is not None and "rows" in each), {})
 
 
 def _object(text: str | None) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.receive.queue_list import tables_of
 from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.send.delayed_mover import DelayedMover, Moved
 from sqlqueue_spark.tables import delayed
@@ -81,10 +82,9 @@ def delivering(source: SourceOptions, sink: SinkOptions) -> Iterator[DelayedDeli
 
 
 def _owners(source: SourceOptions, sink: SinkOptions) -> list[Table]:
-    """Whose tables of delayed messages are there: that of the job's queue, where sink and source share a database, and of its sink."""
+    """Whose tables of delayed messages are there: those of the job's queues, where sink and source share a database, and of its sink."""
     target = Target.of(sink)
-    owners = [Destinations(sink).owner_of_delayed(target)]
-    if source.url == sink.url:
-        owners.insert(0, source.naming(target.dialect).table(source.queue))
+    own = Destinations(sink).owner_of_delayed(target)
     with connect(target) as connection, connection.transaction():
+        owners = [*(tables_of(connection, source) if source.url == sink.url else ()), own]
         return [each for each in dict.fromkeys(owners) if delayed.find(connection, each)]

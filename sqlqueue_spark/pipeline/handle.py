@@ -45,17 +45,17 @@ def check_error_queue(sink: SinkOptions) -> None:
         )
 
 
-def handled(messages: DataFrame, options: HandleOptions, queue: str) -> DataFrame:
+def handled(messages: DataFrame, options: HandleOptions, queue: str | None) -> DataFrame:
     """The outcomes of a stream of messages, for the sink.
 
-    :param queue: the address of the queue in which they are received.
+    :param queue: the address of the queue in which they are received; None where the column ``Queue`` says it.
     :raises ConfigurationError: the function cannot be found.
     """
     return outcomes_of(found(options.handler), messages, options, queue)
 
 
 def outcomes_of(
-    function: Callable[..., object], messages: DataFrame, options: HandleOptions, queue: str
+    function: Callable[..., object], messages: DataFrame, options: HandleOptions, queue: str | None
 ) -> DataFrame:
     """The outcomes of a stream of messages, as a function makes them; ``queue`` as for :func:`handled`."""
     transform = each_message(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import said
 
@@ -47,13 +49,33 @@ def _check(source: SourceOptions, sink: SinkOptions) -> None:
             )
     if source.transaction_mode == ATOMIC:
         _check_one_database(source, sink)
-    if sink.queue is not None and source.url == sink.url:
-        dialect = dialect_of(source.url)
-        own = source.naming(dialect).table(source.queue)
-        if own == sink.naming(dialect).table(sink.queue):
+    if source.url == sink.url:
+        _check_ends(source, sink)
+
+
+def _check_ends(source: SourceOptions, sink: SinkOptions) -> None:
+    """Refuse a sink that leads back into a queue of the source."""
+    dialect = dialect_of(source.url)
+    naming, there = source.naming(dialect), sink.naming(dialect).table
+    named = [naming.table(each) for each in (source.queues if source.queue is None else (source.queue,))]
+
+    def is_own(to: Table) -> bool:
+        pattern = source.queue_pattern
+        matches = (
+            pattern is not None and to.schema == naming.default_schema and re.fullmatch(pattern, to.table)
+        )
+        return bool(matches) or to in named
+
+    if sink.queue is not None and is_own(to := there(sink.queue)):
+        raise ConfigurationError(
+            f"Source and sink are the same queue {to}, so its messages would go round for ever, or be dropped as "
+            "sent before; name another queue for the sink."
+        )
+    for name, queue in (("errorQueue", sink.error_queue), ("auditQueue", sink.audit_queue)):
+        if queue is not None and is_own(to := there(queue)):
             raise ConfigurationError(
-                f"Source and sink are the same queue {own}, so its messages would go round for ever, or be dropped as "
-                "sent before; name another queue for the sink."
+                f"The option {name} of the sink names the queue of the source, {to}, so what goes there would be received again, for "
+                "ever; name another queue."
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import tomllib
@@ -96,6 +97,8 @@ def configuration(
         for name, values in _loaded(config).items():
             _check_section(config, name, values, names)
             for key, value in _flat(values):
+                if isinstance(value, list) and key.lower() == "queues":
+                    value = json.dumps(value)  # noqa: PLW2901 -- an option is a text
                 if not isinstance(value, str | bool | int | float):
                     raise ConfigurationError(
                         f"The value of {key} in [{name}] of the configuration {config} is {'a list' if isinstance(value, list) else 'a date or time'}; "

@@ -65,7 +65,7 @@ class QueueCopy:
         self._queue = SomeRows(spark, source)
         self._table = table
         self._transform = transform
-        self._database = Retry(f"looking at {self._options.queue}")
+        self._database = Retry(f"looking at {self._options.one_queue}")
         self._reached = False
         #: Rows that were in the queue when we looked last, and that the archive has.
         self._known: dict[int, str] = {}

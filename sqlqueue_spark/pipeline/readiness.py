@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
-from sqlqueue_spark.engines.connections import Connection, Target, one_each
+from sqlqueue_spark.engines.connections import Connection, Target, connect, one_each
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.inspection.findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
+from sqlqueue_spark.receive.queue_list import opened, shown, tables_of
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
 from sqlqueue_spark.tables import delayed, queues, rights
@@ -38,11 +39,14 @@ def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retri
         own = connected(Target.of(source))
         naming = source.naming(own.dialect)
         with own.transaction():
-            _check_rights(own, queues.get(own, source.queue, naming).table, RECEIVER)
+            received = opened(own, source)
+            for queue in received:
+                _check_rights(own, queue.table, RECEIVER)
             if source.error_queue is not None:
                 _check_rights(own, queues.get(own, source.error_queue, naming).table, SENDER)
             if retries:
-                delayed.get(own, naming.table(source.queue))
+                for queue in received:
+                    delayed.get(own, queue.table.table)
             if sink is not None and sink.delayed_endpoint is not None:
                 delayed.get(own, Destinations(sink).owner_of_delayed(own.target))
         if sink is not None:
@@ -58,7 +62,7 @@ def check_visible(source: SourceOptions) -> None:
     with one_each() as connected:
         own = connected(Target.of(source))
         with own.transaction():
-            queue = queues.get(own, source.queue, source.naming(own.dialect))
+            queue = queues.get(own, source.one_queue, source.naming(own.dialect))
             try:
                 queue.look(LOWEST, HIGHEST, 1)
             except NoRight as error:
@@ -72,9 +76,11 @@ def create_missing(
     source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False
 ) -> list[str]:
     """Create the tables that the options name and that are not there; returns a line for each. ``retries`` as above."""
-    wanted = [source.queue, *([] if source.error_queue is None else [source.error_queue])]
+    # A pattern names no queue that could be missing.
+    received = list(source.queues) if source.queue is None else [source.queue]
+    wanted = [*received, *([] if source.error_queue is None else [source.error_queue])]
     lines = _created(queue_tables.create(source, wanted))
-    waiting = [source.queue] if retries else []
+    waiting = (received or _matching(source)) if retries else []
     if sink is not None and sink.delayed_endpoint is not None:
         waiting.append(sink.delayed_endpoint)
     for owner in waiting:
@@ -93,6 +99,12 @@ def create_missing(
             outbox = outbox_tables.create(there, sink.sender or "")
             lines += [f"created outbox={outbox.outbox}"] if outbox.new else []
     return lines
+
+
+def _matching(source: SourceOptions) -> list[str]:
+    """The addresses of the queues that a pattern matches now."""
+    with connect(Target.of(source)) as connection, connection.transaction():
+        return [shown(connection, table) for table in tables_of(connection, source)]
 
 
 def _addresses(sink: SinkOptions) -> list[str]:

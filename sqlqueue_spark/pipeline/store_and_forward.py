@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -31,7 +29,6 @@ _OF_A_DATABASE = frozenset(
 )  # fmt: skip
 #: What is for messages that stay or fail, which is in the database of the queue.
 _AT_HOME = frozenset({"queue", "errorqueue", "auditqueue", "delayedendpoint", "storeandforward"})
-_SECONDS_TO_END = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +86,11 @@ class Databases:
 
     def remote(self, source: SourceOptions) -> RemoteDatabases:
         """The databases that messages go to."""
+        if source.queue is None:
+            raise ConfigurationError(
+                "A store-and-forward job has one queue, in whose table of delayed messages they wait; give the option queue, and start "
+                "a job for each queue."
+            )
         return RemoteDatabases(SinkOptions.parse(self.other), SinkOptions.parse(self.home), source.queue)
 
 
@@ -141,13 +143,17 @@ def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None
             "SQLQUEUE_SINK_URL, or take jobs/forward.py, which sends within a database."
         )
     naming = source.naming(dialect_of(source.url))
-    if home.queue is not None and naming.table(home.queue) == naming.table(source.queue):
+    if (
+        home.queue is not None
+        and source.queue is not None
+        and naming.table(home.queue) == naming.table(source.queue)
+    ):
         raise ConfigurationError(
             f"localQueue is {home.queue}, the queue of the job itself, so its messages would go round for ever; name another queue."
         )
 
 
-def stored(messages: DataFrame, options: StoreAndForwardOptions, queue: str) -> DataFrame:
+def stored(messages: DataFrame, options: StoreAndForwardOptions, queue: str | None) -> DataFrame:
     """The messages of a stream as the sink of the job takes them.
 
     :param queue: the address of the queue in which they are received.
@@ -171,18 +177,3 @@ def _for_those_that_stay(
         return None if headers.get(STORED_FOR) or headers.get(STORED_EVENT) else function(message)
 
     return handle
-
-
-@contextmanager
-def watched(databases: RemoteDatabases) -> Iterator[None]:
-    """While the block runs, try the databases that are down now and then, and put messages back for those that answer."""
-    stopping = threading.Event()
-    thread = threading.Thread(
-        target=lambda: databases.watch(stopping.wait), name="sqlqueue-databases", daemon=True
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        stopping.set()
-        thread.join(_SECONDS_TO_END)

@@ -25,7 +25,7 @@ from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
 from sqlqueue_spark.pipeline.sending_job import send_until_stopped
 from sqlqueue_spark.pipeline.session import session
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored, watched
+from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored
 from sqlqueue_spark.pipeline.transform import found
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import RemoteDatabases
@@ -70,28 +70,30 @@ def main(
         options = StoreAndForwardOptions.parse(sections["store-and-forward"])
         own = SourceOptions.parse(source)
         databases = Databases.of(source, sections["sink"], options)
+        remote = databases.remote(own)
         if options.handler is not None:
             found(options.handler)
     with exiting(1, debug):
-        remote = make_both_ready(own, databases, create=create)
+        make_both_ready(own, databases, remote, create=create)
         spark = session(f"store-and-forward {own.queue}", delta=False)
         run(spark, source, databases, options, remote)
         spark.stop()
 
 
-def make_both_ready(source: SourceOptions, databases: Databases, *, create: bool) -> RemoteDatabases:
+def make_both_ready(
+    source: SourceOptions, databases: Databases, remote: RemoteDatabases, *, create: bool
+) -> None:
     """Look, before Spark starts, for what the job needs; a database that is down now is no matter. Errors as :func:`make_ready`.
 
-    :param create: create what is missing first, in the other database the outbox, and say so.
-    :returns: the databases that messages go to. Which of them are down is known, and for the others messages are put back that wait.
+    Messages that wait for a database that answers are put back.
+
+    :param create: create what is missing first, in the other databases the outbox, and say so.
     """
     make_ready(source, SinkOptions.parse(databases.home), create=create, retries=True)
     if create:
         for line in databases.create_outboxes():
             click.echo(plain(line))
-    remote = databases.remote(source)
     remote.look()
-    return remote
 
 
 def store_and_forward(
@@ -109,7 +111,9 @@ def store_and_forward(
     :raises ConfigurationError: the options cannot be those of such a job. Further errors as :func:`make_both_ready`.
     """
     databases = Databases.of(source, sink, options)
-    remote = make_both_ready(SourceOptions.parse(source), databases, create=create)
+    own = SourceOptions.parse(source)
+    remote = databases.remote(own)
+    make_both_ready(own, databases, remote, create=create)
     return run(spark, source, databases, options, remote)
 
 
@@ -122,14 +126,13 @@ def run(
 ) -> Totals:
     """Send on until stopped."""
     sink = StoreAndForwardSink(SinkOptions.parse(databases.home), SinkOptions.parse(databases.other), remote)
-    with watched(remote):
-        return send_until_stopped(
-            spark,
-            source,
-            databases.home,
-            lambda messages, queue: stored(messages, options, queue),
-            options.checkpoint,
-            available_now=options.available_now,
-            doing="storing and forwarding",
-            queues=sink,
-        )
+    return send_until_stopped(
+        spark,
+        source,
+        databases.home,
+        lambda messages, queue: stored(messages, options, queue),
+        options.checkpoint,
+        available_now=options.available_now,
+        doing="storing and forwarding",
+        queues=sink,
+    )

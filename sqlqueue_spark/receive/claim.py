@@ -89,14 +89,25 @@ def claim(
 
     :param elsewhere: which of the rows that may be messages in transit are to go elsewhere. These are not claimed.
     """
-    claimed = _gather(queue, queue.claim, after, up_to, limits, elsewhere=elsewhere)
-    claimed.stepped_over = _stepped_over(queue, claimed, after, up_to)
+    claimed = claim_once(queue, after, up_to, limits, elsewhere)
     while claimed.stepped_over and queue.table.keeps_skipped:
         queue.connection.rollback()
-        again = _claim_again(queue, claimed, limits)
+        again = claim_again(queue, claimed, limits)
         if again.rows == claimed.rows:
             return again
         claimed = again
+    return claimed
+
+
+def claim_once(
+    queue: Queue, after: int, up_to: int, limits: Limits, elsewhere: Elsewhere = nothing_in_transit
+) -> Claimed:
+    """As :func:`claim`, in a transaction that holds more than this claim. It is never rolled back here.
+
+    On a heap the caller claims again, as :func:`claim` does, where rows of others were stepped over.
+    """
+    claimed = _gather(queue, queue.claim, after, up_to, limits, elsewhere=elsewhere)
+    claimed.stepped_over = _stepped_over(queue, claimed, after, up_to)
     return claimed
 
 
@@ -112,7 +123,7 @@ def _stepped_over(queue: Queue, claimed: Claimed, after: int, up_to: int) -> boo
     return queue.count(after, end) > claimed.rows
 
 
-def _claim_again(queue: Queue, before: Claimed, limits: Limits) -> Claimed:
+def claim_again(queue: Queue, before: Claimed, limits: Limits) -> Claimed:
     """Lock the rows of a claim that was rolled back, as far as nobody has taken one meanwhile, and nothing beside them.
 
     The claim before had stepped over rows of others. On a heap it may have kept the index key of such a row. Whoever holds the

@@ -14,9 +14,7 @@ from typing import Generic, TypeVar
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.receive.claim import Limits
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.found import Find, Found
+from sqlqueue_spark.receive.found import Alone, Batch
 
 log = plain_text.logger(__name__)
 
@@ -27,37 +25,28 @@ UNTOLD_SECONDS = 60.0
 #: The same once the present batch is known to be done.
 IDLE_SECONDS = 2.0
 
-F = TypeVar("F", bound=Found)
+B = TypeVar("B", bound=Batch)
 
 
-class ClaimAhead(Generic[F]):
+class ClaimAhead(Generic[B]):
     """One claim that another thread makes. The first to take it has it: who asks for it, or who gives it up."""
 
-    def __init__(
-        self,
-        pool: ConnectionPool,
-        find: Find[F],
-        present: F,
-        up_to: int,
-        limits: Limits,
-        *,
-        told: bool = False,
-    ) -> None:
-        """:param told: whether a program tells when a batch is done."""
-        self._queue = present.end.queue
+    def __init__(self, claim: Callable[[], B | None], queue: str, *, told: bool = False) -> None:
+        """:param claim: makes the claim.
+        :param queue: what is received from, for the log.
+        :param told: whether a program tells when a batch is done.
+        """
+        self._queue = queue
         self._unasked_seconds = UNTOLD_SECONDS if told else UNASKED_SECONDS
-        self._made: Future[F | None] = Future()
+        self._made: Future[B | None] = Future()
         #: Locked for good by the first to take the claim.
         self._taken = threading.Lock()
         self._timer: threading.Timer | None = None
 
-        def claim() -> F | None:
-            return pool.search(lambda queue: find(queue, present.end, present.last, up_to, limits))
-
         # A daemon, so that a program can end meanwhile. The threads of an executor are waited for.
         threading.Thread(target=self._make, args=(claim,), name="sqlqueue-claim-ahead", daemon=True).start()
 
-    def take(self) -> F | None:
+    def take(self) -> B | None:
         """Wait until the claim is made, and return it; None where no row was there, it failed or was given back."""
         made = self._made.result()
         if self._timer is not None:
@@ -68,9 +57,10 @@ class ClaimAhead(Generic[F]):
         """Release the claim, now or as soon as it is made."""
         self._made.add_done_callback(lambda _: self._release(because))
 
-    def is_made(self) -> bool:
-        """Wait until the claim is made; whether it holds rows that were not given up meanwhile."""
-        return self._made.result() is not None and not self._taken.locked()
+    def made(self) -> B | None:
+        """Wait until the claim is made, and leave it here; None as in :meth:`take`."""
+        made = self._made.result()
+        return None if self._taken.locked() else made
 
     def give_back(self, because: str) -> None:
         """Release the claim; when this returns, others can have its rows."""
@@ -87,14 +77,14 @@ class ClaimAhead(Generic[F]):
     def _release(self, because: str, *, at_once: bool = False) -> None:
         """:param at_once: wait until the rows are free. Else the server frees them when it finds the connection closed."""
         if (held := self.take()) is not None:
-            if at_once and held.queue is not None:
+            if at_once and held.session is not None:
                 with contextlib.suppress(SqlQueueError):  # the connection is closed in any case
-                    held.queue.connection.rollback()
+                    held.session.connection.rollback()
             held.release()
             if because:
                 log.info("claim_ahead_given_back queue=%s: %s", self._queue, because)
 
-    def _make(self, claim: Callable[[], F | None]) -> None:
+    def _make(self, claim: Callable[[], B | None]) -> None:
         held = None
         try:
             held = claim()
@@ -106,6 +96,6 @@ class ClaimAhead(Generic[F]):
             self._made.set_result(held)  # if it was given up meanwhile, this releases it
 
 
-def worthwhile(present: Found, up_to: int) -> bool:
+def worthwhile(present: Alone, up_to: int) -> bool:
     """Whether rows are likely to wait above the present claim."""
     return present.full and present.last < up_to

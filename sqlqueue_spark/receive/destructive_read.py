@@ -16,112 +16,27 @@ in another mode is finished in that mode.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from sqlqueue_spark import fail_points, plain_text
+from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Target
-from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.receive.claim import Claimed, Limits, look
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.connection_pool import ConnectionPool, SessionPool
 from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.in_transit import Forwarder
-from sqlqueue_spark.receive.offset import Json, Offset, next_serial
+from sqlqueue_spark.receive.joint_look import JointLooks, JointPlan
+from sqlqueue_spark.receive.joint_scanner import JointScanner
+from sqlqueue_spark.receive.joint_session import JointPool
+from sqlqueue_spark.receive.lookout import Lookout, Planned
+from sqlqueue_spark.receive.offset import Json, Offset
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.replay import check_belongs, say_not_taken_again
-from sqlqueue_spark.receive.scan_positions import Head
-from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.receive.slices import Slice, plan_taking
+from sqlqueue_spark.receive.replay import say_not_taken_again
+from sqlqueue_spark.receive.scanner import Scanner, StreamScanner
+from sqlqueue_spark.receive.slices import JointSlice, Share, Slice, plan_taking, plan_taking_jointly
 from sqlqueue_spark.receive.stream_source import StreamSource
-from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.queues import Queue, QueueTable
-
-log = plain_text.logger(__name__)
-
-
-@dataclass
-class Planned:
-    """The rows of one batch as a look saw them. This stream holds none of them; rows that others hold stay in the table."""
-
-    start: Offset | None
-    end: Offset
-    table: QueueTable
-    rows: Claimed
-    full: bool
-    queue: None = None
-
-    @property
-    def last(self) -> int:
-        return self.rows.live.last
-
-    def follow(self, start: Offset | None) -> None:
-        self.start, self.end = start, self.end.after(start)
-
-    def mark(self, head: Head) -> None:
-        head.passed(self.last)
-
-    def release(self) -> None:
-        """Do nothing: no row is held."""
-
-
-class Lookout:
-    """Looks for rows to plan. Rows that were planned before are planned again only when one of them has become free.
-
-    If they were planned again already and the same rows are still left, they also wait for a pause: somebody may lock them
-    and give them back again and again, and each time they would make an empty batch.
-    """
-
-    def __init__(self, pace: PollBackoff, forwarder: Forwarder) -> None:
-        """:param pace: the pauses between two batches of the same rows."""
-        self._forwarder = forwarder
-        #: The highest row that was ever planned.
-        self.planned_to = LOWEST
-        #: Whether the run ends when no row is found. Then :meth:`find` sleeps in the pause and does not look for other rows.
-        self.bounded = False
-        self._pace = pace
-        #: The rows that were planned again the last time.
-        self._again = RowSet()
-
-    def find(
-        self, queue: Queue, start: Offset | None, after: int, up_to: int, limits: Limits
-    ) -> Planned | None:
-        rows = self._look(queue, after, up_to, limits)
-        seen_before = rows.live and rows.live.first <= self.planned_to
-        if seen_before and not self._plans_again(queue, after, up_to, rows.live):
-            rows = self._look(queue, self.planned_to, up_to, limits)
-        queue.connection.rollback()  # gives back the row that the claim in _plans_again may have locked
-        if not rows.live:
-            return None
-        end = Offset(
-            queue=queue.table.name,
-            identity=queue.table.identity,
-            live=rows.live,
-            expired=rows.expired,
-            mode=NO_TRANSACTION,
-            serial=next_serial(start),
-        )
-        log.info("planned queue=%s rows=%d bytes=%d first=%d last=%d", queue.table.name, len(rows.live), rows.bytes,
-                 rows.live.first, rows.live.last)  # fmt: skip
-        return Planned(start, end, queue.table, rows, rows.full)
-
-    def _look(self, queue: Queue, after: int, up_to: int, limits: Limits) -> Claimed:
-        return self._forwarder.find(queue, lambda elsewhere: look(queue, after, up_to, limits, elsewhere))
-
-    def _plans_again(self, queue: Queue, after: int, up_to: int, rows: RowSet) -> bool:
-        """Whether rows that were planned before are planned once more now."""
-        left = rows.between(rows.first, self.planned_to)
-        if left != self._again:
-            self._pace.found()  # not the same rows as the last time: some of those have come
-        elif self.bounded:
-            self._pace.wait()
-        elif not self._pace.due:
-            return False
-        if queue.claim(after, min(up_to, self.planned_to), 1) is None:
-            return False
-        self._again = left
-        self._pace.nothing_found()
-        return True
+from sqlqueue_spark.tables.queues import Queue
 
 
 class DestructiveReceiver(StreamSource):
@@ -136,12 +51,23 @@ class DestructiveReceiver(StreamSource):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
-        self._pool = ConnectionPool(options, on_first_open)
-        self._lookout = Lookout(PollBackoff(options.poll_interval, clock, sleep), Forwarder(options, clock))
-        self._scanner = Scanner(options, self._pool, self._lookout.find, clock, sleep)
+        self._pool: SessionPool[Any]
+        self._scanner: StreamScanner[Any]
+        self._looks: Lookout | JointLooks
+        if options.several:
+            self._pool = several = JointPool(options, on_first_open)
+            self._looks = looks = JointLooks(options, clock, sleep)
+            self._moved_on = looks.moved_on
+            self._scanner = JointScanner(options, several, looks, clock, sleep)
+        else:
+            self._pool = one = ConnectionPool(options, on_first_open)
+            pace, forwarder = PollBackoff(options.poll_interval, clock, sleep), Forwarder(options, clock)
+            self._moved_on = forwarder.moved_on
+            self._looks = lookout = Lookout(pace, forwarder)
+            self._scanner = Scanner(options, one, lookout.find, clock, sleep)
         #: A batch that was begun in another mode.
         self._batch = HeldBatch(options, self._pool, self._scanner)
-        self._planned: Planned | None = None
+        self._planned: Planned | JointPlan | None = None
         self._finished: Offset | None = None
 
     def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:  # noqa: ARG002 -- it has no stage
@@ -149,7 +75,7 @@ class DestructiveReceiver(StreamSource):
         self._scanner.rest()
         return self._pool.retried(lambda: self._latest(start, max_rows))
 
-    def plan(self, start: Offset | None, end: Offset | None) -> list[Slice]:
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
         """The slices of the batch that ends with ``end``.
 
         A batch that this process did not look for has none, unless it was begun in another mode: then its rows are locked
@@ -179,10 +105,10 @@ class DestructiveReceiver(StreamSource):
 
     def stop_at_present_end(self) -> None:
         self._pool.retried(self._scanner.stop_at_present_end)
-        self._lookout.bounded = True
+        self._looks.bounded = True
 
     def waiting(self) -> Json | None:
-        return self._scanner.waiting()
+        return self._moved_on.tell(self._scanner.waiting())
 
     def close(self) -> None:
         """Give back the rows that are held for a batch of another mode, and end the connections."""
@@ -204,9 +130,10 @@ class DestructiveReceiver(StreamSource):
         self._planned = self._scanner.next(start, max_rows)
         if self._planned is None:
             return start
-        self._lookout.planned_to = max(self._lookout.planned_to, self._planned.last)
+        self._looks.note(self._planned)
         self._scanner.claim_ahead(self._planned)
-        return self._planned.end
+        end: Offset = self._planned.end
+        return end
 
     def _finish(self, start: Offset | None) -> None:
         """Finish a batch of a previous process if it was begun in another mode; else leave it as it is."""
@@ -220,11 +147,22 @@ class DestructiveReceiver(StreamSource):
             self._batch.close()
 
     def _check_belongs(self, end: Offset) -> None:
-        with self._pool.transaction() as queue:
-            check_belongs(end, queue)
+        with self._pool.transaction() as session:
+            self._pool.check_belongs(end, session)
 
-    def _slices(self, planned: Planned) -> list[Slice]:
+    def _slices(self, planned: Planned | JointPlan) -> Sequence[Slice | JointSlice]:
         dialect = Target.of(self._options).dialect
-        statement = queues.read_statement(dialect, planned.table, "take", planned.rows.kept_in_transit)
-        pieces = self._options.slices(len(planned.rows.live))
-        return plan_taking(statement, planned.table.name, planned.rows, pieces, dialect.chunk)
+        shares = [
+            Share(
+                statement=queues.read_statement(dialect, part.table, "take", part.rows.kept_in_transit),
+                queue=part.name,
+                address=part.table.table.to_address(quoted=dialect.quoted_addresses),
+                claimed=part.rows,
+            )
+            for part in planned.parts
+        ]
+        pieces = self._options.slices(planned.count)
+        if self._options.several:
+            return plan_taking_jointly(shares, pieces, dialect.chunk)
+        (one,) = shares
+        return plan_taking(one.statement, one.queue, one.claimed, pieces, dialect.chunk)

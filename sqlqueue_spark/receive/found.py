@@ -7,34 +7,56 @@ from typing import Protocol, TypeVar
 from sqlqueue_spark.receive.claim import Claimed, Limits
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.scan_positions import Head
+from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.tables.queues import Queue
 
 
-class Found(Protocol):
+class Batch(Protocol):
     """The rows of a batch, and the offsets between which it lies."""
 
     start: Offset | None
     end: Offset
-    rows: Claimed
+    #: A limit ended the look, not the end of a queue.
+    full: bool
+
+    @property
+    def count(self) -> int:
+        """How many rows were found."""
+
+    @property
+    def session(self) -> Session | None:
+        """The session whose open transaction holds the rows; None where this stream does not hold them."""
+
+    def follow(self, start: Offset | None) -> None:
+        """Become the batch after ``start``, whichever batch the rows were found behind."""
+
+    def release(self) -> None:
+        """Give the rows back to everybody. Never raises."""
+
+
+class Found(Protocol):
+    """Rows of one queue: a batch, or a part of one."""
+
     #: A limit ended the look, not the end of the queue.
     full: bool
 
     @property
-    def last(self) -> int:
-        """The highest RowVersion that was found."""
+    def rows(self) -> Claimed:
+        """The rows."""
 
     @property
-    def queue(self) -> Queue | None:
-        """The queue whose open transaction holds the rows; None where this stream does not hold them."""
-
-    def follow(self, start: Offset | None) -> None:
-        """Become the batch after ``start``, whichever batch the rows were found behind."""
+    def last(self) -> int:
+        """The highest RowVersion that was found."""
 
     def mark(self, head: Head) -> None:
         """Tell ``head`` what was found, so that it knows where the next look begins."""
 
     def release(self) -> None:
         """Give the rows back to everybody. Never raises."""
+
+
+class Alone(Batch, Found, Protocol):
+    """The batch of a stream that reads one queue."""
 
 
 F_co = TypeVar("F_co", bound=Found, covariant=True)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.connection_pool import SessionPool
 from sqlqueue_spark.receive.done_file import DoneFile
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.open_claim import OpenClaim, Settling, may_go_away
-from sqlqueue_spark.receive.replay import check_belongs, relock, say_not_taken_again
-from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.receive.slices import Slice, plan
+from sqlqueue_spark.receive.part import Part
+from sqlqueue_spark.receive.replay import Wanted, locked_again, say_not_taken_again
+from sqlqueue_spark.receive.scanner import StreamScanner
+from sqlqueue_spark.receive.slices import JointSlice, Share, Slice, plan, plan_jointly
 from sqlqueue_spark.receive.stage_dispatch import StageDispatch
-from sqlqueue_spark.row_set import RowSet
+from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
@@ -32,7 +32,7 @@ class HeldBatch:
     for whatever must not be settled in between.
     """
 
-    def __init__(self, options: SourceOptions, pool: ConnectionPool, scanner: Scanner[Any]) -> None:
+    def __init__(self, options: SourceOptions, pool: SessionPool[Any], scanner: StreamScanner[Any]) -> None:
         self._options = options
         self._pool = pool
         self._scanner = scanner
@@ -63,11 +63,11 @@ class HeldBatch:
             else:
                 self._release()
         if start is not None and start != self._settled:
-            queue, rows = self._lock(start, start.live, start.expired)
-            self._held = OpenClaim(queue, None, start, rows, settling=Settling.THE_NEXT_PROCESS)
+            session, parts = self._lock(start, Wanted.of(start))
+            self._held = OpenClaim(session, None, start, parts, settling=Settling.THE_NEXT_PROCESS)
             self._settle()
 
-    def plan(self, start: Offset | None, end: Offset) -> list[Slice]:
+    def plan(self, start: Offset | None, end: Offset) -> Sequence[Slice | JointSlice]:
         """The slices of the batch that ends with ``end``; locks its rows again if this process does not hold them."""
         with self.lock:
             if self._held is None or self._held.end != end:
@@ -78,15 +78,7 @@ class HeldBatch:
                 self._done_file.watch()
             fail_points.step(fail_points.OFFSET_LOGGED)
             self._pool.retried(lambda: self.staging.open(start, end))
-            table, dialect = held.queue.table, held.queue.connection.dialect
-            return plan(
-                queues.read_statement(dialect, table),
-                table.name,
-                held.rows,
-                self._options.slices(len(held.rows.live)),
-                dialect.small_row,
-                witnesses=end.witnesses,
-            )
+            return self._slices(held)
 
     def settle(self, end: Offset | None) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
@@ -104,10 +96,37 @@ class HeldBatch:
                 if self._done_file is not None and self._held is not None:
                     self._done_file.look()
             except SqlQueueError as error:  # the next start settles it
-                log.warning("not_settled queue=%s: %s", self._options.queue, error)
+                log.warning("not_settled queue=%s: %s", self._options.title, error)
             finally:
                 self._release()
                 self.staging.close()
+
+    def _slices(self, held: OpenClaim) -> Sequence[Slice | JointSlice]:
+        dialect, pieces = held.session.connection.dialect, self._options.slices(held.live)
+        if self._options.several:
+            shares = [
+                Share(
+                    statement=queues.read_statement(dialect, part.queue.table),
+                    queue=part.queue.name,
+                    address=part.queue.table.table.to_address(quoted=dialect.quoted_addresses),
+                    claimed=part.rows,
+                    witnesses=part.witnesses,
+                )
+                for part in held.parts
+            ]
+            return plan_jointly(shares, pieces, dialect.small_row)
+        return [
+            each
+            for part in held.parts
+            for each in plan(
+                queues.read_statement(dialect, part.queue.table),
+                part.queue.name,
+                part.rows,
+                pieces,
+                dialect.small_row,
+                witnesses=part.witnesses,
+            )
+        ]
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -116,11 +135,11 @@ class HeldBatch:
         held = self._held
         assert held is not None, "only what is held is settled"
         if held.lost:
-            held = self._held = held.locked_again(*self._lock(held.end, held.rows.live, held.rows.expired))
+            held = self._held = held.locked_again(*self._lock(held.end, held.wanted()))
         try:
-            held.settle(lambda: self.staging.send(held.queue, held.end, deleting=held.rows.rows))
+            held.settle(lambda: self.staging.send(held.session, held.end, deleting=held.count))
         except ConnectionLost as error:
-            log.warning("claim_lost queue=%s rows=%d: %s", held.queue.table.name, held.rows.rows, error)
+            log.warning("claim_lost queue=%s rows=%d: %s", held.session.name, held.count, error)
             held.release()
             self._scanner.look_from_start_next()
             raise
@@ -129,7 +148,7 @@ class HeldBatch:
             if may_go_away(error):
                 raise self._gave_up(held, error) from error
             raise
-        self._pool.give_back(held.queue)
+        self._pool.give_back(held.session)
         self._held, self._settled = None, held.end
         self.staging.settled()
         held.say_settled()
@@ -140,37 +159,35 @@ class HeldBatch:
         )
         seconds = round(self._options.command_timeout.total_seconds())
         return kind(
-            f"The last batch of {held.queue.table.name} is done but could not be settled within commandTimeout ({seconds} s): "
-            f"{error} Its {held.rows.rows} rows are free again; remove the cause and start the stream, which settles them "
+            f"The last batch of {held.session.name} is done but could not be settled within commandTimeout ({seconds} s): "
+            f"{error} Its {held.count} rows are free again; remove the cause and start the stream, which settles them "
             "first: what another consumer takes before that is processed by both."
         )
 
     def _replay(self, start: Offset | None, end: Offset) -> None:
         """Lock what is left of an unfinished batch again, and hold it."""
         self._release()
-        queue, rows = self._lock(end, end.live, end.expired)
+        session, parts = self._lock(end, Wanted.of(end))
+        self._held = held = OpenClaim(session, start, end, parts)
         if end.taken:
             say_not_taken_again(end)
         elif not end.empty:
-            log.warning("replaying queue=%s rows=%d taken_by_others=%d", queue.table.name, len(rows.live),
-                        len(end.live) - len(rows.live))  # fmt: skip
-        self._held = OpenClaim(queue, start, end, rows)
+            wanted = sum(len(part.live) for part in end.parts)
+            log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, held.live,
+                        wanted - held.live)  # fmt: skip
 
-    def _lock(self, end: Offset, live: RowSet, expired: RowSet) -> tuple[Queue, Claimed]:
+    def _lock(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[Session, list[Part]]:
         """Lock what is left of these rows of a batch.
 
-        :returns: the queue whose open transaction holds these rows, and the rows: none where these are other rows.
+        :returns: the session whose open transaction holds these rows, and the rows of each queue: none where they are others.
         """
-        queue = self._pool.borrow()
+        session = self._pool.borrow()
         try:
-            check_belongs(end, queue)
-            rows = relock(queue, end, live, expired)
-            if rows is None:
-                queue.connection.rollback()
+            self._pool.check_belongs(end, session)
+            return session, locked_again(session, wanted)
         except BaseException:
-            queue.connection.close()
+            session.connection.close()
             raise
-        return queue, Claimed() if rows is None else rows
 
     def _release(self) -> None:
         """Give back to everybody what is held, and what was claimed ahead."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, RowsHeld, SqlQueueError, TryAgain
@@ -22,6 +22,7 @@ from sqlqueue_spark.messages.message import (
 )
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Claimed, Elsewhere
+from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Inserter, columns_of, moved
@@ -35,13 +36,31 @@ _CHUNK = 500
 _LOCKED_MS, _LATER_SECONDS = 500, 5.0
 
 
+@dataclass
+class MovedOn:
+    """How many rows a source has moved on since it began, to their destinations or to the error queue."""
+
+    rows: int = 0
+
+    def tell(self, waiting: Json | None) -> Json | None:
+        """What the source reports of what waits, and this number."""
+        return waiting if waiting is None or not self.rows else {**waiting, "movedOn": self.rows}
+
+
 class Forwarder:
     """Finds the messages in transit of one queue, and moves them on."""
 
-    def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        clock: Callable[[], float] = time.monotonic,
+        moved_on: MovedOn | None = None,
+    ) -> None:
+        """:param moved_on: counts what is moved."""
         self._options = options
         self._clock = clock
         self._not_before = clock()
+        self.moved_on = moved_on or MovedOn()
 
     def find(self, queue: Queue, look: Callable[[Elsewhere], Claimed]) -> Claimed:
         """What a look or a claim finds, when the messages in transit that it meets have been moved on.
@@ -49,11 +68,16 @@ class Forwarder:
         :param look: looks or claims; what it tells of as in transit, it leaves out. It may be called twice.
         """
         found = look(self.elsewhere)
-        if not found.in_transit or self._clock() < self._not_before:
+        if not found.in_transit or not self.due:
             return found
         queue.connection.rollback()
         stay = self.move(queue, found.in_transit)
         return look(lambda same, rows: set(self.elsewhere(same, rows)) - stay)
+
+    @property
+    def due(self) -> bool:
+        """Whether rows are moved on now; not while a destination is locked."""
+        return self._clock() >= self._not_before
 
     def elsewhere(self, queue: Queue, row_versions: Sequence[int]) -> Collection[int]:
         """Which of these rows are to go to another queue."""
@@ -74,13 +98,16 @@ class Forwarder:
         for start in range(0, len(row_versions), _CHUNK):
             try:
                 with queue.connection.hasty(_LOCKED_MS):
-                    stay |= self._move(queue, row_versions[start : start + _CHUNK])
+                    stays, moved = self._move(queue, row_versions[start : start + _CHUNK])
+                stay |= stays
+                self.moved_on.rows += moved
                 fail_points.step(fail_points.TRANSIT_MOVED)
             except RowsHeld as error:
                 self._wait(queue, error)
         return stay
 
-    def _move(self, queue: Queue, row_versions: Sequence[int]) -> set[int]:
+    def _move(self, queue: Queue, row_versions: Sequence[int]) -> tuple[set[int], int]:
+        """The rows that stay, as :meth:`move`, and how many have moved."""
         rows = queue.lock_in_transit(row_versions)
         fail_points.step(fail_points.TRANSIT_LOCKED)
         by_destination: dict[str, list[InTransit]] = {}
@@ -109,7 +136,7 @@ class Forwarder:
             queue.delete(RowSet.of(sorted(row.row_version for row in moved)))
             fail_points.step(fail_points.TRANSIT_DELETED)
             log.info("forwarded queue=%s rows=%d", queue.table.name, len(moved))
-        return stay
+        return stay, len(moved)
 
     def _deliver(self, queue: Queue, address: str, rows: Iterable[InTransit]) -> None:
         """Insert rows at the address that their headers name.

@@ -6,7 +6,7 @@ carries the table's identity and the row ids of some dozens of witnesses spread 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
@@ -19,10 +19,14 @@ from sqlqueue_spark.row_set import RowSet
 Json = dict[str, Any]
 
 VERSION = 1
+#: What a stream over several queues writes, however many of them a batch has rows of.
+JOINT_VERSION = 2
 #: The offset before the first batch, as Spark knows it. To us it is None.
 INITIAL: Json = {"version": VERSION}
 
 _NOBODY: Mapping[int, str] = MappingProxyType({})
+#: What an offset says of the rows of one queue.
+_OF_A_QUEUE = ("queue", "table", "rows", "live", "expired", "witnesses")
 
 
 class Offset:
@@ -76,10 +80,13 @@ class Offset:
         """
         if given == INITIAL:
             return None
+        if given.get("version") == JOINT_VERSION and "queues" in given:
+            return JointOffset._of(dict(given))  # type: ignore[return-value] # noqa: SLF001 -- its own kind; callers ask the class Offset
         if given.get("version") != VERSION or "live" not in given:
             raise ConfigurationError(
                 f"The checkpoint holds an offset that this version of sqlqueue cannot read (version "
-                f"{given.get('version')!r}, expected {VERSION}); use the version that wrote it, or a new checkpoint."
+                f"{given.get('version')!r}, expected {VERSION} or {JOINT_VERSION}); use the version that wrote it, or a new "
+                "checkpoint."
             )
         return cls._of(dict(given))
 
@@ -98,11 +105,15 @@ class Offset:
         return offset
 
     def _read(self, json: Json) -> None:
-        self._json = json
+        self._read_batch(json)
         self.queue: str = json["queue"]
         self.identity: str = json["table"]
         #: The ids of some dozens of rows, by RowVersion.
         self.witnesses = {int(row_version): str(row_id) for row_version, row_id in json["witnesses"].items()}
+
+    def _read_batch(self, json: Json) -> None:
+        """Read what belongs to the whole batch."""
+        self._json = json
         self.mode: str = json.get("mode", RECEIVE_ONLY)
         self.serial: int = json.get("serial", 0)
         #: In mode ``sendsAtomicWithReceive`` the stage: the table on which what the batch sends waits until it is settled.
@@ -119,6 +130,11 @@ class Offset:
     def told_by(self, process: str) -> Self:
         """The offset of the same rows as one that only this process tells Spark."""
         return self._of({**self._json, "process": process})
+
+    @property
+    def parts(self) -> tuple[Offset, ...]:
+        """The rows of each queue that the batch has rows of."""
+        return (self,)
 
     @cached_property
     def live(self) -> RowSet:
@@ -147,10 +163,50 @@ class Offset:
         return isinstance(other, Offset) and self._json == other._json
 
     def __hash__(self) -> int:
-        return hash((self.queue, self.serial))
+        return hash((self._json.get("queue"), self.serial))
 
     def __repr__(self) -> str:
         return f"Offset({self._json})"
+
+
+class JointOffset(Offset):
+    """The rows of a micro-batch of several queues: for each of them what an :class:`Offset` has, in the order of their names.
+
+    Queues that the batch has no rows of are not in it. Mode, serial and stage are the batch's, and stand in it once.
+    """
+
+    def __init__(
+        self, parts: Sequence[Offset], *, mode: str = RECEIVE_ONLY, serial: int = 0, stage: str = ""
+    ) -> None:
+        """:param parts: the rows of each queue. Their own modes, serials and stages do not count."""
+        parts = sorted(parts, key=lambda part: part.queue)
+        own: Json = {} if mode == RECEIVE_ONLY else {"mode": mode}
+        if stage:
+            own["stage"] = stage
+        its = [{key: part._json[key] for key in _OF_A_QUEUE} for part in parts]  # noqa: SLF001 -- its own kind
+        self._read({"version": JOINT_VERSION, **own, "serial": serial, "queues": its})
+        for known, given in zip(self.parts, parts, strict=True):
+            known.live, known.expired = given.live, given.expired
+
+    def _read(self, json: Json) -> None:
+        self._read_batch(json)
+        batch: Json = {"version": VERSION}
+        batch.update((key, json[key]) for key in ("mode", "serial", "stage") if key in json)
+        self._parts = tuple(Offset._of({**batch, **part}) for part in json["queues"])  # noqa: SLF001 -- its own kind
+        #: For logs and errors.
+        self.queue = ", ".join(part.queue for part in self._parts) or "several queues"
+
+    @property
+    def parts(self) -> tuple[Offset, ...]:
+        return self._parts
+
+    @property
+    def claimed(self) -> int:
+        return sum(part.claimed for part in self._parts)
+
+    @property
+    def empty(self) -> bool:
+        return all(part.empty for part in self._parts)
 
 
 def to_json(offset: Offset | None) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -16,20 +16,22 @@ from sqlqueue_spark.receive.claim import (
     Limits,
     Portion,
     claim,
-    delete,
     nothing_in_transit,
 )
 from sqlqueue_spark.receive.in_transit import Forwarder
 from sqlqueue_spark.receive.offset import Offset, next_serial
+from sqlqueue_spark.receive.part import Part
+from sqlqueue_spark.receive.replay import Wanted
 from sqlqueue_spark.receive.scan_positions import Head
+from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
 
-#: The most witnesses of a claim.
-_WITNESSES = 32
+#: The most witnesses of the rows of one queue.
+MOST_WITNESSES = 32
 
 
 class Settling(Enum):
@@ -44,20 +46,17 @@ class Settling(Enum):
 
 @dataclass
 class OpenClaim:
-    """A claim, and the queue whose connection's open transaction holds its rows.
+    """A claim, and the session whose open transaction holds its rows.
 
-    ``start`` and ``end`` are the offsets between which the batch lies, as Spark knows them. ``rows`` are the rows that are
-    locked; after a replay they may be fewer than the offset names. ``full`` says that a limit ended the claim, not the end
-    of the queue.
+    ``start`` and ``end`` are the offsets between which the batch lies, as Spark knows them. ``parts`` are the rows that are
+    locked, of each queue. ``full`` says that a limit ended the claim, not the end of a queue.
     """
 
-    queue: Queue
+    session: Session
     start: Offset | None
     end: Offset
-    rows: Claimed
+    parts: Sequence[Part]
     full: bool = False
-    #: The open transaction has deleted the rows already. Others see that only when it is committed.
-    deleted: bool = False
     #: The transaction is gone, and every lock with it.
     lost: bool = False
     settling: Settling = Settling.ITS_CLAIM
@@ -65,13 +64,40 @@ class OpenClaim:
     gone: int = 0
 
     @property
+    def count(self) -> int:
+        """How many rows are locked, with the expired ones."""
+        return sum(part.rows.rows for part in self.parts)
+
+    @property
+    def live(self) -> int:
+        """How many of them are to be emitted."""
+        return sum(len(part.rows.live) for part in self.parts)
+
+    @property
+    def rows(self) -> Claimed:
+        """The rows of a claim of one queue."""
+        (only,) = self.parts
+        return only.rows
+
+    @property
     def last(self) -> int:
-        """The highest RowVersion that was claimed."""
-        return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
+        """The highest RowVersion of a claim of one queue."""
+        (only,) = self.parts
+        return only.last
+
+    def wanted(self) -> list[Wanted]:
+        """What is to be locked again when the transaction is lost."""
+        parts = {part.queue.name: part.rows for part in self.parts}
+        return [
+            Wanted(offset=each, live=parts[each.queue].live, expired=parts[each.queue].expired)
+            for each in self.end.parts
+            if each.queue in parts
+        ]
 
     def mark(self, head: Head) -> None:
-        """Tell ``head`` which rows were claimed: late rows can stand anywhere but there."""
-        head.claimed(self.rows)
+        """Tell ``head`` which rows of one queue were claimed."""
+        (only,) = self.parts
+        only.mark(head)
 
     def follow(self, start: Offset | None) -> None:
         """Become the batch after ``start``, whichever batch the claim was made after."""
@@ -82,16 +108,18 @@ class OpenClaim:
         return start == self.start and not self.lost and self.settling is not Settling.THE_NEXT_PROCESS
 
     def delete(self) -> None:
-        """Delete the rows of a claim that was just made, in its open transaction.
+        """Delete the rows of a claim that was just made, in its open transaction, where readers still see them.
 
         :raises ClaimLost: rows that were locked are gone; the claim is released, and nothing is deleted.
         """
         try:
-            delete(self.queue, self.rows)
+            for part in self.parts:
+                if part.queue.table.row_versions:
+                    part.delete()
+                    part.deleted = True
         except ClaimLost:
             self.release()
             raise
-        self.deleted = True
 
     def settle(self, send: Callable[[], None]) -> None:
         """Delete the rows, send what the batch has staged, and commit.
@@ -105,13 +133,13 @@ class OpenClaim:
         own = self.settling is Settling.ITS_CLAIM
         if own:
             fail_points.step(fail_points.COMMIT_LOGGED)
-        connection, queue = self.queue.connection, self.queue.table.name
+        connection, queue = self.session.connection, self.session.name
         told = False
 
         def attempt() -> None:
             with connection.attempt():
-                if not self.deleted:
-                    delete(self.queue, self.rows)
+                for part in self.parts:
+                    part.delete()
                 send()
                 fail_points.step(fail_points.DELETED if own else fail_points.LEFT_DELETED)
 
@@ -121,7 +149,7 @@ class OpenClaim:
                 log.warning(
                     "settling_waits queue=%s rows=%d: they stay locked meanwhile; %s",
                     queue,
-                    self.rows.rows,
+                    self.count,
                     error,
                 )
             told = True
@@ -135,22 +163,21 @@ class OpenClaim:
             raise ConnectionLost(f"A batch of {queue} could not be committed: {error}") from error
         fail_points.step(fail_points.COMMITTED if own else fail_points.LEFT_COMMITTED)
 
-    def locked_again(self, queue: Queue, rows: Claimed) -> OpenClaim:
-        """The same logged batch after its own transaction was lost: the transaction of ``queue`` now holds ``rows``."""
+    def locked_again(self, session: Session, parts: Sequence[Part]) -> OpenClaim:
+        """The same logged batch after its own transaction was lost: the transaction of ``session`` now holds ``parts``."""
         ours = self.settling is Settling.ITS_CLAIM
         return replace(
             self,
-            queue=queue,
-            rows=rows,
-            deleted=False,
+            session=session,
+            parts=parts,
             lost=False,
             settling=Settling.A_SECOND_CLAIM if ours else self.settling,
-            gone=self.gone + self.rows.rows - rows.rows,
+            gone=self.gone + self.count - sum(part.rows.rows for part in parts),
         )
 
     def say_settled(self) -> None:
         """Log what became of a batch that its own claim did not settle."""
-        name, rows = self.queue.table.name, self.rows.rows
+        name, rows = self.session.name, self.count
         if self.settling is Settling.A_SECOND_CLAIM:
             log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our own lost "
                         "commit, or taken by another consumer and are processed twice", name, rows, self.gone)  # fmt: skip
@@ -161,7 +188,7 @@ class OpenClaim:
     def release(self) -> None:
         """Give the rows back to everybody. Never raises."""
         self.lost = True
-        self.queue.connection.close()
+        self.session.connection.close()
 
 
 def may_go_away(error: SqlQueueError) -> bool:
@@ -197,9 +224,7 @@ def hold(
     :param stage: the stage, on which what the batch sends waits until it is settled; empty where there is none.
     :param forwarder: moves on the messages in transit that the claim meets.
     """
-    if not queue.table.row_versions and limits.rows != HIGHEST:
-        locks_a_row = 2 if queue.table.keeps_skipped else 1  # a heap's row and its index key
-        limits = replace(limits, rows=min(limits.rows, max(1, most_locked // locks_a_row)))
+    limits = bearable(queue, limits, most_locked)
     portion = portion or Portion()
     limits = replace(limits, rows=min(limits.rows, portion.rows))
     try:
@@ -211,6 +236,14 @@ def hold(
     if held is not None:
         portion.borne()
     return held
+
+
+def bearable(queue: Queue, limits: Limits, most_locked: int) -> Limits:
+    """The limits of a claim beside one-row receivers, where they have to step over each row that is locked."""
+    if queue.table.row_versions or limits.rows == HIGHEST:
+        return limits
+    locks_a_row = 2 if queue.table.keeps_skipped else 1  # a heap's row and its index key
+    return replace(limits, rows=min(limits.rows, max(1, most_locked // locks_a_row)))
 
 
 def _hold(
@@ -241,7 +274,7 @@ def _hold(
         identity=queue.identity() or "",
         live=claimed.live,
         expired=claimed.expired,
-        witnesses=queue.ids(claimed.live.spread(_WITNESSES)),
+        witnesses=queue.ids(claimed.live.spread(MOST_WITNESSES)),
         mode=ATOMIC if stage else RECEIVE_ONLY,
         serial=next_serial(start),
         stage=stage,
@@ -250,7 +283,6 @@ def _hold(
              len(claimed.expired), claimed.bytes, claimed.live.first, claimed.live.last)  # fmt: skip
     # A claim ahead would make others step over twice as many rows.
     alone = queue.table.row_versions or not claimed.stepped_over
-    held = OpenClaim(queue, start, end, claimed, full=claimed.full and alone)
-    if queue.table.row_versions:
-        held.delete()
+    held = OpenClaim(queue, start, end, [Part(queue, claimed, end.witnesses)], full=claimed.full and alone)
+    held.delete()
     return held

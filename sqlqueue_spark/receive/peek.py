@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.slices import Slice
+from sqlqueue_spark.receive.queue_list import opened, shown
+from sqlqueue_spark.receive.slices import JointSlice, Slice
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.queues import QueueTable
+from sqlqueue_spark.tables.queues import Queue, QueueTable
 
 #: The most numbers of one range, however few rows have them: a :class:`RowSet` counts all its numbers, in 63 bits.
 _WIDEST = 1 << 62
@@ -37,7 +38,7 @@ def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Pre
     target = Target.of(options)
     with connect(target, again=again) as connection:
         with connection.transaction():
-            queue = queues.get(connection, options.queue, options.naming(target.dialect))
+            queue = queues.get(connection, options.one_queue, options.naming(target.dialect))
             highest = queue.highest()
         after = LOWEST
         while highest is not None:
@@ -60,9 +61,9 @@ def plan_rows(options: SourceOptions, rows: RowSet) -> list[Slice]:
 
     def found() -> QueueTable:
         with connect(target, again=True) as connection, connection.transaction():
-            return queues.get(connection, options.queue, options.naming(dialect)).table
+            return queues.get(connection, options.one_queue, options.naming(dialect)).table
 
-    table = Retry(f"looking at {options.queue}").retried(found)
+    table = Retry(f"looking at {options.one_queue}").retried(found)
     statement = queues.read_statement(dialect, table, "read_unexpired")
     pieces = options.slices(len(rows))
     return [
@@ -71,21 +72,29 @@ def plan_rows(options: SourceOptions, rows: RowSet) -> list[Slice]:
     ]
 
 
-def plan_peek(options: SourceOptions) -> list[Slice]:
-    """Ranges of similar width that cover what is in the queue now; none when it is empty."""
+def plan_peek(options: SourceOptions) -> Sequence[Slice | JointSlice]:
+    """Ranges of similar width that cover what is in the queue now; none when it is empty. Of several queues, those of each."""
     target = Target.of(options)
-    dialect = target.dialect
     with connect(target) as connection, connection.transaction():
-        queue = queues.get(connection, options.queue, options.naming(dialect))
-        ends = queue.ends()
-        if ends is None:
-            return []
-        lowest, highest = ends
-        width = max(1, highest - lowest + 1)
-        pieces = max(options.slices(width), -(-width // _WIDEST))
-        firsts = [lowest + width * piece // pieces for piece in range(pieces + 1)]
-        statement = queues.read_statement(dialect, queue.table, "read_unexpired")
+        if not options.several:
+            return _ranges(queues.get(connection, options.one_queue, options.naming(target.dialect)), options)
         return [
-            Slice(statement=statement, queue=queue.table.name, rows=RowSet([(first, end - 1)]))
-            for first, end in pairwise(firsts)
+            JointSlice(slices=((shown(connection, queue.table.table), part),))
+            for queue in opened(connection, options)
+            for part in _ranges(queue, options)
         ]
+
+
+def _ranges(queue: Queue, options: SourceOptions) -> list[Slice]:
+    ends = queue.ends()
+    if ends is None:
+        return []
+    lowest, highest = ends
+    width = max(1, highest - lowest + 1)
+    pieces = max(options.slices(width), -(-width // _WIDEST))
+    firsts = [lowest + width * piece // pieces for piece in range(pieces + 1)]
+    statement = queues.read_statement(queue.connection.dialect, queue.table, "read_unexpired")
+    return [
+        Slice(statement=statement, queue=queue.table.name, rows=RowSet([(first, end - 1)]))
+        for first, end in pairwise(firsts)
+    ]

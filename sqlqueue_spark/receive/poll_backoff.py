@@ -8,7 +8,7 @@ from datetime import timedelta
 
 _FIRST_PAUSE = 0.05
 #: Longest sleep inside one call, so that stopping the stream is not held up.
-_LONGEST_SLEEP = 0.25
+LONGEST_SLEEP = 0.25
 
 
 class PollBackoff:
@@ -33,7 +33,12 @@ class PollBackoff:
         """Sleep until it is time to look, but no longer than one call may."""
         pause = self._next_look - self._clock()
         if pause > 0:
-            self._sleep(min(pause, _LONGEST_SLEEP))
+            self._sleep(min(pause, LONGEST_SLEEP))
+
+    @property
+    def next_look(self) -> float:
+        """When it is time to look, by the clock."""
+        return self._next_look
 
     @property
     def due(self) -> bool:

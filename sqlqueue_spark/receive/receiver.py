@@ -14,18 +14,22 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claim import Portion
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.connection_pool import ConnectionPool, SessionPool
 from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.in_transit import Forwarder
+from sqlqueue_spark.receive.joint_claim import JointClaims
+from sqlqueue_spark.receive.joint_scanner import JointScanner
+from sqlqueue_spark.receive.joint_session import JointPool
 from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.open_claim import hold
-from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.receive.slices import Slice
+from sqlqueue_spark.receive.open_claim import OpenClaim, hold
+from sqlqueue_spark.receive.scanner import Scanner, StreamScanner
+from sqlqueue_spark.receive.slices import JointSlice, Slice
 from sqlqueue_spark.receive.stage_dispatch import stage_of
 from sqlqueue_spark.receive.stream_source import StreamSource
 from sqlqueue_spark.tables.queues import Queue
@@ -45,16 +49,27 @@ class Receiver(StreamSource):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
-        self._pool = ConnectionPool(options, on_first_open)
-        stage = stage_of(options)
-        find = functools.partial(
-            hold,
-            portion=Portion(),
-            forwarder=Forwarder(options, clock),
-            most_locked=options.most_locked_rows,
-            stage="" if stage is None else stage.to_text(),
-        )
-        self._scanner = Scanner(options, self._pool, find, clock, sleep)
+        table = stage_of(options)
+        stage = "" if table is None else table.to_text()
+        self._pool: SessionPool[Any]
+        self._scanner: StreamScanner[OpenClaim]
+        if options.several:
+            self._pool = several = JointPool(options, on_first_open)
+            claims = JointClaims(options, stage, clock)
+            self._moved_on = claims.moved_on
+            self._scanner = JointScanner(options, several, claims, clock, sleep)
+        else:
+            self._pool = one = ConnectionPool(options, on_first_open)
+            forwarder = Forwarder(options, clock)
+            self._moved_on = forwarder.moved_on
+            find = functools.partial(
+                hold,
+                portion=Portion(),
+                forwarder=forwarder,
+                most_locked=options.most_locked_rows,
+                stage=stage,
+            )
+            self._scanner = Scanner(options, one, find, clock, sleep)
         self._batch = HeldBatch(options, self._pool, self._scanner)
         self._staging = self._batch.staging
         self._told_of_everything = False
@@ -69,11 +84,11 @@ class Receiver(StreamSource):
         if max_rows is None and not self._told_of_everything:
             self._told_of_everything = True
             log.warning("everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the queue until the "
-                        "stream is started again; take trigger(availableNow=True)", self._options.queue)  # fmt: skip
+                        "stream is started again; take trigger(availableNow=True)", self._options.title)  # fmt: skip
         with self._batch.lock:
             return self._pool.retried(lambda: self._latest(start, max_rows, sure=sure))
 
-    def plan(self, start: Offset | None, end: Offset | None) -> list[Slice]:
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
         """The slices of the batch that ends with ``end``; locks its rows again if this process never held it."""
         return [] if end is None or start == end else self._batch.plan(start, end)
 
@@ -96,7 +111,7 @@ class Receiver(StreamSource):
         self._pool.retried(self._scanner.stop_at_present_end)
 
     def waiting(self) -> Json | None:
-        return self._scanner.waiting()
+        return self._moved_on.tell(self._scanner.waiting())
 
     def close(self) -> None:
         """Settle the held batch if ``doneFile`` says that it is logged, else give it back; then end the connections."""

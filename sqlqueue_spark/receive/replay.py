@@ -6,26 +6,19 @@ and its rows may still be there, and when Spark replays a batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld, SqlQueueError
+from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.part import Part
+from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
-
-
-def check_belongs(offset: Offset, queue: Queue) -> None:
-    """Refuse a checkpoint of another queue.
-
-    :raises ConfigurationError: the offset was written for another queue or database.
-    """
-    if offset.queue != queue.table.name:
-        raise ConfigurationError(
-            f"The checkpoint belongs to the queue {offset.queue}, not to {queue.table.name}; "
-            "give every queue a checkpoint of its own, or correct the option queue."
-        )
 
 
 def relock(queue: Queue, offset: Offset, live: RowSet, expired: RowSet) -> Claimed | None:
@@ -67,6 +60,46 @@ def relock(queue: Queue, offset: Offset, live: RowSet, expired: RowSet) -> Claim
                     queue.table.name, left.rows)  # fmt: skip
         return None
     return left if proven is None else _up_to(left, proven)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Rows of one queue that are to be locked again: those that an offset names, or what is known to be left of them."""
+
+    offset: Offset
+    live: RowSet
+    expired: RowSet
+
+    @classmethod
+    def of(cls, end: Offset) -> list[Wanted]:
+        """All rows of a batch."""
+        return [cls(offset=part, live=part.live, expired=part.expired) for part in end.parts]
+
+
+def locked_again(session: Session, wanted: Sequence[Wanted]) -> list[Part]:
+    """Lock what is left of a batch, in each of its queues, in the open transaction. Errors as :func:`relock`.
+
+    What a queue has no more, because it is gone or because its rows are others now, does not hold up the rest.
+    """
+    while True:
+        parts: list[Part] = []
+        refused: list[Wanted] = []
+        for each in wanted:
+            queue = session.named(each.offset.queue)
+            if queue is None:
+                log.warning("not_the_same_table queue=%s rows=%d: dropped since; nothing of the batch is looked for",
+                            each.offset.queue, len(each.live) + len(each.expired))  # fmt: skip
+                continue
+            rows = relock(queue, each.offset, each.live, each.expired)
+            if rows is None:
+                refused.append(each)
+            parts.append(Part(queue, rows or Claimed(), each.offset.witnesses))
+        if not refused:
+            return parts
+        session.connection.rollback()  # it may have locked rows that are not the batch's
+        if len(wanted) == 1:
+            return parts
+        wanted = [each for each in wanted if each not in refused]
 
 
 def say_not_taken_again(offset: Offset) -> None:

@@ -30,6 +30,11 @@ class Head:
         self._unclaimed: list[tuple[int, int]] = []
         self._due = 0.0
 
+    @property
+    def ended_at(self) -> int:
+        """The highest row that was claimed last; ``LOWEST`` where nobody knows."""
+        return LOWEST if self._ended_at is None else self._ended_at
+
     def next(self, now: float) -> int:
         """The RowVersion above which to look; ``now`` in seconds of any steady clock."""
         return LOWEST if self._ended_at is None or now >= self._due else self._ended_at

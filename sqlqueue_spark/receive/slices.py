@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -33,6 +34,9 @@ SCHEMA = pa.schema(
         ("RowVersion", pa.int64()),
     ]
 )
+
+#: The columns of a stream over several queues.
+JOINT_SCHEMA = SCHEMA.append(pa.field("Queue", pa.string()))
 
 _NOBODY: Mapping[int, str] = MappingProxyType({})
 _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
@@ -88,6 +92,64 @@ class DestructiveSlice(Slice):
     counts: tuple[int, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class JointSlice:
+    """What one task reads, or takes, of several queues: a slice of each, one after the other."""
+
+    #: With the address that stands in the column ``Queue`` of its rows.
+    slices: tuple[tuple[str, Slice], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """The rows of one queue in a batch."""
+
+    statement: Statement
+    queue: str
+    claimed: Claimed
+    witnesses: Mapping[int, str] = field(default_factory=dict)
+    #: What stands in the column ``Queue``.
+    address: str = ""
+
+
+def plan_jointly(shares: Sequence[Share], pieces: int, small_row: int | None = None) -> list[JointSlice]:
+    """Cut the rows of several queues into at most ``pieces`` slices of similar bytes: a slice has a fixed cost.
+
+    The rows of one queue are in RowVersion order, within a slice and from one to the next. ``small_row`` as for :func:`plan`.
+    """
+    return _joined(shares, pieces, lambda share, counts: _cut(share, counts, small_row))
+
+
+def plan_taking_jointly(shares: Sequence[Share], pieces: int, most_rows: int) -> list[JointSlice]:
+    """As :func:`plan_jointly`, for workers that take the rows."""
+
+    def cut(share: Share, counts: Iterable[int]) -> list[DestructiveSlice]:
+        return _to_take(share.claimed, _cut(share, counts), most_rows)
+
+    return _joined(shares, pieces, cut)
+
+
+def _joined(
+    shares: Sequence[Share], pieces: int, cut: Callable[[Share, Iterable[int]], Sequence[Slice]]
+) -> list[JointSlice]:
+    counts = balanced(itertools.chain.from_iterable(share.claimed.sizes for share in shares), pieces)
+    ends = set(itertools.accumulate(counts))
+    joined: list[list[tuple[str, Slice]]] = [[]]
+    seen = 0
+    for share in shares:
+        rows = len(share.claimed.live)
+        if not rows:
+            continue
+        inner = sorted(end - seen for end in ends if seen < end < seen + rows)
+        its = [after - before for before, after in itertools.pairwise([0, *inner, rows])]
+        for part in cut(share, its):
+            joined[-1].append((share.address, part))
+            seen += len(part.rows)
+            if seen in ends:
+                joined.append([])
+    return [JointSlice(slices=tuple(each)) for each in joined if each]
+
+
 def plan(
     statement: Statement,
     queue: str,
@@ -103,25 +165,40 @@ def plan(
     :param witnesses: the Ids of some dozens of rows, by RowVersion. A slice may have none of them, and that is enough: the
         first and the last row of the claim are always witnesses, and Spark does not log a batch of which one slice fails.
     """
+    share = Share(statement=statement, queue=queue, claimed=claimed, witnesses=witnesses)
+    return _cut(share, balanced(claimed.sizes, pieces), small_row)
+
+
+def _cut(share: Share, counts: Iterable[int], small_row: int | None = None) -> list[Slice]:
+    """Slices of so many rows each."""
     slices: list[Slice] = []
     begin = 0
-    for rows in claimed.live.cut(balanced(claimed.sizes, pieces)):
+    for rows in share.claimed.live.cut(counts):
         end = begin + len(rows)
-        small = _small(rows, claimed.sizes[begin:end], small_row)
-        vouching = {at: its for at, its in witnesses.items() if len(rows.between(at, at))}
-        slices.append(Slice(statement=statement, queue=queue, rows=rows, small=small, witnesses=vouching))
+        small = _small(rows, share.claimed.sizes[begin:end], small_row)
+        vouching = {at: its for at, its in share.witnesses.items() if len(rows.between(at, at))}
+        slices.append(
+            Slice(statement=share.statement, queue=share.queue, rows=rows, small=small, witnesses=vouching)
+        )
         begin = end
     return slices
 
 
 def plan_taking(statement: Statement, queue: str, rows: Claimed, pieces: int, most_rows: int) -> list[Slice]:
     """As :func:`plan`, for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
-    slices: list[Slice] = []
+    return [*_to_take(rows, plan(statement, queue, rows, pieces), most_rows)]
+
+
+def _to_take(claimed: Claimed, parts: Iterable[Slice], most_rows: int) -> list[DestructiveSlice]:
+    """The slices that are taken, of the slices of a claim."""
+    slices: list[DestructiveSlice] = []
     begin = 0
-    for part in plan(statement, queue, rows, pieces):
+    for part in parts:
         end = begin + len(part.rows)
-        counts = tuple(bounded(rows.sizes[begin:end], most_rows, BATCH_BYTES))
-        slices.append(DestructiveSlice(statement=statement, queue=queue, rows=part.rows, counts=counts))
+        counts = tuple(bounded(claimed.sizes[begin:end], most_rows, BATCH_BYTES))
+        slices.append(
+            DestructiveSlice(statement=part.statement, queue=part.queue, rows=part.rows, counts=counts)
+        )
         begin = end
     return slices
 
@@ -141,6 +218,15 @@ class SliceReader:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+
+    def rows(self, part: Slice | JointSlice) -> Iterator[pa.RecordBatch]:
+        """Read or take the rows of a slice, whichever its kind says, with the column ``Queue`` where it is of several queues."""
+        if isinstance(part, JointSlice):
+            for address, one in part.slices:
+                for batch in self.rows(one):
+                    yield with_queue(batch, address)
+        else:
+            yield from self.take(part) if isinstance(part, DestructiveSlice) else self.read(part)
 
     def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
         """The rows of a slice in RowVersion order, and exactly those.
@@ -201,9 +287,14 @@ class SliceReader:
         if reader is not None:
             _KEPT.put(self._target, reader)
 
-    def peek(self, part: Slice) -> Iterator[pa.RecordBatch]:
+    def peek(self, part: Slice | JointSlice) -> Iterator[pa.RecordBatch]:
         """The rows of a range that are there, in RowVersion order; others may take rows meanwhile."""
-        return self._batches(part, self._target)
+        if isinstance(part, JointSlice):
+            for address, one in part.slices:
+                for batch in self._batches(one, self._target):
+                    yield with_queue(batch, address)
+        else:
+            yield from self._batches(part, self._target)
 
     def _batches(
         self, part: Slice, target: Target, *, worth_it: Callable[[TryAgain], bool] = lambda _: True
@@ -246,6 +337,12 @@ class SliceReader:
             reader.close()
             raise
         _KEPT.put(target, reader)
+
+
+def with_queue(batch: pa.RecordBatch, address: str) -> pa.RecordBatch:
+    """Rows with the address of their queue in the column ``Queue``."""
+    addresses = pa.repeat(pa.scalar(address, pa.string()), batch.num_rows)
+    return pa.RecordBatch.from_arrays([*batch.columns, addresses], schema=JOINT_SCHEMA)
 
 
 def _check_same(batch: pa.RecordBatch, part: Slice) -> None:

@@ -10,17 +10,18 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
+from typing import Any
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.offset import Offset, next_serial
+from sqlqueue_spark.receive.connection_pool import SessionPool
+from sqlqueue_spark.receive.offset import JointOffset, Offset, next_serial
+from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
-from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed, table_of
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
 
@@ -37,12 +38,12 @@ class StageDispatch:
     closed. Otherwise two sources of one stream would stage into each other's batches.
     """
 
-    def __init__(self, options: SourceOptions, pool: ConnectionPool) -> None:
+    def __init__(self, options: SourceOptions, pool: SessionPool[Any]) -> None:
         self._options = options
         self._pool = pool
         self._own = stage_of(options)
         #: Its connection holds the stage.
-        self._home: Queue | None = None
+        self._home: Session | None = None
         self._just_taken = False
         self._opened: Offset | None = None
         #: Whether the stage has nothing but its mark, as far as this process knows.
@@ -67,14 +68,14 @@ class StageDispatch:
             self._look_back_once(start, end)
             with self._at_home() as stage, self._transaction():
                 sent = stage.move_waiting()
-                stage.open(_digest(end), queue=end.queue)
+                stage.open(_digest(end), queue=_queues(end))
             self._empty = False
             self._say_sent(self._own, sent)
         elif end.stage:
             self._leave_to_the_sink(end)
         self._opened = end
 
-    def send(self, queue: Queue, end: Offset, *, deleting: int) -> None:
+    def send(self, session: Session, end: Offset, *, deleting: int) -> None:
         """Move what the batch has staged into its destinations, in the open transaction. Calling again is harmless.
 
         Call :meth:`settled` when the transaction is committed.
@@ -87,27 +88,25 @@ class StageDispatch:
         if not end.stage:
             return
         table = Table.from_text(end.stage)
-        stage = Stage(queue.connection, table)
+        stage = Stage(session.connection, table)
         try:
             moved = stage.move(_digest(end)) if self._opened == end or stage.exists() else None
         except Incomplete as error:
             if deleting:
                 raise ConfigurationError(
-                    f"{error}, so the {deleting} rows of the last batch of {queue.table.name} stay in the queue: its database "
+                    f"{error}, so the {deleting} rows of the last batch of {session.name} stay in the queue: its database "
                     f"has lost what was committed, or the sink does not stage there. {_RUN_AGAIN}"
                 ) from error
             if end.empty and not isinstance(error, Unsealed):
                 raise stage.lost(error) from error
-            log.warning(
-                "nothing_to_send queue=%s: %s, and no row of the batch is left", queue.table.name, error
-            )
+            log.warning("nothing_to_send queue=%s: %s, and no row of the batch is left", session.name, error)
             stage.give_up()
             return
         if moved is not None:
-            self._sent = (queue.table.name, table, moved)
+            self._sent = (session.name, table, moved)
         elif deleting:
             raise ConfigurationError(
-                f"What the last batch of {queue.table.name} sent is not on the stage {table} any more, so its {deleting} "
+                f"What the last batch of {session.name} sent is not on the stage {table} any more, so its {deleting} "
                 "rows stay in the queue: another pipeline of the same option stream has emptied the stage. Give each a "
                 f"name of its own. {_RUN_AGAIN}"
             )
@@ -180,6 +179,9 @@ class StageDispatch:
         own = "" if self._own is None else self._own.to_text()
         if not own or (start is not None and start.stage == own):
             return start
+        serial = next_serial(start)
+        if self._options.several:
+            return JointOffset([], mode=ATOMIC, serial=serial, stage=own)
         with self._pool.transaction() as queue:
             return Offset(
                 queue=queue.table.name,
@@ -187,7 +189,7 @@ class StageDispatch:
                 live=RowSet(),
                 expired=RowSet(),
                 mode=ATOMIC,
-                serial=next_serial(start),
+                serial=serial,
                 stage=own,
             )
 
@@ -216,22 +218,22 @@ class StageDispatch:
             self.close()
             raise
 
-    def _taken(self, table: Table) -> Queue:
-        queue = self._pool.borrow()
+    def _taken(self, table: Table) -> Session:
+        session: Session = self._pool.borrow()
         try:
-            create_stage(queue.connection, table)
-            stage = Stage(queue.connection, table)
+            create_stage(session.connection, table)
+            stage = Stage(session.connection, table)
             try:
-                with queue.connection.transaction():
+                with session.connection.transaction():
                     stage.hold()
             except RowsHeld as error:
-                with queue.connection.transaction():
+                with session.connection.transaction():
                     whom = ", ".join(stage.holders()) or "another source"
                 raise _in_use(table, whom) from error
         except BaseException:
-            queue.connection.close()
+            session.connection.close()
             raise
-        return queue
+        return session
 
     def _transaction(self) -> contextlib.AbstractContextManager[Connection]:
         assert self._home is not None, "called while the stage is held"
@@ -265,21 +267,21 @@ class StageDispatch:
     def _leave_to_the_sink(self, end: Offset) -> None:
         """Write into the mark of a batch's stage that its sink sends the batch by itself, so that the stage never does."""
         table = Table.from_text(end.stage)
-        with self._pool.borrowed() as queue:
-            create_stage(queue.connection, table)
-            stage = Stage(queue.connection, table)
-            with queue.connection.transaction():
+        with self._pool.borrowed() as session:
+            create_stage(session.connection, table)
+            stage = Stage(session.connection, table)
+            with session.connection.transaction():
                 whom = stage.holders()
                 if whom and end.empty and not _opened_for(end, stage.mark()):
                     return  # another source of this query holds its own stage, and nothing of this batch counts there
                 if whom:
                     raise ConfigurationError(
-                        f"The last batch of {queue.table.name} was begun with the stage {table} and has not ended, and another "
+                        f"The last batch of {session.name} was begun with the stage {table} and has not ended, and another "
                         f"source holds that stage: {', '.join(whom)}. End that session if it is a stopped stream's; where it is "
                         "another source of this query, give a new checkpoint folder."
                     )
                 sent = stage.move_waiting()
-                stage.open(_digest(end), queue=end.queue, mode=self._options.transaction_mode)
+                stage.open(_digest(end), queue=_queues(end), mode=self._options.transaction_mode)
         self._say_sent(table, sent)
 
     def _given_up(self, stage: Stage, mark: Mark) -> Mark | None:
@@ -290,9 +292,10 @@ class StageDispatch:
             rows are deleted.
         """
         assert self._home is not None, "called while the stage is held"
-        if mark.sealed and mark.queue not in ("", self._home.table.name):
+        others = [name for name in mark.queue.split("\n") if name and not self._home.reads(name)]
+        if mark.sealed and others:
             raise ConfigurationError(
-                f"The stage {self._own} has what a batch of the queue {mark.queue} sends, and that batch is not settled; start "
+                f"The stage {self._own} has what a batch of the queue {', '.join(others)} sends, and that batch is not settled; start "
                 f"once with the transactionMode and the stream that its source had, then with the new ones. To go on without "
                 f"these messages, drop the table {self._own} and start the stream."
             )
@@ -352,30 +355,30 @@ class StageDispatch:
         :raises ConfigurationError: messages wait there and a session holds the stage, perhaps one that a dead process has
             left. An atomic source would forget the stage with its next offset.
         """
-        with self._pool.transaction() as queue:
-            stage, sent = Stage(queue.connection, table), None
+        with self._pool.transaction() as session:
+            stage, sent = Stage(session.connection, table), None
             if stage.exists():
                 whom = stage.holders()
                 if not whom:
-                    sent = stage.move_waiting(before=self._last_batch(queue))
+                    sent = stage.move_waiting(before=self._last_batch(session))
                 elif self._own is not None and (mark := stage.mark()) is not None and mark.waits:
                     raise _in_use(table, ", ".join(whom))
         self._say_sent(table, sent)
 
-    def _last_batch(self, queue: Queue) -> Batch | None:
+    def _last_batch(self, session: Session) -> Batch | None:
         """The last batch in the mark of the source's own stage. What the same batch has staged on another stage is void.
 
         None also where Spark does not tell which query it is: a batch of another query may have the same number.
         """
         if self._own is None:
             return None
-        own = Stage(queue.connection, self._own)
+        own = Stage(session.connection, self._own)
         mark = own.mark() if own.exists() else None
         return mark.batch if mark is not None and mark.batch.query else None
 
     def _say_sent(self, table: Table, sent: int | None) -> None:
         if sent is not None:
-            log.info("sent queue=%s stage=%s sent=%d", self._options.queue, table, sent)
+            log.info("sent queue=%s stage=%s sent=%d", self._options.title, table, sent)
 
 
 _RUN_AGAIN = (
@@ -399,6 +402,11 @@ def _in_use(table: Table, by_whom: str) -> ConfigurationError:
 def _opened_for(end: Offset, mark: Mark | None) -> bool:
     """Whether the stage was opened for the claim of the batch that ends with ``end``."""
     return mark is not None and mark.claim == _digest(end)
+
+
+def _queues(end: Offset) -> str:
+    """The queues of a batch as its mark names them: a line each."""
+    return "\n".join(part.queue for part in end.parts)
 
 
 def _digest(end: Offset) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.slices import Slice
+from sqlqueue_spark.receive.slices import JointSlice, Slice
 
 
 class StreamSource(Protocol):
@@ -23,7 +24,7 @@ class StreamSource(Protocol):
             batch that is logged.
         """
 
-    def plan(self, start: Offset | None, end: Offset | None) -> list[Slice]:
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
         """The slices of the batch that ends with ``end``."""
 
     def finish(self, start: Offset | None, *, rows: bool) -> None:

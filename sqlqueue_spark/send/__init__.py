@@ -1,11 +1,14 @@
 """Sends the rows of a frame as messages to destination queue tables, each message id once."""
 
 from sqlqueue_spark.send.composed import Composed
+from sqlqueue_spark.send.database_wait import DatabaseWait
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import FrameColumns
 from sqlqueue_spark.send.message_builder import MessageBuilder
+from sqlqueue_spark.send.outbox_check import check_outbox
 from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
-from sqlqueue_spark.send.preflight import check_one_database, check_outbox, prepare
+from sqlqueue_spark.send.parking_sender import ParkingSender
+from sqlqueue_spark.send.preflight import check_one_database, prepare
 from sqlqueue_spark.send.remote_databases import RemoteDatabases
 from sqlqueue_spark.send.sender import Sender
 from sqlqueue_spark.send.sent import Sent
@@ -15,10 +18,12 @@ from sqlqueue_spark.send.stored_sender import StoredSender
 
 __all__ = [
     "Composed",
+    "DatabaseWait",
     "Destinations",
     "FrameColumns",
     "MessageBuilder",
     "OutcomeBuilder",
+    "ParkingSender",
     "RemoteDatabases",
     "Sender",
     "Sent",

@@ -87,6 +87,7 @@ class Composed:
         delayed: bool = False,
         owed: Mapping[int, Owed] | None = None,
         told: Collection[int] = (),
+        received: pa.RecordBatch | None = None,
     ) -> None:
         """:param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
         :param origins: what tells the received rows apart that the messages came as; None where they were not received.
@@ -94,6 +95,7 @@ class Composed:
         :param delayed: whether some of them wait until they are due.
         :param owed: the acknowledgements that received messages ask for which ServiceControl has put back, by position.
         :param told: those of these messages that are acknowledged.
+        :param received: ``Queue``, ``RowVersion`` and ``Id`` of the row that each message was received as; None where that is not known.
         """
         self._ids = ids
         self._destinations = destinations
@@ -103,6 +105,7 @@ class Composed:
         self.delayed = delayed
         self.owed = owed or {}
         self._told = told
+        self.received = received
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -137,6 +140,7 @@ class Composed:
             delayed=self.delayed,
             owed=self.owed,
             told=self._told if told is None else told,
+            received=self.received,
         )
 
     def failing_once(
@@ -168,6 +172,7 @@ class Composed:
             failed={number: self.failed[at] for number, at in enumerate(kept) if at in self.failed},
             delayed=self.delayed,
             owed={number: self.owed[at] for number, at in enumerate(kept) if at in self.owed},
+            received=None if self.received is None else self.received.take(its),
         )
 
     def keys(self, address: str, positions: Sequence[int], final: Callable[[str], str] = str) -> list[str]:

@@ -52,7 +52,7 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
 from sqlqueue_spark.send.composed import Composed, Failed, in_order
 from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.frame_columns import FrameColumns
+from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike, members
 from sqlqueue_spark.send.outbox_keys import origins
 
@@ -170,6 +170,7 @@ class MessageBuilder:
             delayed=pc.any(delayed).as_py(),
             origins=self._origins(batch, received, ids) if self.columns.received else None,
             owed=self._owed(headers, given["Queue"]) if self.columns.received else None,
+            received=self._received(batch, received, given["Queue"]),
         )
         if not self.columns.received:
             return composed
@@ -180,6 +181,12 @@ class MessageBuilder:
     def _origins(self, batch: pa.RecordBatch, row_ids: pa.Array, ids: pa.Array) -> pa.Array:
         """What tells the received rows apart; the message id where a row was not received, but comes from another source."""
         return pc.coalesce(origins(row_ids, self._column(batch, "RowVersion")), ids)
+
+    def _received(self, batch: pa.RecordBatch, row_ids: pa.Array, queues: pa.Array) -> pa.RecordBatch | None:
+        """Which row each message was received as, where the frame tells of all."""
+        if not self.columns.received or row_ids.null_count or queues.null_count:
+            return None
+        return pa.RecordBatch.from_arrays([queues, self._column(batch, "RowVersion"), row_ids], ORIGIN)
 
     @staticmethod
     def _owed(headers: pa.Array, queues: pa.Array) -> dict[int, Owed]:

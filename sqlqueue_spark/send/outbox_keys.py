@@ -22,7 +22,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
@@ -74,6 +74,26 @@ def origin_keys(origins: pa.Array, queue: str) -> pa.Array:
     :param queue: where they were received (:attr:`QueueTable.address`).
     """
     return keys(origins, f"{queue}\0origin")
+
+
+def keys_by_queue(
+    queues: pa.Array,
+    values: pa.Array,
+    keys_of: Callable[[pa.Array, str], pa.Array],
+    final: Callable[[str], str],
+) -> list[str]:
+    """The keys of received rows, in their order.
+
+    :param queues: the address of the queue of each, and ``values`` what :func:`origin_keys` or :func:`handled_keys` makes its key of.
+    :param final: gives the final address of the queue at an address.
+    """
+    found = [""] * len(values)
+    for address in pc.unique(queues).to_pylist():
+        its = pc.equal(queues, address)
+        made = keys_of(values.filter(its), final(address)).to_pylist()
+        for at, key in zip(pc.indices_nonzero(its).to_pylist(), made, strict=True):
+            found[at] = key
+    return found
 
 
 def handled_keys(ids: pa.Array, queue: str) -> pa.Array:

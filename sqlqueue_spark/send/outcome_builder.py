@@ -6,6 +6,7 @@ only on its way through its queue.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -278,7 +279,9 @@ def _failure(told_: Mapping[str, object]) -> Failure:
     """A failure as the column tells it."""
     texts = {name: None if value is None else str(value) for name, value in told_.items()}
     time = told_.get("TimeOfFailure")
-    data = told_.get("Data") or []
+    data = told_.get("Data") or {}
+    if isinstance(data, str):  # as JSON, see spark/sink.py
+        data = json.loads(data)
     return Failure(
         exception_type=texts["ExceptionType"] or "Failure",
         message=texts.get("Message") or "",

@@ -13,13 +13,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.audit import audit_headers
 from sqlqueue_spark.messages.outgoing import OUTGOING, lasting, replaced
 from sqlqueue_spark.send.composed import Composed, Failed
-from sqlqueue_spark.send.outbox_keys import handled_keys, origin_keys
+from sqlqueue_spark.send.outbox_keys import handled_keys, keys_by_queue, origin_keys
 
 #: What is known of each received message.
 _COLUMNS = ("queues", "origins", "ids", "row_ids", "headers", "bodies")
@@ -98,17 +97,8 @@ class Outcomes:
 
         :param queue: gives the final address of the queue at an address.
         """
-        addresses = pc.unique(self.queues).to_pylist()
-        origins: list[str] = [""] * len(self)
-        ids: list[str] = [""] * len(self)
-        for address in addresses:
-            its = pc.equal(self.queues, address)
-            table = queue(address)
-            positions = pc.indices_nonzero(its).to_pylist()
-            of_origins = origin_keys(self.origins.filter(its), table).to_pylist()
-            of_ids = handled_keys(self.ids.filter(its), table).to_pylist()
-            for at, origin, id_ in zip(positions, of_origins, of_ids, strict=True):
-                origins[at], ids[at] = origin, id_
+        origins = keys_by_queue(self.queues, self.origins, origin_keys, queue)
+        ids = keys_by_queue(self.queues, self.ids, handled_keys, queue)
         return Keys(origins, ids)
 
     def decide(self, keys: Keys, known: Container[str]) -> Decided:

@@ -6,7 +6,7 @@ nothing of it, and when the database is back, the row goes back into its queue a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -56,10 +56,11 @@ class Parking:
             log.warning("parking database=%s: it is down, and messages for it wait: %s", name, error)
             self.down[error.target] = name
 
-    def parked_before(self, outcomes: Callable[[], Outcomes]) -> set[int]:
+    def parked_before(self, origins: Callable[[Callable[[str], str]], Sequence[str]]) -> set[int]:
         """Those of some received messages, by position, that were parked in an earlier try: nothing of them is sent.
 
-        :param outcomes: gives the messages. It is asked only where any were parked at all.
+        :param origins: gives the outbox keys of their origins, if it is given what finds the final address of a queue. It is asked
+            only where any messages were parked at all.
         """
         if not self.possible:
             return set()
@@ -69,13 +70,10 @@ class Parking:
         with connection.transaction():
             if not outbox.seen(days):
                 return set()
-        asked = outcomes()
-        origins = asked.keys(
-            lambda queue: self.destinations.find(queue, self.connected).table.address
-        ).origins
+        asked = origins(lambda queue: self.destinations.find(queue, self.connected).table.address)
         with connection.transaction():
-            known = outbox.seen(origins)
-        return {at for at, origin in enumerate(origins) if origin in known}
+            known = outbox.seen(asked)
+        return {at for at, origin in enumerate(asked) if origin in known}
 
     def parked(self, outcomes: Outcomes, positions: Iterable[int], database: str) -> Outcomes:
         """The received messages, of which these wait for a database."""

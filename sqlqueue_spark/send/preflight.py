@@ -5,17 +5,17 @@ What an atomic pipeline has staged is tried out before the stage is sealed, whil
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from sqlqueue_spark.engines.connections import Connection, Target, one_each
-from sqlqueue_spark.errors import ConfigurationError, QueueError, RowsHeld
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, RowsHeld
 from sqlqueue_spark.options import ATOMIC, SinkOptions
-from sqlqueue_spark.plain_text import for_shell, logger
+from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.destinations import Destinations
-from sqlqueue_spark.send.outbox_keys import EARLIER_VERSION
+from sqlqueue_spark.send.outbox_check import check_outbox
+from sqlqueue_spark.send.remote_databases import RemoteDatabases
 from sqlqueue_spark.send.sent_before import has_sent
-from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.stage import Run, Stage, table_of
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
 
@@ -34,6 +34,7 @@ def prepare(
     delays: bool = False,
     batch: Batch = NO_BATCH,
     last: Run | None = None,
+    databases: RemoteDatabases | None = None,
 ) -> Run:
     """Find the tables that these addresses mean, that of the error queue, and the outbox in each of their databases.
 
@@ -43,6 +44,7 @@ def prepare(
     :param delays: whether messages may wait until they are due; then the tables for that are found too.
     :param batch: the batch to send.
     :param last: what this returned for the sink's last batch.
+    :param databases: those of which some may be down, and messages for them wait.
     :returns: what an atomic pipeline's batch is staged for.
 
     :raises QueueError: a queue table or an outbox table is missing; the text says which.
@@ -73,12 +75,29 @@ def prepare(
                     destinations.find(address, connected)
                 else:  # the tasks find out too what is missing, and then messages fail
                     with suppress(QueueError, ConfigurationError):
-                        destinations.find(address, connected)
+                        _find_if_there(destinations, address, connected, databases)
             for target in destinations.databases() if delays else ():
                 destinations.find_delayed(target, destinations.owner_of_delayed(target), connected)
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error
     return run
+
+
+def _find_if_there(
+    destinations: Destinations,
+    address: str,
+    connected: Callable[[Target], Connection],
+    databases: RemoteDatabases | None,
+) -> None:
+    """Find the table at an address, unless its database is down and messages for it may wait."""
+    target, _ = destinations.where(address)
+    if databases is not None and target in databases.down():
+        return
+    try:
+        destinations.find(address, connected)
+    except ConnectionLost as error:
+        if databases is None or not databases.is_down(target, error):
+            raise
 
 
 def rehearse(
@@ -123,22 +142,6 @@ def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> No
 def _say_sent(options: SinkOptions, sent: int | None) -> None:
     if sent is not None:
         log.info("sent stream=%s sent=%d: what an earlier batch had staged", options.stream, sent)
-
-
-def check_outbox(options: SinkOptions, destinations: Destinations, connection: Connection) -> None:
-    """Look whether the sink's outbox is in the connection's database.
-
-    :raises QueueError: it is not; the text says how to create it.
-    """
-    endpoint = options.sender or ""
-    with connection.transaction():
-        outbox = OutboxTable(connection, endpoint, options.default_schema)
-        if not outbox.exists():
-            raise QueueError(
-                f"There is no outbox table {outbox.name}; create it with: sqlqueue outbox create {for_shell(endpoint)}, or set "
-                "outbox to none."
-            )
-        destinations.holds_earlier_keys(connection.target, lambda: outbox.may_hold(EARLIER_VERSION))
 
 
 def check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:

@@ -15,8 +15,8 @@ from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.outbox_check import check_outbox
 from sqlqueue_spark.send.parked_release import release
-from sqlqueue_spark.send.preflight import check_outbox
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables import queues
 
@@ -50,6 +50,20 @@ class RemoteDatabases:
         """The databases that are down, each with the name of the option that leads there."""
         with self._lock:
             return dict(self._down)
+
+    def is_down(self, target: Target, error: ConnectionLost) -> bool:
+        """Note that a database does not answer; False where it is none that messages wait for."""
+        name = self._names.get(target)
+        if name is None:
+            return False
+        with self._lock:
+            known = target in self._down
+            self._down[target] = name
+            self._down_since.setdefault(target, time.monotonic())
+        if not known:
+            log.warning("database_down database=%s retry_interval=%gs: messages for it wait: %s", name,
+                        self._options.retry_interval.total_seconds(), error)  # fmt: skip
+        return True
 
     def note(self, sent: Sent) -> None:
         """Note what became of a batch: if messages were parked, every database is tried at the next look.
@@ -104,13 +118,7 @@ class RemoteDatabases:
             with connect(target, again=target in self._reached) as connection:
                 check_outbox(self._options, self._destinations, connection)
         except ConnectionLost as error:
-            with self._lock:
-                known = target in self._down
-                self._down[target] = name
-                self._down_since.setdefault(target, time.monotonic())
-            if not known:
-                log.warning("database_down database=%s retry_interval=%gs: messages for it wait: %s", name,
-                            self._options.retry_interval.total_seconds(), error)  # fmt: skip
+            self.is_down(target, error)
             return False
         self._reached.add(target)
         with self._lock:

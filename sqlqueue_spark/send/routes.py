@@ -151,6 +151,7 @@ class Routes:
             self.acknowledged_at(owed.queue)
         own = Target.of(self.options)
         for queue in outcomes.queues.unique().to_pylist():
+            self._check_ends(queue)
             if self.find(queue).target != own:
                 raise ConfigurationError(
                     f"The messages of the queue {queue!r} were received in another database than that of the option url, and their "
@@ -168,6 +169,19 @@ class Routes:
             if error is not None:
                 unreachable.append(Refusal(positions, error))
         return self.owners_failing(outcomes, unreachable) if unreachable else outcomes
+
+    def _check_ends(self, queue: str) -> None:
+        """Refuse an error or audit queue that is the queue itself: what goes there would be received again, for ever."""
+        received = self.find(queue).table
+        for name, address in (
+            ("errorQueue", self.options.error_queue),
+            ("auditQueue", self.options.audit_queue),
+        ):
+            if address is not None and self.find(address).table.address == received.address:
+                raise ConfigurationError(
+                    f"The option {name} names {received.name}, in which the messages were received, so they would go round for ever; "
+                    "name another queue."
+                )
 
     def owners_failing(self, outcomes: Outcomes, refusals: Sequence[Refusal[int]]) -> Outcomes:
         """The outcomes, of which those have failed that would send these messages."""

@@ -55,8 +55,9 @@ class StoredSender(Sender):
         return done
 
     def _stored_sent(self, chunk: Stored) -> Sent:
-        everything = range(len(chunk.sends))
-        before = self._parking.parked_before(lambda: chunk.received(everything))
+        before = self._parking.parked_before(
+            lambda queue: chunk.received(range(len(chunk.sends))).keys(queue).origins
+        )
         told = self._home.acknowledging(chunk.sends.owed) if chunk.sends.owed else []
         if told:
             chunk = replace(chunk, sends=chunk.sends.acknowledging(told))

@@ -13,6 +13,7 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.spark.allowed_code import check
 from sqlqueue_spark.spark.readers import (
+    JOINT_SCHEMA,
     SCHEMA,
     QueueStreamReader,
     SqlQueuePeekReader,
@@ -36,11 +37,13 @@ class SqlQueueDataSource(DataSource):
         return "sqlqueue"
 
     def schema(self) -> StructType:
-        return SCHEMA
+        return (
+            JOINT_SCHEMA if {"queues", "queuepattern"} & {name.lower() for name in self.options} else SCHEMA
+        )
 
     def streamReader(self, schema: StructType) -> QueueStreamReader:
-        check_schema(schema)
         options = self._source_options()
+        check_schema(schema, options)
         try:
             from sqlqueue_spark.spark.stream_reader import SqlQueueStreamReader
         except ImportError:  # Spark before 4.2
@@ -48,8 +51,9 @@ class SqlQueueDataSource(DataSource):
         return SqlQueueStreamReader(options)
 
     def reader(self, schema: StructType) -> SqlQueuePeekReader:
-        check_schema(schema)
-        return SqlQueuePeekReader(self._source_options())
+        options = self._source_options()
+        check_schema(schema, options)
+        return SqlQueuePeekReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> SqlQueueWriter:
         return SqlQueueWriter(self._sink_options(), schema, overwrite)

@@ -26,7 +26,7 @@ from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
-    DestructiveSlice,
+    JointSlice,
     Receiver,
     ReceiverBeforeSpark42,
     Slice,
@@ -49,13 +49,15 @@ _TYPES: dict[str, DataType] = {
     "bigint": LongType(),
 }
 SCHEMA = StructType([StructField(name, _TYPES[type_]) for name, type_ in COLUMNS.items()])
+#: Of several queues.
+JOINT_SCHEMA = StructType([*SCHEMA.fields, StructField("Queue", StringType())])
 
 
 @dataclass
 class SlicePartition(InputPartition):
     """A slice on its way to a worker."""
 
-    part: Slice
+    part: Slice | JointSlice
 
 
 class QueueStreamReader(DataSourceStreamReader):
@@ -77,8 +79,7 @@ class QueueStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
-        reader, part = SliceReader(Target.of(self._options)), partition.part
-        return reader.take(part) if isinstance(part, DestructiveSlice) else reader.read(part)
+        return SliceReader(Target.of(self._options)).rows(partition.part)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._source.settle(Offset.if_ours(end))
@@ -132,12 +133,18 @@ class SqlQueuePeekReader(DataSourceReader):
         return SliceReader(Target.of(self._options)).peek(partition.part)
 
 
-def check_schema(schema: StructType) -> None:
+def schema_of(options: SourceOptions) -> StructType:
+    """The columns of the rows that are received, or peeked at."""
+    return JOINT_SCHEMA if options.several else SCHEMA
+
+
+def check_schema(schema: StructType, options: SourceOptions) -> None:
     """Refuse a user's schema that is not the queue's: Spark would pass it through unchecked."""
-    if schema != SCHEMA:
+    its = schema_of(options)
+    if schema != its:
         raise ConfigurationError(
             f"The schema {schema.simpleString()} is not the queue's; leave out .schema(…) and select or cast "
-            f"columns of {SCHEMA.simpleString()}."
+            f"columns of {its.simpleString()}."
         )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Protocol, Self
 
 import pyarrow as pa
 
+from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
@@ -17,6 +18,7 @@ from sqlqueue_spark.send import (
     FrameColumns,
     MessageBuilder,
     OutcomeBuilder,
+    ParkingSender,
     Sender,
     Sent,
     stage,
@@ -48,11 +50,19 @@ class SendTask:
 
     builder: MessageBuilder | OutcomeBuilder
     destinations: Destinations
+    #: The databases that are down, each with the name of the option that leads there; None where nothing waits for them.
+    down: Mapping[Target, str] | None = None
 
     @classmethod
-    def of(cls, columns: FrameColumns, options: SinkOptions, destinations: Destinations) -> Self:
+    def of(
+        cls,
+        columns: FrameColumns,
+        options: SinkOptions,
+        destinations: Destinations,
+        down: Mapping[Target, str] | None = None,
+    ) -> Self:
         builder = OutcomeBuilder if columns.outcomes else MessageBuilder
-        return cls(builder(columns=columns, options=options, destinations=destinations), destinations)
+        return cls(builder(columns=columns, options=options, destinations=destinations), destinations, down)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         sent = self.sent(batches)
@@ -60,8 +70,13 @@ class SendTask:
 
     def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
         log_to_stderr()
-        with Sender(self.builder.options, self.destinations) as sender:
+        with self._sender() as sender:
             return sender.send(self.builder.compose(batches))
+
+    def _sender(self) -> Sender:
+        if self.down is None:
+            return Sender(self.builder.options, self.destinations)
+        return ParkingSender(self.builder.options, self.destinations, self.down)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         log_to_stderr()

@@ -32,8 +32,9 @@ class SomeRowsSource(SqlQueueDataSource):
         return "sqlqueue_some_rows"
 
     def reader(self, schema: StructType) -> SqlQueuePeekReader:
-        check_schema(schema)
-        return SqlQueuePeekReader(self._source_options(), RowSet.decode(self._rows))
+        options = self._source_options()
+        check_schema(schema, options)
+        return SqlQueuePeekReader(options, RowSet.decode(self._rows))
 
 
 class SomeRows:

@@ -38,7 +38,7 @@ class StoreAndForwardSink(SqlQueueSink):
         super().__setstate__(home)
         self._other = other
         self._other_destinations = Destinations(other)
-        self._databases = databases
+        self.databases: RemoteDatabases = databases
         self._other_cleaner = OutboxCleaner(other)
         self._prepared = False
 
@@ -58,12 +58,9 @@ class StoreAndForwardSink(SqlQueueSink):
             destinations=destinations,
             other=self._other,
             other_destinations=self._other_destinations,
-            down=self._databases.down(),
+            down=self.databases.down(),
         )
         self._send(df, task, batch_id)
-        sent = self.sent_in(batch_id)
-        if sent is not None:
-            self._databases.note(sent)
         self._cleaner.clean_when_due(destinations.having_outboxes())
         self._other_cleaner.clean_when_due(
             [each for each in self._other_destinations.everywhere() if each not in task.down]

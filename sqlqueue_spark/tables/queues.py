@@ -175,10 +175,16 @@ def get(connection: Connection, address: str, naming: Naming) -> Queue:
     :raises QueueError: there is no such table.
     """
     table = naming.table(address)
-    found = find(connection, table)
-    if found is None:
+    queue = at(connection, table)
+    if queue is None:
         raise missing(connection, table, address, "in this database", "the queue name")
-    return Queue(connection, _with_storage(connection, found))
+    return queue
+
+
+def at(connection: Connection, table: Table) -> Queue | None:
+    """The queue of a table; None where there is none. Errors as :func:`find`."""
+    found = find(connection, table)
+    return None if found is None else Queue(connection, _with_storage(connection, found))
 
 
 def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:
@@ -240,6 +246,19 @@ class Queue:
         self.table = table
         self._sessions: set[int] = set()
         self._quoted = connection.dialect.table(table.table)
+
+    @property
+    def name(self) -> str:
+        """The canonical name of its table."""
+        return self.table.name
+
+    def named(self, name: str) -> Queue | None:
+        """The queue itself, if that is its name."""
+        return self if name == self.name else None
+
+    def reads(self, name: str) -> bool:
+        """Whether that is its name."""
+        return name == self.name
 
     def claim(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Lock the next rows above ``after``, stepping over rows that others hold; None when there are none."""

@@ -18,6 +18,7 @@ from tests.support.outcomes import (
     options,
     outcome,
     outgoing,
+    sent_to,
     settle,
     settled_all,
     stage_all,
@@ -103,6 +104,15 @@ def test_an_atomic_batch_acknowledges_and_audits_when_it_is_settled(engine, tabl
         assert stage_all(given, frame(rows)) == (4, 0)
         assert [each.count() for each in tables.values()] == [0, 0, 0]
     assert [each.count() for each in tables.values()] == [1, 2, 1]
+
+
+def test_an_audit_queue_may_be_a_destination_too(engine, given, tables):
+    given = options(engine, outbox=given.outbox, auditQueue="billing")
+    rows = [outcome(number, outgoing("billing", number + 10)) for number in (1, 2)]
+    for times in (1, 0):
+        done = settled_all(given, frame(rows))
+        assert done == Sent(sent=2 * times, handled=2 * times, audited=2 * times, repeated=2 - 2 * times)
+    assert sorted(sent_to(tables["billing"])) == [1, 2, 11, 12]
 
 
 def test_an_audit_queue_that_is_missing_ends_the_batch(engine, tables):

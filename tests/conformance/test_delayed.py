@@ -1,7 +1,9 @@
 """Messages with a time of delivery wait in a table until they are due, and then go to their queue, each once."""
 
+import contextlib
 import json
 from datetime import UTC, datetime, timedelta
+from unittest import mock
 
 import pytest
 
@@ -10,9 +12,9 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, format_time
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, prepare, seal, stage
-from tests.support.delayed import DelayedRows, headers_of, in_an_hour, move
+from tests.support.delayed import DelayedRows, headers_of, in_an_hour, move, mover
 from tests.support.messages import body, message_id, message_ids
-from tests.support.sending import batch, composed, ids_in, options, send
+from tests.support.sending import batch, composed, ids_in, options, send, watched
 from tests.support.stages import settled
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
@@ -198,6 +200,28 @@ def test_a_row_that_says_no_queue_goes_to_the_owner_of_the_table(engine, queue, 
 def _put(engine, rows, *, headers, body):
     clock = "now() AT TIME ZONE 'UTC'" if engine.name == "postgresql" else "GETUTCDATE()"
     engine.execute(f"INSERT INTO {rows.quoted} (headers, body, due) VALUES ('{headers}', {body}, {clock})")
+
+
+def test_a_mover_looks_once_a_second_where_nothing_is_due(engine, queue, waiting):
+    """Each look is one statement, however many wait. It comes sooner where something is due sooner."""
+    send(options(engine), batch(range(100), DeliverAt=in_an_hour()))
+    waits: list[float] = []
+    said: list[int] = []
+
+    def pause(seconds: float) -> bool:
+        waits.append(seconds)
+        if len(waits) == 2:
+            tell = stack.enter_context(mock.patch.object(seen.last, "execute", wraps=seen.last.execute))
+            stack.callback(lambda: said.append(tell.call_count))
+        if len(waits) == 4:
+            send(options(engine), batch([200], DeliverAt=datetime.now(UTC) + timedelta(seconds=0.8)))
+        return len(waits) == 6
+
+    moving = mover(engine, "Sales")
+    with contextlib.ExitStack() as stack, watched() as seen:
+        moving.run(pause)
+    assert (waits[:4], said) == ([0.0, 1.0, 1.0, 1.0], [4])
+    assert all(0 < each < 0.8 for each in waits[4:])
 
 
 # -- looking --------------------------------------------------------------------------------------

@@ -129,6 +129,14 @@ def test_a_message_goes_back_whole(postgresql):
     assert (error.count(), done.went, done.stayed, done.held) == (0, {name_of(postgresql): 1}, {}, 0)
 
 
+def test_a_row_that_has_expired_goes_back(engine, error):
+    """What somebody puts back shall be handled, whatever time it was to be received in."""
+    orders = engine.create_queue()
+    error.insert_row(id=row_id(1), headers=failed(1, failure(full(engine))), body=b"x", expires=PAST)
+    assert retry(engine).count == 1
+    assert [(row.body, row.expires) for row in orders.rows()] == [(b"x", None)]
+
+
 def test_a_row_that_a_net_endpoint_wrote_goes_back(postgresql):
     recorded = dotnet.rows("error")
     error = dotnet.create_queue(postgresql, "error", recorded)

@@ -75,6 +75,7 @@ def test_they_are_moved_on_and_are_in_no_batch(engine, queue, billing, mode):
     queue.insert(3, start=7)
     with streaming(engine, queue, **mode) as stream:
         stream.drain()
+        assert (stream.receiver.waiting() or {})["movedOn"] == 2
     assert (received(stream), queue.count()) == (row_ids([*range(5), 7, 8, 9]), 0)
     assert [(row.headers, row.body) for row in billing.rows()] == [(text, b"body") for text in left]
     assert not {row.id for row in billing.rows()} & {row_id(5), row_id(6)}

@@ -9,7 +9,7 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.outgoing import derived_ids
-from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from tests.support import messages
 from tests.support.driver import at_step
 from tests.support.messages import message_id, row_id
@@ -381,6 +381,44 @@ def test_an_error_queue_that_is_missing_ends_the_batch(engine, billing, remember
     with pytest.raises(QueueError, match="There is no queue table nowhere"):
         settle(given, outcome(1, outgoing("billing", 10)))
     assert billing.count() == 0
+
+
+@pytest.mark.parametrize("name", ["errorQueue", "auditQueue"])
+def test_what_would_be_received_again_for_ever_is_refused(engine, orders, billing, error, remembered, name):
+    """Messages that end in the queue in which they were received."""
+    given = options(engine, **{name: orders.address})
+    with pytest.raises(ConfigurationError, match=f"The option {name} names orders@.* round for ever"):
+        settle(given, outcome(1, outgoing("billing", 10)), outcome(2, fails=failure()))
+    assert (orders.count(), billing.count()) == (0, 0)
+
+
+@pytest.fixture
+def guarded(postgresql, guarded_url):
+    """The options of a sink whose login may write to all queues but billing."""
+    for name in ("orders", "billing", "error", "shipping"):
+        queue = postgresql.create_queue(name)
+        if name != "billing":
+            postgresql.execute(f"GRANT INSERT ON {queue.name} TO guarded")
+            postgresql.execute(f"GRANT USAGE ON SEQUENCE {queue.name}_seq_seq TO guarded")
+    outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), "Sales")
+    postgresql.execute('GRANT SELECT, INSERT ON "Sales_OutboxData" TO guarded')
+    return guarded_url
+
+
+@pytest.mark.parametrize("outbox", OUTBOXES)
+def test_a_destination_without_the_right_fails_those_that_send_there(postgresql, guarded, outbox):
+    given = SinkOptions.parse({"url": guarded, "endpoint": "Sales", "outbox": outbox, "errorQueue": "error"})
+    rows = [
+        outcome(1, outgoing("shipping", 10), outgoing("billing", 11)),
+        outcome(2, outgoing("shipping", 12)),
+        outcome(3, outgoing("billing", 13)),
+    ]
+    assert settle(given, *rows) == (1, 0, 2)
+    assert settle(given, *rows) == (0, 3, 0)
+    billing, shipping, error = (postgresql.queue(name) for name in ("billing", "shipping", "error"))
+    assert (billing.count(), sent_to(shipping), sent_to(error)) == (0, [12], [1, 3])
+    assert {failed[FAILED_QUEUE] for failed in failed_in(error)} == {'"public"."orders"'}
+    assert all("lacks a right" in failed[f"{EXCEPTION}Message"] for failed in failed_in(error))
 
 
 # -- what cannot be an outcome --------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_a_destination_in_another_database_is_refused_in_an_atomic_pipeline(engi
         there = {"endpoint.Billing.url": engine.url + ";App=other"}
     assert refusal(lambda: check_ready(source(engine, **atomic), sink(engine, **atomic, **there))) == (
         "The destination 'Billing' lies in another database, which transactionMode sendsAtomicWithReceive cannot reach in one "
-        "transaction; send to it with receiveOnly and an outbox."
+        "transaction; send to it with receiveOnly and an outbox, or name a queue of this database as storeAndForward."
     )
 
 

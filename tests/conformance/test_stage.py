@@ -313,7 +313,7 @@ def test_a_destination_in_another_database_is_refused(engine, queue, elsewhere):
         prepare(atomic, Destinations(atomic), ["orders", "billing"])
     assert str(caught.value) == (
         "The destination 'billing' lies in another database, which transactionMode sendsAtomicWithReceive cannot reach in "
-        "one transaction; send to it with receiveOnly and an outbox."
+        "one transaction; send to it with receiveOnly and an outbox, or name a queue of this database as storeAndForward."
     )
 
 

@@ -1,5 +1,8 @@
 """Movers die at every step, two at once: each delayed message is in its table or in its queue, never in both, and none is lost."""
 
+import contextlib
+import json
+import signal
 import threading
 from datetime import UTC, datetime, timedelta
 
@@ -8,11 +11,15 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.messages.servicecontrol import Ingestion, Outcome, ingestion
 from sqlqueue_spark.options import SinkOptions
 from tests.support.delayed import DelayedRows, move, mover, options
 from tests.support.driver import Crash, at_step, crash
+from tests.support.drivers import death
+from tests.support.error_rows import full
 from tests.support.messages import message_id, message_ids
 from tests.support.sending import batch, ids_in, send, steps, watched
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.needs("reads_json_as_documented")
 
@@ -30,6 +37,19 @@ def tables(engine, queue):
     send(given, batch(range(MANY), DeliverAt=past, Destination=to))
     gone.execute("DROP TABLE {table}")
     return waiting, queue, error
+
+
+def put(engine, waiting, text, body="'b'", *, minutes=0.0):
+    """Put a row into a table of delayed messages, as somebody else may; it was due so many minutes ago."""
+    seconds = round(60 * minutes)
+    due = {
+        "postgresql": f"now() AT TIME ZONE 'UTC' - interval '{seconds} seconds'",
+        "sqlserver": f"DATEADD(second, -{seconds}, GETUTCDATE())",
+    }
+    quoted = text.replace("'", "''")
+    engine.execute(
+        f"INSERT INTO {waiting.quoted} (headers, body, due) VALUES (N'{quoted}', {body}, {due[engine.name]})"
+    )
 
 
 def places(tables):
@@ -51,6 +71,64 @@ def test_a_mover_that_dies_loses_and_doubles_nothing(engine, tables, step, monke
     assert (crashes, sorted([*left, *delivered, *failed])) == ([2], message_ids(range(MANY)))
     assert move(engine, "Sales")[0] == len(left)
     assert places(tables) == DELIVERED
+
+
+@pytest.mark.parametrize("step", fail_points.DUE_STEPS)
+@pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies"])
+def test_another_mover_at_each_step_delivers_nothing_twice(engine, tables, step, dies, monkeypatch):
+    monkeypatch.setattr("sqlqueue_spark.send.delayed_mover._PORTION", 16)
+
+    def meanwhile():
+        move(engine, "Sales")
+        if dies:
+            crash()
+
+    with watched(), at_step(step, meanwhile, on=(2,)) as times, steps(), contextlib.suppress(Crash):
+        move(engine, "Sales")
+    left, delivered, failed = places(tables)
+    assert (times, sorted([*left, *delivered, *failed])) == ([2], message_ids(range(MANY)))
+    move(engine, "Sales")
+    assert places(tables) == DELIVERED
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        (fail_points.DUE_LOCKED, fail_points.DUE_SENT),
+        (fail_points.DUE_SENT, fail_points.DUE_MOVED),
+        (fail_points.DUE_MOVED, fail_points.DUE_LOCKED),
+    ],
+    ids=["locked, sent", "sent, moved", "moved, locked"],
+)
+def test_two_movers_at_once_are_killed(postgresql, tmp_path, where):
+    """Each in a process of its own, at its first or its second portion; a third one delivers what is left."""
+    waiting, queue = DelayedRows(postgresql, "orders").create(), postgresql.create_queue()
+    postgresql.create_queue("error")
+    postgresql.execute(f"INSERT INTO {waiting.quoted} (headers, body, due) {_MANY_DUE}")
+    children = [
+        death.started(
+            tmp_path / f"steps {number}", step, 1 + number, postgresql.url, "delayed", "run", "orders"
+        )
+        for number, step in enumerate(where)
+    ]
+    assert [each.wait(60) for each in children] == [-signal.SIGKILL] * 2
+    eventually(lambda: not postgresql.fetch(_OTHERS))
+    ids = "SELECT count(*), count(DISTINCT headers::json ->> 'NServiceBus.MessageId') FROM "
+    ((delivered, _),), ((left, _),) = (postgresql.fetch(ids + table) for table in ("orders", waiting.quoted))
+    assert (delivered + left, left > 0) == (20_000, True)
+    assert move(postgresql, "orders") == (left, 0)
+    assert (postgresql.fetch(f"{ids} orders"), waiting.count()) == ([(20_000, 20_000)], 0)
+    assert queue.count() == 20_000
+
+
+#: Messages that are due, by the server itself, and the sessions of others.
+_MANY_DUE = """
+SELECT '{"NServiceBus.MessageId":"' || n || '"}', 'b', now() AT TIME ZONE 'UTC' - interval '1 hour' FROM generate_series(1, 20000) n
+"""
+_OTHERS = """
+SELECT 1 FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+"""
 
 
 def test_all_that_is_due_goes_also_where_a_statement_locks_few_rows(engine, tables, monkeypatch):
@@ -99,6 +177,28 @@ def test_rows_of_a_mover_that_hangs_are_left_to_it(engine, tables):
     assert places(tables) == DELIVERED
 
 
+def test_an_error_queue_that_somebody_holds_keeps_only_what_has_failed_waiting(postgresql, tables):
+    with psycopg.connect(postgresql.url) as somebody:
+        somebody.execute("LOCK TABLE error IN ACCESS EXCLUSIVE MODE")
+        assert move(postgresql, "Sales") == (MANY - 1, 0)
+        assert [row.headers["NServiceBus.MessageId"] for row in tables[0].rows()] == [message_id(7)]
+    assert move(postgresql, "Sales") == (0, 1)
+    assert places(tables) == DELIVERED
+
+
+@pytest.mark.parametrize(
+    "to", ["a\\u0000b", "x" * 600, "a@b@c@d", "\\ud83d"], ids=["NUL", "long", "parts", "half"]
+)
+def test_an_address_that_no_table_can_have_fails_its_message_alone(engine, tables, to):
+    waiting, queue, error = tables
+    text = f'{{"NServiceBus.MessageId":"odd","NServiceBus.SqlServer.ForwardDestination":"{to}"}}'
+    put(engine, waiting, text, "NULL")
+    assert move(engine, "Sales") == (MANY - 1, 2)
+    assert (waiting.count(), len(ids_in(queue)), len(ids_in(error))) == (0, MANY - 1, 2)
+    assert [row.body for row in error.rows() if "odd" in row.headers] == [b""]
+    assert {ingestion(row.headers) for row in error.rows()} == {Ingestion(Outcome.TAKEN)}
+
+
 def test_a_destination_that_somebody_holds_keeps_only_its_own_messages_waiting(postgresql, tables):
     engine = postgresql
     other = engine.create_queue("billing")
@@ -110,3 +210,84 @@ def test_a_destination_that_somebody_holds_keeps_only_its_own_messages_waiting(p
         assert ids_in(other) == [message_id(100)]
     assert move(engine, "Sales") == (MANY - 1, 0)
     assert places(tables) == DELIVERED
+
+
+# -- messages that go where most of the last ones went --------------------------------------------
+
+
+@pytest.fixture
+def portions(monkeypatch):
+    """Small portions. From the second one on the mover knows how most messages end."""
+    monkeypatch.setattr("sqlqueue_spark.send.delayed_mover._PORTION", 16)
+
+
+def test_what_ends_otherwise_goes_its_own_way(engine, tables, portions):
+    """Among messages that one statement moves: another queue, other forms of the header, none, and what only looks like it."""
+    waiting, queue, _ = tables
+    billing, sales = engine.create_queue("billing"), engine.create_queue("Sales")
+    addresses = {name: full(engine, name) for name in ("orders", "billing")}
+    way = f'"NServiceBus.SqlServer.ForwardDestination":{json.dumps(addresses["orders"])}'
+    odd = {
+        "other": f'{{"NServiceBus.MessageId":"other","NServiceBus.SqlServer.ForwardDestination":{json.dumps(addresses["billing"])}}}',
+        "first": f'{{{way},"NServiceBus.MessageId":"first"}}',
+        "spaced": f'{{"NServiceBus.MessageId":"spaced", {way}}}',
+        "twice": f'{{"NServiceBus.MessageId":"twice",{way},{way}}}',
+        "none": '{"NServiceBus.MessageId":"none"}',
+        "value": f'{{"NServiceBus.MessageId":"value","x":{json.dumps("," + way + "}")}}}',
+        "empty": f'{{"NServiceBus.MessageId":"empty",{way}}}',
+        "unicode": f'{{"NServiceBus.MessageId":"unicode","x":"\U0001f600é",{way}}}',
+    }
+    for number, text in enumerate(odd.values()):
+        put(engine, waiting, text, "NULL" if number == 6 else "'b'", minutes=5 - number / 100)
+    assert move(engine, "Sales") == (MANY - 1 + len(odd), 1)
+    theirs = sorted(["first", "spaced", "twice", "empty", "unicode"])
+    assert sorted(ids_in(queue)) == sorted([*DELIVERED[1], *theirs])
+    assert (ids_in(billing), sorted(ids_in(sales)), waiting.count()) == (["other"], ["none", "value"], 0)
+    ours = {json.loads(row.headers)["NServiceBus.MessageId"]: row for row in [*queue.rows(), *sales.rows()]}
+    for name in ("none", *(each for each in theirs if each != "twice")):
+        left = json.loads(odd[name])
+        left.pop("NServiceBus.SqlServer.ForwardDestination", None)
+        assert json.loads(ours[name].headers) == left
+    assert ours["empty"].body == b""
+    assert ours["value"].headers == odd["value"]
+
+
+def test_a_queue_that_is_dropped_between_two_portions_has_its_messages_fail(engine, tables, portions):
+    waiting, queue, error = tables
+    moving = mover(engine, "Sales")
+    assert moving._portion()[1].sent == 15
+    queue.execute("DROP TABLE {table}")
+    moving.move_due()
+    moving.close()
+    assert (waiting.count(), sorted(ids_in(error))) == (0, message_ids([7, *range(16, MANY)]))
+
+
+def test_a_queue_that_refuses_one_message_fails_that_one_alone(postgresql, tables, portions):
+    waiting, queue, error = tables
+    queue.execute("""ALTER TABLE {table} ADD CHECK (body NOT LIKE '%"order":42,%')""")
+    assert move(postgresql, "Sales") == (MANY - 2, 2)
+    assert (waiting.count(), ids_in(error)) == (0, message_ids([7, 42]))
+
+
+def test_a_row_whose_id_is_there_already_gets_another_one(postgresql, tables, portions):
+    """Somebody has put rows back that were delivered before."""
+    waiting, queue, _ = tables
+    postgresql.execute(
+        f"INSERT INTO orders (id, headers) SELECT id, '{{}}' FROM {waiting.quoted} WHERE headers LIKE '%{message_id(20)}%'"
+    )
+    assert move(postgresql, "Sales") == (MANY - 1, 1)
+    queue.execute("DELETE FROM {table} WHERE headers = '{{}}'")
+    assert places(tables) == DELIVERED
+
+
+def test_messages_go_in_the_order_in_which_they_are_due_whichever_way(engine, tables, portions):
+    waiting, queue, _ = tables
+    for number in range(40):
+        to = json.dumps(full(engine, "orders" if number % 5 else "gone"))
+        text = f'{{"NServiceBus.MessageId":"{number:02}","NServiceBus.SqlServer.ForwardDestination":{to}}}'
+        put(engine, waiting, text, "'b'", minutes=(37 * number) % 40 + 60)
+    move(engine, "Sales")
+    found = [each for each in ids_in(queue) if len(each) == 2]
+    assert found == sorted(found, key=lambda each: -((37 * int(each)) % 40))
+    assert len(found) == 32
+    assert ids_in(queue)[32:] == DELIVERED[1]

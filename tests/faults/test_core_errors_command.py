@@ -2,11 +2,7 @@
 
 import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -28,8 +24,6 @@ MANY = 30
 ALL = message_ids(range(MANY))
 #: Messages a second, which makes batches of ten.
 RATE = 100
-_ROOT = Path(__file__).parents[2]
-_COMMAND = (sys.executable, "-c", "from sqlqueue_spark.cli import main; main()", "errors")
 
 
 @pytest.fixture
@@ -125,11 +119,7 @@ def test_nothing_is_gone_that_is_not_in_the_file(engine, error, tmp_path, monkey
 
 def child(engine, tmp_path, number, step, *arguments):
     """The command in a process of its own, which is killed when it reaches the step for the second time."""
-    orders = death.orders(tmp_path / f"steps {number}", step, 2, "this process")
-    environment = os.environ | {"PYTHONPATH": str(_ROOT), "SQLQUEUE_URL": engine.url} | orders
-    return subprocess.Popen(
-        [*_COMMAND, *arguments, "--yes"], env=environment, cwd=_ROOT, stdout=subprocess.DEVNULL
-    )
+    return death.started(tmp_path / f"steps {number}", step, 2, engine.url, "errors", *arguments, "--yes")
 
 
 def ended(engine, *children):

@@ -28,11 +28,14 @@ from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ON
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
     DestructiveSlice,
+    JointSlice,
     Receiver,
     ReceiverBeforeSpark42,
     Slice,
     SliceReader,
     claim_ahead,
+    joint_scanner,
+    joint_turn,
     slices,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
@@ -75,9 +78,12 @@ class Options:
     limit: int = 2
     ahead: bool = True
     headroom: str = "auto"
+    #: What a source over several queues reads.
+    reads: tuple[str, ...] = SOURCES
 
     def __str__(self) -> str:
-        return f"{self.mode}, stream {self.stream}, queue {self.queue}, outbox {self.outbox}, limit {self.limit}, claimAhead {str(self.ahead).lower()}, headroom {self.headroom}"
+        reads = "" if self.reads == SOURCES else f", of {' and '.join(self.reads)}"
+        return f"{self.mode}, stream {self.stream}, queue {self.queue}, outbox {self.outbox}, limit {self.limit}, claimAhead {str(self.ahead).lower()}, headroom {self.headroom}{reads}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +96,8 @@ class Setup:
     #: Whether Spark is one before 4.2.
     follows: bool = False
     sources: int = 1
+    #: Whether one source reads the queues of all.
+    joined: bool = False
     #: Whether the second source is atomic too at first; the core refuses that.
     both_atomic: bool = False
     sinks: int = 1
@@ -98,6 +106,11 @@ class Setup:
     #: Whether the sink is given outcomes: each message goes to both destinations or fails, and not always in the same way.
     handles: bool = False
     routes: tuple[Route, ...] = ((None,),)
+
+    @property
+    def readers(self) -> int:
+        """How many sources Spark sees."""
+        return 1 if self.joined else self.sources
 
     @property
     def kind(self) -> str:
@@ -114,9 +127,7 @@ class Setup:
         elif not self.stores:
             errors = ", with an error queue" if self.errors else ""
             sink = f"{self.sinks} sink(s) that send, by turns, to {self.routes}{errors}"
-        return (
-            f"{self.options}; {self.sources} source(s), {sink}{', Spark before 4.2' if self.follows else ''}"
-        )
+        return f"{self.options}; {self.sources} source(s){' joined in one' if self.joined else ''}, {sink}{', Spark before 4.2' if self.follows else ''}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +184,7 @@ class _Reader:
             return to_json(self._follower.latest())
         return to_json(self._core.latest(Offset.from_json(start), self._most))
 
-    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
+    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice | JointSlice]:
         planned = (self._follower or self._core).plan(Offset.from_json(start), Offset.from_json(end))
         return [pickle.loads(pickle.dumps(each)) for each in planned]  # noqa: S301 -- as Spark sends them
 
@@ -210,7 +221,7 @@ class Query:
         #: Messages that were read and whose batch is not settled yet.
         self.at_risk: set[int] = set()
         #: Beside an atomic source another source of the same stream can only receive.
-        self.second_receives_only = not setup.both_atomic
+        self.second_receives_only = not (setup.both_atomic or setup.joined)
         self._queries = 1
         #: How often the checkpoint has gone back or was replaced: a batch is known by this and its number.
         self._past = 0
@@ -314,6 +325,12 @@ class Query:
         self.options = options
         self.modes.add(options.mode)
         self.outboxes.add(options.outbox)
+
+    def read_all(self) -> None:
+        """Go on with all queues, if some of them are not read."""
+        if self.options.reads != SOURCES:
+            self.world.tell("the query is stopped, to go on with all queues")
+            self.restart(replace(self.options, reads=SOURCES))
 
     def begin_new_checkpoint(self) -> None:
         """Begin a new query. If the sink has rows that are still in the queue, they come again."""
@@ -523,7 +540,7 @@ class Query:
         first = self.checkpoint.done == 0
         self._readers = [
             _Reader(self.world, self._source_options(i), follows=self.setup.follows, first=first)
-            for i in range(self.setup.sources)
+            for i in range(self.setup.readers)
         ]
 
     def _construct(self, way: Way) -> tuple[int, list[dict[str, Any]]] | None:
@@ -552,7 +569,7 @@ class Query:
 
     def _plan_and_read(self, batch: int, ends: list[dict[str, Any]], way: Way) -> list[dict[str, Any]]:
         starts = self._offsets(batch)
-        parts: list[Slice] = []
+        parts: list[Slice | JointSlice] = []
         for _ in range(way.plans):
             parts = [
                 part
@@ -564,7 +581,8 @@ class Query:
         found = self._read(parts)
         self.at_risk |= {int(message["Body"]) for message in found}
         for _ in range(way.reads - 1):
-            if not any(isinstance(part, DestructiveSlice) for part in parts) and self._read(parts) != found:
+            taking = any(isinstance(each, DestructiveSlice) for part in parts for each in _slices(part))
+            if not taking and self._read(parts) != found:
                 raise self.broken("a task that runs twice reads two different things")
         wrong = {int(message["Body"]) for message in found} & self.world.ledger.in_transit
         if wrong:
@@ -578,16 +596,16 @@ class Query:
             *({"Body": str(n), "Headers": f'{{"NServiceBus.MessageId":"m{n}"}}'} for n in elsewhere),
         ]
 
-    def _numbers_of(self, part: Slice) -> list[int]:
-        source = part.queue.partition("@")[0]
-        return [self.world.ledger.numbers.get((source, seq), 0) for seq in part.rows.rows()]
+    def _numbers_of(self, part: Slice | JointSlice) -> list[int]:
+        return [
+            self.world.ledger.numbers.get((each.queue.partition("@")[0], seq), 0)
+            for each in _slices(part)
+            for seq in each.rows.rows()
+        ]
 
-    def _read(self, parts: list[Slice]) -> list[dict[str, Any]]:
+    def _read(self, parts: list[Slice | JointSlice]) -> list[dict[str, Any]]:
         reader = SliceReader(Target.of(self._source_options(0)))
-        read = (
-            reader.take(each) if isinstance(each, DestructiveSlice) else reader.read(each) for each in parts
-        )
-        return [message for part in read for batch in part for message in batch.to_pylist()]
+        return [message for part in parts for batch in reader.rows(part) for message in batch.to_pylist()]
 
     def _may_lose_what_is_taken(self) -> None:
         """Allow for mode none: if a batch is not written, the rows that it has taken are lost."""
@@ -597,7 +615,7 @@ class Query:
     def _offsets(self, batch: int) -> list[dict[str, Any]]:
         """The offsets at which a batch begins, one for each source."""
         if batch == 0:
-            return [dict(INITIAL) for _ in range(self.setup.sources)]
+            return [dict(INITIAL) for _ in range(self.setup.readers)]
         return [json.loads(each) for each in self.checkpoint.offsets[batch - 1]]
 
     # -- the sink ----------------------------------------------------------------------------------
@@ -722,7 +740,11 @@ class Query:
         return _parsed(
             SourceOptions,
             **self._common() | {"transactionMode": mode},
-            queue=SOURCES[source],
+            **(
+                {"queues": json.dumps(self.options.reads)}
+                if self.setup.joined
+                else {"queue": SOURCES[source]}
+            ),
             maxMessagesPerTrigger=str(self.options.limit),
             minMessagesPerPartition="2",
             claimAhead=str(self.options.ahead).lower(),
@@ -765,6 +787,10 @@ class Query:
 
     def broken(self, what: str) -> Broken:
         return Broken("\n".join(["", *self.world.story, f"BROKEN: {what}"]))
+
+
+def _slices(part: Slice | JointSlice) -> list[Slice]:
+    return [each for _, each in part.slices] if isinstance(part, JointSlice) else [part]
 
 
 _O = TypeVar("_O", SourceOptions, SinkOptions)
@@ -853,6 +879,8 @@ def protocol() -> Iterator[None]:
         mock.patch.object(
             claim_ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
         ),
+        mock.patch.object(joint_turn, "LOCKED_MS", 20),
+        mock.patch.object(joint_scanner, "LATER_SECONDS", 1.0),
         mock.patch.object(slices, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
         stamina.set_testing(True, attempts=2),
     ):

@@ -33,6 +33,7 @@ def run(world: World, scenario: Scenario) -> Query:
             if said is not None:
                 world.tell(said)
         world.heal()
+        query.read_all()
         drain(world, query)
         while world.move_back():
             drain(world, query)

@@ -10,6 +10,7 @@ from tests.machine import query as q
 from tests.machine import rules as r
 from tests.machine.query import Options, Setup, Way
 from tests.machine.scenario import Scenario
+from tests.machine.world import SOURCES
 
 _COUNT = st.integers(1, 5)
 _SOURCE = st.integers(0, 1)
@@ -107,6 +108,8 @@ _OTHERWISE: st.Chance[r.Step] = st.builds(
     r.Restart,
     st.sampled_from([(("mode", RECEIVE_ONLY),), (("mode", ATOMIC),), (("stream", "B"),), (("stream", "A"),)]),
 )
+_TO_BOTH = [st.builds(r.Send, _COUNT, st.just(source)) for source in range(2)]
+_TAKEN_OFF = _restarts(reads=(SOURCES[:1], SOURCES[1:]))
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
 #: Steps that mean something in this order, by the name of a bundle. Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
@@ -134,6 +137,7 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     ),
     "tried_again": ((_SENDS, _faulty(_SENDING, *_DEATHS), _PLAIN),),
     "moved_back": ((_SENDS, _PLAIN, _PLAIN, _MOVED, _PLAIN),),
+    "taken_off": ((*_TO_BOTH, _DIES, _TAKEN_OFF, _PLAIN),),
     "finished_otherwise": ((_SENDS, _DIES, _OTHERWISE, _DIES, _OTHERWISE, _PLAIN),),
 }
 
@@ -272,6 +276,37 @@ def taking() -> st.Chance[Scenario]:
     return _scenarios(setup, _TAKING, oddities=(_odd(),), restarts=(restart,))
 
 
+def several() -> st.Chance[Scenario]:
+    """Scenarios with one source over two queues, in each mode; now and then it reads only one of them."""
+    modes: list[st.Chance[Setup]] = [
+        st.builds(
+            Setup,
+            options=st.builds(
+                Options, mode=st.just(mode), limit=_LIMIT, ahead=st.booleans(), headroom=_HEADROOM
+            ),
+            stores=st.just(mode != ATOMIC),
+            follows=st.booleans(),
+            sources=st.just(2),
+            joined=st.just(True),
+        )
+        for mode in (RECEIVE_ONLY, RECEIVE_ONLY, RECEIVE_ONLY, NO_TRANSACTION, ATOMIC)
+    ]
+    restart = _restarts(
+        limit=(1, 3, 10),
+        ahead=(True, False),
+        headroom=_HEADROOMS,
+        reads=(SOURCES, SOURCES[:1], SOURCES[1:], SOURCES[::-1]),
+    )
+    taken_off: tuple[st.Chance[r.Step], ...] = (_DIES, _TAKEN_OFF)
+    return _scenarios(
+        st.one_of(*modes),
+        (*_RECEIVING, *_STAGING, *_TAKING),
+        oddities=(_odd(),),
+        restarts=(restart,),
+        taken_off=taken_off,
+    )
+
+
 def handling() -> st.Chance[Scenario]:
     """Scenarios in which each message has an outcome, under an outbox or atomically, and not always the same."""
     setup = st.builds(
@@ -305,4 +340,4 @@ def handling() -> st.Chance[Scenario]:
     )
 
 
-SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking, handling)}
+SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking, several, handling)}

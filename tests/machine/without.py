@@ -11,14 +11,17 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive import destructive_read, headroom, offset, open_claim
-from sqlqueue_spark.receive.claim import delete
+from sqlqueue_spark.receive import headroom, held_batch, lookout, offset, open_claim, replay
 from sqlqueue_spark.receive.held_batch import HeldBatch
 from sqlqueue_spark.receive.in_transit import Forwarder
+from sqlqueue_spark.receive.joint_session import JointSession
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.open_claim import OpenClaim, Settling
-from sqlqueue_spark.receive.scanner import Scanner
+from sqlqueue_spark.receive.part import Part
+from sqlqueue_spark.receive.replay import Wanted
+from sqlqueue_spark.receive.scanner import StreamScanner
 from sqlqueue_spark.receive.stage_dispatch import StageDispatch
+from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
@@ -39,7 +42,7 @@ def serials() -> Iterator[None]:
     with (
         mock.patch.object(offset, "next_serial", same),
         mock.patch.object(open_claim, "next_serial", same),
-        mock.patch.object(destructive_read, "next_serial", same),
+        mock.patch.object(lookout, "next_serial", same),
     ):
         yield
 
@@ -81,18 +84,18 @@ def patient_settling() -> Iterator[None]:
 
     def settle(self: OpenClaim, send: Callable[[], None]) -> None:
         try:
-            if not self.deleted:
-                delete(self.queue, self.rows)
+            for part in self.parts:
+                part.delete()
             send()
-            self.queue.connection.commit()
+            self.session.connection.commit()
         except Exception:
             self.release()
             raise
 
-    def send_and_empty(self: StageDispatch, queue: Queue, end: Offset, *, deleting: int) -> None:
-        send(self, queue, end, deleting=deleting)
+    def send_and_empty(self: StageDispatch, session: Session, end: Offset, *, deleting: int) -> None:
+        send(self, session, end, deleting=deleting)
         if self._sent is not None:
-            Stage(queue.connection, Table.from_text(end.stage)).clear()
+            Stage(session.connection, Table.from_text(end.stage)).clear()
 
     with (
         mock.patch.object(OpenClaim, "settle", settle),
@@ -140,12 +143,12 @@ def keys_of_final_addresses() -> Iterator[None]:
 def turns_of_claims_ahead() -> Iterator[None]:
     """Late rows always go before what is claimed ahead."""
 
-    def never(_: Scanner[Any]) -> bool:
+    def never(_: StreamScanner[Any]) -> bool:
         return False
 
-    def forget(_: Scanner[Any], __: bool) -> None: ...
+    def forget(_: StreamScanner[Any], __: bool) -> None: ...
 
-    with mock.patch.object(Scanner, "_ahead_waited", property(never, forget), create=True):
+    with mock.patch.object(StreamScanner, "_ahead_waited", property(never, forget), create=True):
         yield
 
 
@@ -173,7 +176,7 @@ def one_transaction() -> Iterator[None]:
             settle(self, send)
             return
         send()
-        self.queue.connection.commit()
+        self.session.connection.commit()
         settle(self, lambda: None)
 
     with mock.patch.object(OpenClaim, "settle", settle_twice):
@@ -185,9 +188,9 @@ def stage_of_the_offset() -> Iterator[None]:
     """A source that is no longer atomic deletes a batch and leaves on the stage what the batch sends."""
     send = StageDispatch.send
 
-    def send_if_atomic(self: StageDispatch, queue: Queue, end: Offset, *, deleting: int) -> None:
+    def send_if_atomic(self: StageDispatch, session: Session, end: Offset, *, deleting: int) -> None:
         if self._own is not None:
-            send(self, queue, end, deleting=deleting)
+            send(self, session, end, deleting=deleting)
 
     with mock.patch.object(StageDispatch, "send", send_if_atomic):
         yield
@@ -218,6 +221,30 @@ def messages_in_transit() -> Iterator[None]:
 def neighbours_that_go() -> Iterator[None]:
     """What was left to neighbours is theirs for ever, whether they take it or not."""
     with mock.patch.object(headroom, "_GONE_LOOKS", 1 << 62):
+        yield
+
+
+@contextlib.contextmanager
+def every_queue_of_a_batch() -> Iterator[None]:
+    """What is left of a batch over several queues is looked for in the first of them."""
+    again = replay.locked_again
+
+    def of_the_first(session: Session, wanted: Sequence[Wanted]) -> list[Part]:
+        return again(session, wanted[:1])
+
+    with mock.patch.object(held_batch, "locked_again", of_the_first):
+        yield
+
+
+@contextlib.contextmanager
+def queues_off_the_list() -> Iterator[None]:
+    """What is left of a batch is looked for in the queues that are read now."""
+    named = JointSession.named
+
+    def of_the_list(self: JointSession, name: str) -> Queue | None:
+        return named(self, name) if self.reads(name) else None
+
+    with mock.patch.object(JointSession, "named", of_the_list):
         yield
 
 
@@ -275,6 +302,8 @@ FIXES: dict[Fix, str] = {
     recovery: "storing",
     messages_in_transit: "storing",
     neighbours_that_go: "storing",
+    every_queue_of_a_batch: "several",
+    queues_off_the_list: "several",
     seals: "atomic",
     batches_without_rows: "atomic",
     patient_settling: "atomic",

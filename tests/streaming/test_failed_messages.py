@@ -25,7 +25,10 @@ OUTGOING = """
     )
 """
 #: Every third message fails.
-FAILURE = "IF(RowVersion % 3 = 0, named_struct('ExceptionType', 'shop.OutOfStock', 'Message', 'nothing left'), NULL)"
+FAILURE = """
+    IF(RowVersion % 3 = 0,
+       named_struct('ExceptionType', 'shop.OutOfStock', 'Message', 'nothing left', 'Data', map('the "article"', 'é/7')), NULL)
+"""
 
 
 @pytest.fixture
@@ -62,9 +65,9 @@ def test_each_message_sends_all_or_fails(spark, postgresql, queues, tmp_path, mo
         [f"ship-{each}" for each in good],
     )
     assert (ids(error), orders.count()) == ([message_id(each - 1) for each in (3, 6, 9)], 0)
-    assert {json.loads(row.headers)["NServiceBus.ExceptionInfo.ExceptionType"] for row in error.rows()} == {
-        "shop.OutOfStock"
-    }
+    told = [json.loads(row.headers) for row in error.rows()]
+    assert {each["NServiceBus.ExceptionInfo.ExceptionType"] for each in told} == {"shop.OutOfStock"}
+    assert {each['NServiceBus.ExceptionInfo.Data.the "article"'] for each in told} == {"é/7"}
 
 
 @pytest.mark.parametrize("mode", ["receiveOnly", "atomic"])

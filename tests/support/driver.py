@@ -13,9 +13,9 @@ import pickle
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from unittest import mock
 from uuid import UUID
 
@@ -25,15 +25,13 @@ from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
-    DestructiveSlice,
     Receiver,
-    Slice,
     SliceReader,
     StreamSource,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from tests.support import tampering
-from tests.support.engines import Engine, QueueTable
+from tests.support.engines import Engine
 from tests.support.waiting import eventually
 
 Message = dict[str, Any]
@@ -80,6 +78,30 @@ def at_step(step: str, action: Callable[[], object], *, on: Collection[int] = (1
         _at_step = None
 
 
+@contextlib.contextmanager
+def at_each_step(
+    steps: Collection[str], action: Callable[[], object], *, when: Callable[[], bool]
+) -> Iterator[list[str]]:
+    """Within the block do something the first time that each of these steps is reached. Yields the steps at which it was done.
+
+    :param when: whether a step counts now.
+    """
+    global _at_step  # noqa: PLW0603 -- see at_step
+    done = list[str]()
+
+    def act(name: str) -> None:
+        if name in steps and name not in done and when():
+            done.append(name)
+            action()
+
+    assert _at_step is None, "one watcher at a time"
+    _at_step = act
+    try:
+        yield done
+    finally:
+        _at_step = None
+
+
 def crash() -> None:
     raise Crash
 
@@ -105,7 +127,7 @@ class Reader:
     def latest(self, start: dict[str, Any], max_rows: int | None, *, sure: bool = True) -> dict[str, Any]:
         return to_json(self.source.latest(Offset.from_json(start), max_rows, sure=sure))
 
-    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice]:
+    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Any]:
         return self.source.plan(Offset.from_json(start), Offset.from_json(end))
 
     def finish(self, start: dict[str, Any], *, rows: bool) -> None:
@@ -115,14 +137,25 @@ class Reader:
         self.source.settle(Offset.from_json(end))
 
 
-class Stream:
-    """A streaming query on one queue: its checkpoint, its sink, and its process, which may die."""
+class Read(Protocol):
+    """What a stream reads: a queue table, or several."""
 
-    def __init__(self, engine: Engine, queue: QueueTable, /, *, commit: bool = True, **options: str) -> None:
+    @property
+    def address(self) -> str: ...
+
+    def count(self) -> int: ...
+
+
+class Stream:
+    """A streaming query on one queue, or several: its checkpoint, its sink, and its process, which may die."""
+
+    def __init__(self, engine: Engine, queue: Read, /, *, commit: bool = True, **options: str) -> None:
         self.name = f"stream {next(_numbers)}"
         self.engine = engine
-        self.table = queue
-        named = {"url": _named(engine, self.name), "queue": queue.address, "pollInterval": "20ms"}
+        self.table: Any = queue
+        named = {"url": _named(engine, self.name), "pollInterval": "20ms"}
+        if not {"queues", "queuePattern"} & options.keys():
+            named["queue"] = queue.address
         self.options = SourceOptions.parse({**named, **options})
         self.offsets: list[str] = []
         self.done = 0
@@ -167,16 +200,13 @@ class Stream:
         self.done += 1
         return True
 
-    def plan(self) -> list[Slice]:
+    def plan(self) -> list[Any]:
         slices = self.receiver.plan(self.end(self.done), self.end(self.done + 1))
         return [pickle.loads(pickle.dumps(each)) for each in slices]  # noqa: S301 -- as Spark sends them
 
-    def read(self, slices: list[Slice]) -> list[Message]:
+    def read(self, slices: list[Any]) -> list[Message]:
         reader = SliceReader(Target.of(self.options))
-        parts = (
-            reader.take(each) if isinstance(each, DestructiveSlice) else reader.read(each) for each in slices
-        )
-        return [message for part in parts for batch in part for message in batch.to_pylist()]
+        return [message for each in slices for batch in reader.rows(each) for message in batch.to_pylist()]
 
     def write(self, messages: list[Message]) -> None:
         """Write as an idempotent sink does, which knows by its number a batch that it already has."""
@@ -252,9 +282,7 @@ class Stream:
 
 
 @contextlib.contextmanager
-def streaming(
-    engine: Engine, queue: QueueTable, /, *, commit: bool = True, **options: str
-) -> Iterator[Stream]:
+def streaming(engine: Engine, queue: Read, /, *, commit: bool = True, **options: str) -> Iterator[Stream]:
     """A stream that has not begun yet; it ends with the block.
 
     :param commit: whether Spark ever calls ``commit``.

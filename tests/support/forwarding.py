@@ -12,8 +12,8 @@ from sqlqueue_spark.receive import Slice
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
-from tests.support.driver import Message, Stream, watched_connections
-from tests.support.engines import Engine, QueueTable
+from tests.support.driver import Message, Read, Stream, watched_connections
+from tests.support.engines import Engine
 from tests.support.sending import composed
 
 #: The name of the pipelines, and their stage.
@@ -27,7 +27,7 @@ class Forward(Stream):
     Source and sink have the mode of ``options``. A test may change ``options`` between two processes.
     """
 
-    def __init__(self, engine: Engine, queue: QueueTable, /, *to: str, **options: str) -> None:
+    def __init__(self, engine: Engine, queue: Read, /, *to: str, **options: str) -> None:
         super().__init__(engine, queue, commit=True, stream=options.pop("stream", NAME), **options)
         self._to = to or ("billing",)
         self.outbox = "optimistic"
@@ -83,12 +83,8 @@ class Forward(Stream):
     def write(self, messages: list[Message]) -> None:
         """Send a batch as the sink does for ``foreachBatch``, in two tasks."""
         super().write(messages)
-        given = self.sink_options
-        found = Destinations(given)
         to = [self._to[message["RowVersion"] % len(self._to)] for message in messages]
-        batch = Batch(query=self.query, number=self.done, attempt=self._attempt)
-        run = self._last = prepare(given, found, dict.fromkeys(to), batch=batch, last=self._last)
-        received = ("Id", "RowVersion") if given.error_queue is not None else ()
+        received = ("Id", "RowVersion") if self.sink_options.error_queue is not None else ()
         rows = pa.table(
             {
                 **{name: [message[name] for message in messages] for name in received},
@@ -97,8 +93,17 @@ class Forward(Stream):
                 "Destination": to,
             }
         )
-        half = max(1, -(-len(messages) // 2))
-        tasks = rows.to_batches(max_chunksize=half)
+        self.send(rows)
+
+    def send(self, rows: pa.Table) -> None:
+        """Send the rows of the present batch in two tasks."""
+        given = self.sink_options
+        found = Destinations(given)
+        to = rows["Destination"].unique().to_pylist()
+        batch = Batch(query=self.query, number=self.done, attempt=self._attempt)
+        run = self._last = prepare(given, found, to, batch=batch, last=self._last)
+        half = max(1, -(-rows.num_rows // 2))
+        tasks = rows.combine_chunks().to_batches(max_chunksize=half)
         if given.transaction_mode == ATOMIC:
             seal(given, [stage(given, found, composed(given, task)) for task in tasks], run)
         else:
@@ -108,7 +113,7 @@ class Forward(Stream):
 
 
 @contextlib.contextmanager
-def forwarding(engine: Engine, queue: QueueTable, /, *to: str, **options: str) -> Iterator[Forward]:
+def forwarding(engine: Engine, queue: Read, /, *to: str, **options: str) -> Iterator[Forward]:
     """A pipeline that has not begun yet; it ends with the block, and is atomic unless the options say otherwise."""
     stream = Forward(engine, queue, *to, **{"transactionMode": ATOMIC, **options})
     with watched_connections(stream.opened):

@@ -29,6 +29,7 @@ _FAILURE = pa.struct(
         ("Message", pa.string()),
         ("StackTrace", pa.string()),
         ("Data", _TEXTS),
+        ("TimeOfFailure", pa.timestamp("us", tz="Asia/Tokyo")),  # that of a session that is not in UTC
         ("RetryAfter", pa.duration("us")),
         ("ErrorQueue", pa.string()),
     ]

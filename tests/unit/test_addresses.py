@@ -59,6 +59,12 @@ def test_an_address_without_a_table_is_refused(text):
     )
 
 
+@pytest.mark.parametrize("text", ["a\0b", "a@[d\0]", '"a"."b\ud83d"', "\udc00"])
+def test_an_address_with_a_character_that_no_name_can_have_is_refused(text):
+    with pytest.raises(ConfigurationError, match="holds a character that no name can have"):
+        Address.parse(text, quoted=True)
+
+
 @pytest.mark.parametrize(
     "text", ["t@[dbo", "t@dbo]", "t@[a]b]", "t@[a]b", "t@a@b@c", "t@[a]@[b]@[c]", "t@a[b]", "t@@@"]
 )

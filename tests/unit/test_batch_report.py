@@ -102,6 +102,21 @@ def said(told):
     return json.loads(told.done_file.read_text())
 
 
+def test_a_line_counts_what_was_moved_on_since_the_last_one(told):
+    """The source tells how many that were since it began. After a restart it begins anew, and so does who listens."""
+    listener = told.listen()
+    seen = [
+        '{"rows": 0, "movedOn": 3}',
+        '{"rows": 0, "movedOn": 3}',
+        "None",
+        '{"rows": 0, "movedOn": 5}',
+        '{"rows": 0, "movedOn": "x"}',
+    ]
+    heard(listener, *(progress(number, latest=latest) for number, latest in enumerate(seen)))
+    told_of = [line.partition(" moved_on=")[2] for line in told.lines]
+    assert told_of == ["3", "", "", "2", ""]
+
+
 def test_the_source_is_told_where_a_batch_ends(told):
     """The last one that Spark has logged, be it of expired rows alone."""
     listener = told.listen()

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.receive.offset import INITIAL, Offset
+from sqlqueue_spark.receive.offset import INITIAL, JointOffset, Offset
 from sqlqueue_spark.row_set import RowSet
 
 OFFSET = Offset(
@@ -93,13 +93,17 @@ def test_before_the_first_batch_there_is_no_offset():
     assert Offset.from_json(INITIAL) is None
 
 
-@pytest.mark.parametrize("given", [{}, {"version": 2}, {"version": 2, "live": ""}, {"offset": 7}], ids=str)
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"version": 2}, {"version": 2, "live": ""}, {"version": 3, "queues": []}, {"offset": 7}],
+    ids=str,
+)
 def test_an_offset_that_is_not_ours_is_refused(given):
     with pytest.raises(ConfigurationError) as caught:
         Offset.from_json(given)
     assert str(caught.value) == (
         f"The checkpoint holds an offset that this version of sqlqueue cannot read (version {given.get('version')!r}, "
-        "expected 1); use the version that wrote it, or a new checkpoint."
+        "expected 1 or 2); use the version that wrote it, or a new checkpoint."
     )
 
 
@@ -138,3 +142,77 @@ def test_the_rows_of_an_offset_are_not_read_unasked():
 def test_what_is_no_offset_of_ours_may_be_stepped_over(given):
     assert Offset.if_ours(given) is None
     assert Offset.if_ours(OFFSET.to_json()) == OFFSET
+
+
+# -- over several queues ---------------------------------------------------------------------------
+
+BILLING = Offset(
+    queue="billing@[dbo]@[shop]",
+    identity="1043/2024-05-01T10:00:00",
+    live=RowSet(),
+    expired=RowSet([(2, 3)]),
+    witnesses={2: "00000000-0000-4000-8000-000000000002"},
+)
+JOINT = JointOffset(
+    [OFFSET, BILLING], mode="sendsAtomicWithReceive", serial=7, stage="Forward.Outgoing@[dbo]"
+)
+
+
+def test_an_offset_over_several_queues_names_the_part_of_each():
+    """In the order of their names; what belongs to the batch stands in it once."""
+    its = ("queue", "table", "rows", "live", "expired", "witnesses")
+    assert JOINT.to_json() == {
+        "version": 2,
+        "mode": "sendsAtomicWithReceive",
+        "stage": "Forward.Outgoing@[dbo]",
+        "serial": 7,
+        "queues": [
+            {name: BILLING.to_json()[name] for name in its},
+            {name: OFFSET.to_json()[name] for name in its},
+        ],
+    }
+
+
+def test_an_offset_over_several_queues_survives_the_log():
+    read = Offset.from_json(json.loads(json.dumps(JOINT.to_json())))
+    assert read == JOINT
+    assert isinstance(read, JointOffset)
+    assert [(part.queue, part.identity, part.live, part.expired, part.witnesses) for part in read.parts] == [
+        (part.queue, part.identity, part.live, part.expired, part.witnesses) for part in (BILLING, OFFSET)
+    ]
+    assert {(part.mode, part.serial, part.stage) for part in read.parts} == {
+        ("sendsAtomicWithReceive", 7, "Forward.Outgoing@[dbo]")
+    }
+    assert (read.claimed, read.empty, read.taken) == (7, False, False)
+
+
+def test_the_same_rows_after_another_batch_have_another_offset():
+    after = JOINT.after(JOINT)
+    assert isinstance(after, JointOffset)
+    assert (after.serial, after.parts[0].serial) == (8, 8)
+    assert after != JOINT
+    assert JOINT.told_by("process") != JOINT
+
+
+def test_an_offset_of_no_rows_over_several_queues_is_empty():
+    nothing = JointOffset([], mode="sendsAtomicWithReceive", serial=1, stage="Forward.Outgoing@[dbo]")
+    assert (nothing.empty, nothing.claimed, nothing.parts) == (True, 0, ())
+    assert Offset.from_json(nothing.to_json()) == nothing
+
+
+def test_an_offset_of_one_queue_has_itself_as_its_only_part():
+    assert OFFSET.parts == (OFFSET,)
+
+
+def test_an_offset_over_ten_queues_of_a_million_rows_is_small():
+    parts = [
+        Offset(
+            queue=f"Sales.Instance{number}@[dbo]@[shop]",
+            identity="1042/2024-05-01T10:00:00",
+            live=RowSet([(1, 100_000)]),
+            expired=RowSet(),
+            witnesses=dict.fromkeys(range(1, 7), "00000000-0000-4000-8000-000000000001"),
+        )
+        for number in range(10)
+    ]
+    assert len(json.dumps(JointOffset(parts, serial=1).to_json())) < 5_000

@@ -123,7 +123,8 @@ def test_what_is_no_number_is_explained(text):
     [
         ("maxMessagePerTrigger", "maxMessagesPerTrigger"),
         ("maxmessages", "maxMessagesPerTrigger"),
-        ("QUEUES", "queue"),
+        ("QUEUEE", "queue"),
+        ("queuesPattern", "queuePattern"),
         ("pasword", "password"),
         ("poll_interval", "pollInterval"),
         ("lockTimeOuts", "lockTimeout"),
@@ -321,3 +322,72 @@ def test_the_urls_of_other_databases_are_secret():
     options = sink(**{"endpoint.Billing*.url": "postgresql://u:hunter3@h/b"})
     assert options.endpoint_urls == {"billing*": "postgresql://u:hunter3@h/b"}
     assert "hunter" not in repr(options)
+
+
+URL = {"url": NEEDED["url"]}
+
+
+def test_several_queues_are_a_json_list():
+    options = SourceOptions.parse({**URL, "queues": '["orders", "billing@[sales]"]'})
+    assert (options.queue, options.queues, options.several) == (None, ("orders", "billing@[sales]"), True)
+    assert options.title == "orders, billing@[sales]"
+
+
+def test_a_pattern_stands_for_queues():
+    options = SourceOptions.parse({**URL, "queuePattern": r"Sales\..+"})
+    assert (options.queue, options.queue_pattern, options.several) == (None, r"Sales\..+", True)
+    assert options.title == r"queuePattern Sales\..+"
+
+
+@pytest.mark.parametrize("text", ["orders", "", "[]", "{}", "[1]", '"orders"', '["orders", null]', "[[]]"])
+def test_what_is_no_list_of_queues_is_explained(text):
+    with pytest.raises(ConfigurationError) as caught:
+        SourceOptions.parse({**URL, "queues": text})
+    assert str(caught.value) == (
+        f'The option queues must be a JSON list of addresses such as ["orders", "billing"], not {text!r}.'
+    )
+
+
+def test_a_queue_that_is_listed_twice_is_refused():
+    with pytest.raises(ConfigurationError, match="must be a list that names each queue once"):
+        SourceOptions.parse({**URL, "queues": '["orders", "orders"]'})
+
+
+def test_an_empty_name_is_no_queue():
+    with pytest.raises(ConfigurationError, match="The option queues must be some text"):
+        SourceOptions.parse({**URL, "queues": '["orders", ""]'})
+
+
+@pytest.mark.parametrize("text", ["", "(", "*", "[a"])
+def test_what_is_no_pattern_is_explained(text):
+    with pytest.raises(
+        ConfigurationError, match=r"The option queuePattern must be (a regular expression|some text)"
+    ):
+        SourceOptions.parse({**URL, "queuePattern": text})
+
+
+@pytest.mark.parametrize(
+    "given, both",
+    [
+        ({"queue": "a", "queues": '["b"]'}, "queue and queues"),
+        ({"queue": "a", "queuePattern": "b"}, "queue and queuePattern"),
+        ({"queues": '["a"]', "queuePattern": "b"}, "queues and queuePattern"),
+    ],
+)
+def test_only_one_option_says_what_is_received(given, both):
+    with pytest.raises(ConfigurationError) as caught:
+        SourceOptions.parse({**URL, **given})
+    assert str(caught.value) == f"Both {both} are given, and each says what is received; drop one."
+
+
+def test_one_of_the_options_must_say_what_is_received():
+    with pytest.raises(ConfigurationError) as caught:
+        SourceOptions.parse(URL)
+    assert str(caught.value) == "The option queue is required; set it to: Address of the queue table."
+
+
+def test_where_one_queue_is_wanted_several_are_refused():
+    with pytest.raises(
+        ConfigurationError, match=r"one queue can be named, and not several \(a, b\); give its address"
+    ):
+        _ = SourceOptions.parse({**URL, "queues": '["a", "b"]'}).one_queue

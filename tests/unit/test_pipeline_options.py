@@ -68,6 +68,11 @@ ATOMIC = ("--transaction-mode", "sendsAtomicWithReceive", "--stream", "Orders")
             ("Source and sink are the same queue orders@[public], so its messages would go round for ever, or be dropped as "
             "sent before; name another queue for the sink."),
         ),
+        (
+            ("--set", "sink.errorQueue=orders@public"),
+            ("The option errorQueue of the sink names the queue of the source, orders@[public], so what goes there would be received "
+            "again, for ever; name another queue."),
+        ),
         (("--sql", "SELECT 1", "--function", "a:b"), "Both sql and function are given; drop one of them."),
         (
             ("--function", "shop.route"),

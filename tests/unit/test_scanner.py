@@ -43,13 +43,13 @@ def test_time_to_connect_does_not_delay_late_rows(seconds):
         return Found() if after == LOWEST else None
 
     class Found:
-        last, queue, rows, full = 7, None, Claimed(), False
+        last, session, rows, full, count = 7, None, Claimed(), False, 0
 
         def mark(self, head):
             head.passed(self.last)
 
     seeker = Scanner(OPTIONS, SlowPool(now), find, lambda: now[0], lambda _: None)
-    seeker._backlog._next_look = 1e9
+    seeker._queue.backlog._next_look = 1e9
     assert seeker.next(None, 10) is not None
     now[0] += 20 * seconds - 0.1
     assert seeker.next(None, 10) is None

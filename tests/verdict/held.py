@@ -79,7 +79,7 @@ def _receiving(place: Place, look: Snapshot) -> Iterator[tuple[str, Locks]]:
         yield "claimed", look(stream.name)
         reader = SliceReader(Target.of(stream.options))
         (part,) = stream.plan()
-        batches = reader.read(part)
+        batches = reader.rows(part)
         next(batches)
         yield "slice being read", look(stream.name)
         for _ in batches:

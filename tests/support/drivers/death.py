@@ -11,6 +11,8 @@ import contextlib
 import fcntl
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -28,6 +30,8 @@ PIPELINE = "SQLQUEUE_TEST_PIPELINE"
 _STEPS = "SQLQUEUE_TEST_STEPS"
 _DEATH = "SQLQUEUE_TEST_DEATH"
 _TOGETHER = "everything together"
+_ROOT = Path(__file__).parents[3]
+_COMMAND = (sys.executable, "-c", "from sqlqueue_spark.cli import main; main()")
 
 
 def orders(steps: Path, step: str, nth: int, who: Who = "everything") -> dict[str, str]:
@@ -48,6 +52,16 @@ def worker_deaths(steps: Path, *where: Where) -> dict[str, str]:
 def together(steps: Path, *where: Where) -> dict[str, str]:
     """The environment of a program that dies when it has reached all of these steps; whoever reaches one waits there."""
     return _orders(steps, [(*each, _TOGETHER) for each in where])
+
+
+def started(steps: Path, step: str, nth: int, url: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    """The command ``sqlqueue`` in a process of its own, which is killed when it reaches ``step`` for the ``nth`` time."""
+    environment = (
+        os.environ
+        | {"PYTHONPATH": str(_ROOT), "SQLQUEUE_URL": url}
+        | orders(steps, step, nth, "this process")
+    )
+    return subprocess.Popen([*_COMMAND, *arguments], env=environment, cwd=_ROOT, stdout=subprocess.DEVNULL)
 
 
 def of(pipeline: str, step: str) -> str:

@@ -21,13 +21,14 @@ drops                       what has expired
 moves on                    what is in transit (ForwardDestination names another queue), with a new row id and without the header
 moves to ``error_queue``    what it cannot read, as it is and under the same row id; a message that its handler failed on
                             ``immediate_retries`` times and once more, with the headers of a failure
+tries again later           such a message, ``delayed_retries`` times before, by way of ``<queue>.Delayed``
 stands still                at a NULL body (PostgreSQL) and at the headers ``null``: it handles nothing more until the row is gone
 handles                     for ``handling``; then replies, publishes, or does what a function of the test says
 rolls back                  ``rolls_back`` of its receives, as after a broken commit; the row is free again
 delivers                    what is due in ``<queue>.Delayed``: into its own queue, whence it is moved on
 ==========================  ====================================================================================================
 
-What it leaves out of a .NET endpoint: delayed retries, the outbox, audit, acknowledgements to ServiceControl.
+What it leaves out of a .NET endpoint: the outbox, audit, acknowledgements to ServiceControl.
 """
 
 from tests.support.neighbour.addresses import UnknownQueueError

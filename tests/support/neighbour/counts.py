@@ -20,6 +20,8 @@ class Counts:
     poison: int = 0
     #: Moved to the error queue because handling them failed again and again.
     failed: int = 0
+    #: Put into ``<queue>.Delayed`` for that, to be tried again later.
+    retried_later: int = 0
     expired: int = 0
     #: Put from ``<queue>.Delayed`` into the queue.
     delivered: int = 0

@@ -16,6 +16,9 @@ class Habits:
     rolls_back: float = 0.0
     #: How often a message is tried again at once when its handler has failed.
     immediate_retries: int = 5
+    #: How often a message is tried again later when that does not help: the n-th time after n times the increase.
+    delayed_retries: int = 0
+    delayed_retries_increase: timedelta = timedelta(seconds=10)
     #: Where failed and unreadable messages go; an address as the transport reads it.
     error_queue: str = "error"
     #: How long it rests when there is nothing free, or when it stands still, or when its connection was lost.

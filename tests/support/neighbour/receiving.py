@@ -100,7 +100,11 @@ class Receiver:
             body=body,
         )
         if self._failures and self._failures[message.message_id] > self._habits.immediate_retries:
-            self._give_up(message)
+            retries = int(message.headers.get(wire_headers.RETRIES, "0"))
+            if retries < self._habits.delayed_retries:
+                self._try_later(message, retries + 1)
+            else:
+                self._give_up(message)
         else:
             self._handle(message)
 
@@ -137,6 +141,20 @@ class Receiver:
         if self._habits.remembers:
             self._handled.append(message.id)
 
+    def _try_later(self, message: Message, number: int) -> None:
+        after = self._habits.delayed_retries_increase * number
+        headers = {
+            **message.headers,
+            wire_headers.RETRIES: str(number),
+            wire_headers.RETRIES_TIMESTAMP: wire_headers.now(),
+            wire_headers.DELIVER_AT: wire_headers.now(after),
+            wire_headers.FORWARD_DESTINATION: self._own_address,
+        }
+        self._wire.delay(wire_headers.write(headers), message.body, after)
+        del self._failures[message.message_id]
+        self._wire.commit()
+        self._counts.retried_later += 1
+
     def _give_up(self, message: Message) -> None:
         headers = {
             **message.headers,
@@ -146,8 +164,11 @@ class Receiver:
             "NServiceBus.TimeOfFailure": wire_headers.now(),
             "NServiceBus.ProcessingEndpoint": self._own_place.table,
         }
-        headers.pop("NServiceBus.TimeToBeReceived", None)
+        for lost in ("NServiceBus.TimeToBeReceived", wire_headers.RETRIES):
+            headers.pop(lost, None)
         self._wire.insert(self._habits.error_queue, uuid4(), wire_headers.write(headers), message.body)
+        # As the transport forgets it: when it is put back, it is tried again as often as the first time.
+        del self._failures[message.message_id]
         self._wire.commit()
         self._counts.failed += 1
 

@@ -1,13 +1,16 @@
 """Headers as such endpoints read and write them."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 FORWARD_DESTINATION = "NServiceBus.SqlServer.ForwardDestination"
 MESSAGE_ID = "NServiceBus.MessageId"
 CONVERSATION_ID = "NServiceBus.ConversationId"
 CORRELATION_ID = "NServiceBus.CorrelationId"
 REPLY_TO = "NServiceBus.ReplyToAddress"
+RETRIES = "NServiceBus.Retries"
+RETRIES_TIMESTAMP = "NServiceBus.Retries.Timestamp"
+DELIVER_AT = "NServiceBus.DeliverAt"
 ENCLOSED_TYPES = "NServiceBus.EnclosedMessageTypes"
 Headers = dict[str, str]
 
@@ -41,8 +44,8 @@ def write(headers: Headers) -> str:
     return json.dumps(headers, separators=(",", ":")).replace("/", "\\/")
 
 
-def now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S:%f Z")
+def now(after: timedelta = timedelta()) -> str:
+    return (datetime.now(UTC) + after).strftime("%Y-%m-%d %H:%M:%S:%f Z")
 
 
 def _text(value: object) -> str:

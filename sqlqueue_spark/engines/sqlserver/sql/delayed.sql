@@ -42,6 +42,9 @@ OPTION (MAX_GRANT_PERCENT = 10)
 -- next look does not see it any more.
 SELECT DATEDIFF_BIG(millisecond, GETUTCDATE(), MIN(Due)) / 1000.0 FROM {delayed} WITH (READUNCOMMITTED)
 
+-- name: delayed_forward
+-- Nothing to say: what one statement deletes it cannot insert elsewhere in an order, so delayed_due and delayed_send move all.
+
 -- name: delayed_due
 -- Locks the next messages that are due, in the order in which they are due.
 -- in: how many, at most 2,400

@@ -1,0 +1,133 @@
+"""Finds the next rows of one queue: where to look, what is left to neighbours, how long to rest when nothing is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
+
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.backlog import Backlog
+from sqlqueue_spark.receive.claim import Limits
+from sqlqueue_spark.receive.found import Find, Found
+from sqlqueue_spark.receive.headroom import Headroom
+from sqlqueue_spark.receive.index_cleanup import IndexCleanup
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.poll_backoff import PollBackoff
+from sqlqueue_spark.receive.scan_positions import Scan, Scans
+from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.tables.queues import Queue
+
+F = TypeVar("F", bound=Found)
+
+#: Runs a look on a queue that somebody has open, and gives what it finds.
+Search = Callable[[Callable[[Queue], F | None]], F | None]
+
+
+class QueueScanner(Generic[F]):
+    """Looks at one queue, each time above what it has found last, and comes back for late rows below.
+
+    :param find: how to look, and what becomes of the rows that are found.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        find: Find[F],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._find = find
+        self._clock = clock
+        self.pace = PollBackoff(options.poll_interval, clock, sleep)
+        self.scans = Scans(clock)
+        self.backlog = Backlog(options.poll_interval, clock)
+        self.headroom = Headroom(options.neighbour_headroom, clock)
+        self.cleanup = IndexCleanup(Target.of(options), clock)
+
+    def onward(self, search: Search[F], start: Offset | None, limits: Limits) -> F | None:
+        """What stands above what was found last, or anywhere when it is time to look there."""
+        found = self._first(search, start, self.scans.onward(), limits)
+        if found is None and self.scans.bounded and self.headroom.beside_neighbours:
+            # The run ends with what was left to neighbours.
+            found = self._first(search, start, [Scan(LOWEST, self.scans.end)], limits)
+        return found
+
+    def late(self, search: Search[F], start: Offset | None, limits: Limits) -> F | None:
+        """Late rows from below, when it is time to look for them."""
+        return self._first(search, start, self.scans.late(self.headroom.end), limits)
+
+    def everything(self, search: Search[F], start: Offset | None, end: int) -> F | None:
+        """Everything up to a row, whoever else comes for it."""
+        return self._first(search, start, [Scan(LOWEST, end)], Limits(rows=HIGHEST, bytes=HIGHEST))
+
+    def nothing_found(self) -> None:
+        """Note that no row is there: rest, unless the stream is to end now."""
+        self.pace.nothing_found(then_end=self.scans.bounded)
+        self.backlog.is_empty()
+
+    def look_from_start_next(self) -> None:
+        """Begin the next look at the start: a claim was given up or lost, so rows may stand anywhere below."""
+        self.scans.head.look_from_start_next()
+        self.headroom.forget_claims()
+
+    def find_onward(
+        self,
+        queue: Queue,
+        start: Offset | None,
+        after: int,
+        up_to: int,
+        limits: Limits,
+        *,
+        ahead: bool = False,
+    ) -> F | None:
+        """Look behind the rows that are left to neighbours.
+
+        :param ahead: whether the rows are claimed for a batch after the present one, which has what is left to neighbours in sight.
+        """
+        before = self.headroom.beside_neighbours
+        above = after if ahead else max(after, self.headroom.begin(queue))
+        if self.headroom.beside_neighbours and self.headroom.filled_up:
+            self.cleanup.begin_when_worth_it(queue)
+        if before and not self.headroom.beside_neighbours:
+            self.scans.head.look_from_start_next()
+            above = LOWEST
+        if above >= up_to:
+            return None
+        found = self._find(queue, start, above, up_to, self.headroom.limited(limits))
+        if found is not None:
+            self.cleanup.rows += found.rows.rows
+        try:
+            self.headroom.claimed(queue, above, found, ahead=ahead)
+        except BaseException:
+            if found is not None:
+                found.release()
+            raise
+        return found
+
+    def _first(
+        self, search: Search[F], start: Offset | None, scans: Iterable[Scan], limits: Limits
+    ) -> F | None:
+        """What the first scan that finds rows has found."""
+        for scan in scans:
+            if (found := self._look(search, start, scan, limits)) is not None:
+                return found
+        return None
+
+    def _look(self, search: Search[F], start: Offset | None, scan: Scan, limits: Limits) -> F | None:
+        def find(queue: Queue) -> F | None:
+            began = self._clock()  # not before: the time to make a connection is not part of the look
+            look = self.find_onward if scan.leaves_headroom else self._find
+            found = look(queue, start, scan.after, scan.up_to, limits)
+            scan.seconds = self._clock() - began
+            if found is not None and self.backlog.due:
+                # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's next statement.
+                # Every VACUUM waits for that page, our cleanup too, for as long as the batch lasts. The attempt's end lets it go.
+                with queue.connection.attempt():
+                    self.backlog.look(queue, found.last)
+            return found
+
+        found = search(find)
+        self.scans.done(scan)
+        return found

@@ -1,0 +1,111 @@
+"""Sends messages of which some go to databases that are down: these wait, as the rows that they were received as, and hold nobody up."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Container, Mapping, Sequence
+
+import pyarrow as pa
+
+from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, TryAgain
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.composed import Composed
+from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.outbox_keys import keys_by_queue, origin_keys, origins
+from sqlqueue_spark.send.parking import DatabaseDown
+from sqlqueue_spark.send.received_rows import ReceivedRows
+from sqlqueue_spark.send.sender import Sender
+from sqlqueue_spark.send.sent import Sent
+
+
+class ParkingSender(Sender):
+    """A sender to several databases, in whose own one the messages were received.
+
+    What is parked is the whole received row, once, whatever copies of it were to go where. When it comes back, all of them are made
+    again, and the outboxes know those that have arrived.
+    """
+
+    def __init__(self, options: SinkOptions, destinations: Destinations, down: Mapping[Target, str]) -> None:
+        """:param down: the databases that are known to be down, each with the name of the option that leads there."""
+        super().__init__(options, destinations)
+        self._own = Target.of(options)
+        self._parking = self.parking(down)
+        self._rows = ReceivedRows(options, destinations)
+
+    def __exit__(self, *exception: object) -> None:
+        self._rows.__exit__(*exception)
+        super().__exit__(*exception)
+
+    def _sent(self, chunk: Composed, positions: Container[int] | None = None) -> Sent:
+        away = self._away(chunk) if self._parks(chunk) else {}
+        if not away:
+            return super()._sent(chunk, positions)
+        before = (
+            self._parking.parked_before(functools.partial(_origins, chunk.received))
+            if positions is None
+            else set()
+        )
+        left = [at for at in range(len(chunk)) if at not in before and (positions is None or at in positions)]
+        done = Sent(repeated=len(before))
+        while left:
+            down = {
+                at: name
+                for target, its in away.items()
+                if (name := self._parking.down.get(target))
+                for at in its
+            }
+            for name in dict.fromkeys(down.values()):
+                done += self._park(chunk, [at for at in left if down.get(at) == name], name)
+            left = [at for at in left if at not in down]
+            try:
+                return done + (super()._sent(chunk.only(left)) if left else Sent())
+            except DatabaseDown as lost:  # what has gone out meanwhile is known by its outbox
+                self._parking.note(lost, self._destinations.option_of(lost.target))
+        return done
+
+    def _parks(self, chunk: Composed) -> bool:
+        return chunk.received is not None and self._parking.possible
+
+    def _away(self, chunk: Composed) -> dict[Target, list[int]]:
+        """The messages that go to other databases, by database."""
+        found: dict[Target, list[int]] = {}
+        for address, positions in chunk.destinations():
+            try:
+                target, _ = self._destinations.where(address)
+            except ConfigurationError:  # such messages fail
+                continue
+            if target != self._own and self._destinations.stored_for(address) is None:
+                found.setdefault(target, []).extend(positions)
+        return found
+
+    def _park(self, chunk: Composed, positions: Sequence[int], database: str) -> Sent:
+        """Park the received rows of the messages at these positions, each once."""
+        if not positions or chunk.received is None:
+            return Sent()
+        its = chunk.received.take(pa.array(positions, pa.int32()))
+        outcomes = self._rows.outcomes(self._connected(self._own), _distinct(its))
+        return self._outcomes_sent(self._parking.parked(outcomes, range(len(outcomes)), database))
+
+    def _connected(self, target: Target) -> Connection:
+        try:
+            return super()._connected(target)
+        except ConnectionLost as error:
+            if target == self._own or not self._parking.possible:
+                raise
+            raise DatabaseDown(target, error) from error
+
+    def _is_worth_it(self, error: TryAgain) -> bool:
+        return not isinstance(error, DatabaseDown)
+
+
+def _distinct(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Each row once, in the order of the first ones."""
+    told = pa.StructArray.from_arrays(rows.columns, rows.schema.names).to_pylist()
+    first = {tuple(each.values()): at for at, each in reversed(list(enumerate(told)))}
+    return rows.take(pa.array(sorted(first.values()), pa.int32()))
+
+
+def _origins(rows: pa.RecordBatch, final: Callable[[str], str]) -> list[str]:
+    """The outbox keys of the origins of these rows."""
+    return keys_by_queue(rows["Queue"], origins(rows["Id"], rows["RowVersion"]), origin_keys, final)

@@ -1,0 +1,182 @@
+"""A sink with several databases: messages for one that is down wait as the rows that they were received as, and hold nobody up."""
+
+import contextlib
+import threading
+
+import pyarrow as pa
+import pytest
+
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.errors import ConnectionLost
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.send import DatabaseWait, Destinations, FrameColumns, RemoteDatabases, Sent, prepare
+from sqlqueue_spark.spark.send_task import SendTask
+from tests.support.delayed import DelayedRows
+from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, watched_connections
+from tests.support.gate import gated
+from tests.support.messages import body
+from tests.support.sending import steps
+from tests.support.stored import numbers_in
+from tests.support.waiting import eventually
+
+COLUMNS = ("Queue", "RowVersion", "Id", "Headers", "Body", "Destination")
+
+
+class Copies(Stream):
+    """Sends each message to several queues, with another body, as a transform may make it."""
+
+    def __init__(self, engine, queue, to, **sink):
+        super().__init__(engine, queue, maxMessagesPerTrigger="6")
+        self.to = to
+        given = {"url": engine.url, "endpoint": "Copies", "errorQueue": "error", **sink}
+        self.given = SinkOptions.parse(given)
+        self.databases = RemoteDatabases(self.given, self.given, queue.address)
+        self.sent = Sent()
+
+    def crash(self, *, noticed=True):
+        super().crash(noticed=noticed)
+        self.databases = RemoteDatabases(self.given, self.given, self.table.address)
+
+    def write(self, messages):
+        super().write(messages)
+        destinations = Destinations(self.given)
+        prepare(self.given, destinations, self.to, databases=self.databases)
+        rows = [
+            {
+                **each,
+                "Queue": self.table.address,
+                "Destination": to,
+                "Body": b'{"order":' + str(each["RowVersion"]).encode() + b"}",
+            }
+            for each in messages
+            for to in self.to
+        ]
+        frame = pa.table({name: [row[name] for row in rows] for name in COLUMNS})
+        columns = FrameColumns(names={name: name for name in COLUMNS})
+        task = SendTask.of(columns, self.given, destinations, self.databases.down())
+        self.sent = task.sent(iter(frame.to_batches()))
+        self.databases.note(self.sent)
+
+
+@pytest.fixture
+def orders(engine):
+    """The queue; beside it are the queue near, the error queue, an outbox, and the table in which messages wait."""
+    for name in ("error", "near"):
+        engine.create_queue(name)
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Copies")
+    DelayedRows(engine, "orders").create()
+    return engine.create_queue("orders")
+
+
+@pytest.fixture
+def far(elsewhere):
+    outbox_tables.create(ConnectionOptions.parse({"url": elsewhere.url}), "Copies")
+    return elsewhere.create_queue("far")
+
+
+@pytest.fixture
+def gate(elsewhere):
+    with gated(elsewhere.url) as gate:
+        yield gate
+
+
+@contextlib.contextmanager
+def copying(engine, orders, gate, *to, **sink):
+    stream = Copies(engine, orders, to, **{"endpoint.far.url": gate.url, **sink})
+    with watched_connections(stream.opened):
+        try:
+            yield stream
+        finally:
+            stream.stop()
+
+
+def drained(stream):
+    total = Sent()
+    while stream.trigger():
+        total += stream.sent
+    return total
+
+
+def test_copies_for_a_database_that_is_down_wait_as_one_row_and_the_others_go(engine, orders, far, gate):
+    orders.insert(6)
+    near = engine.queue("near")
+    gate.shut()
+    with copying(engine, orders, gate, "near", "far", "far") as stream:
+        assert drained(stream) == Sent(sent=6, parked=6)
+        waiting = DelayedRows(engine, "orders").rows()
+        # As they were received, not as they were to be sent.
+        assert [each.body for each in waiting] == [body(n) for n in range(6)]
+        assert numbers_in(near) == [1, 2, 3, 4, 5, 6]
+        gate.open()
+        assert stream.databases.look() == 6
+        # Each comes back under a new number. Its copy for near was sent before.
+        assert drained(stream) == Sent(sent=6, repeated=12)
+    assert numbers_in(far) == [*range(7, 13)]
+    assert (near.count(), orders.count(), DelayedRows(engine, "orders").count()) == (6, 0, 0)
+
+
+def test_a_batch_that_runs_again_leaves_out_what_it_has_parked(engine, orders, far, gate):
+    orders.insert(3)
+    gate.shut()
+    with copying(engine, orders, gate, "far") as stream:
+        with steps(), at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
+            stream.trigger()
+        gate.open()
+        stream.crash()
+        assert stream.databases.look() == 3
+        assert (stream.trigger(), stream.sent) == (True, Sent(repeated=3))
+        assert drained(stream) == Sent(sent=3)
+    assert far.count() == 3
+
+
+def test_a_database_that_goes_down_within_a_batch_holds_nothing_up(engine, orders, far, gate):
+    orders.insert(6)
+    near = engine.queue("near")
+    with copying(engine, orders, gate, "far", "near") as stream:
+        first = steps(), at_step("ids checked", gate.shut)
+        with first[0], first[1]:
+            assert stream.trigger()
+        assert (stream.sent.parked, near.count()) == (6, 6)
+        gate.open()
+        stream.databases.look()
+        drained(stream)
+    assert (far.count(), near.count(), orders.count()) == (6, 6, 0)
+
+
+def test_without_an_error_queue_the_batch_fails_and_its_rows_stay(engine, orders, far, gate, monkeypatch):
+    monkeypatch.setattr("sqlqueue_spark.engines.retry.RETRY_SECONDS", 0.2)
+    orders.insert(3)
+    with copying(engine, orders, gate, "near", errorQueue="error") as stream:
+        stream.given = SinkOptions.parse(
+            {"url": engine.url, "endpoint": "Copies", "endpoint.far.url": gate.url, "queue": "far"}
+        )
+        stream.to = ("far",)
+        gate.shut()
+        with pytest.raises(ConnectionLost):
+            stream.trigger()
+    assert (orders.count(), DelayedRows(engine, "orders").count()) == (3, 0)
+
+
+def test_a_batch_waits_for_a_database_until_it_is_back_and_says_so_once(engine, gate, caplog):
+    given = SinkOptions.parse(
+        {"url": engine.url, "endpoint": "Copies", "endpoint.far.url": gate.url, "retryInterval": "50ms"}
+    )
+    assert DatabaseWait(given).waited(7) is False
+    gate.shut()
+    done = []
+    thread = threading.Thread(target=lambda: done.append(DatabaseWait(given).waited(7)))
+    thread.start()
+    eventually(lambda: len(caplog.records) == 1)
+    gate.open()
+    thread.join(20)
+    assert done == [True]
+    assert [each.getMessage().partition(" retry")[0] for each in caplog.records] == [
+        "batch_waits batch=7 database=endpoint.far.url",
+        "database_back database=endpoint.far.url",
+    ]
+
+
+def test_a_batch_that_waits_for_a_database_ends_when_somebody_asks(engine, gate):
+    given = SinkOptions.parse({"url": engine.url, "endpoint": "Copies", "endpoint.far.url": gate.url})
+    gate.shut()
+    assert DatabaseWait(given, lambda: True).waited(7) is False

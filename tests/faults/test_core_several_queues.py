@@ -1,0 +1,372 @@
+"""A stream over several queues: whatever becomes of one, and whatever dies, each message comes once, and the others go on."""
+
+import dataclasses
+import itertools
+import json
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
+from sqlqueue_spark.receive import joint_scanner, joint_turn
+from tests.support import tampering
+from tests.support.driver import STEPS, Crash, at_step, crash, streaming
+from tests.support.messages import row_ids
+from tests.support.several import Queues, by_queue, ids_of
+from tests.support.waiting import eventually
+
+PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
+SMALL: dict[str, Any] = {
+    "maxMessagesPerTrigger": "70",
+    "minMessagesPerPartition": "20",
+    "maxConcurrency": "3",
+}
+FIVE = "abcde"
+
+
+@pytest.fixture
+def queues(engine):
+    return Queues(engine, *FIVE)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """A queue that was set aside is tried again soon."""
+    monkeypatch.setattr(joint_scanner, "LATER_SECONDS", 0.05)
+    monkeypatch.setattr(joint_turn, "LOCKED_MS", 100)
+
+
+def fill(queues, count=60):
+    """So many live messages in each, and some expired ones between them; returns the ids of the live ones."""
+    for table in queues:
+        table.insert(count // 2)
+        table.insert(5, start=9000, expires=PAST)
+        table.insert(count - count // 2, start=count // 2)
+    return row_ids(range(count))
+
+
+def has_everything(stream, ids, names=FIVE):
+    assert {name: ids_of(stream, name) for name in names} == dict.fromkeys(names, ids)
+
+
+def die_and_come_back_with(stream, *limits):
+    following = itertools.cycle(limits)
+
+    def die():
+        stream.options = dataclasses.replace(stream.options, max_messages_per_trigger=next(following))
+        crash()
+
+    return die
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_each_message_arrives_once_whatever_the_crash(engine, queues, step):
+    ids = fill(queues)
+    with (
+        streaming(engine, queues, queues=queues.listed, **SMALL) as stream,
+        at_step(step, die_and_come_back_with(stream, 40, 100), on={1, 2, 4}),
+    ):
+        stream.drain()
+    assert stream.crashes == 3
+    has_everything(stream, ids)
+    assert queues.count() == 0
+
+
+@pytest.mark.parametrize("step", fail_points.LEFT_STEPS)
+def test_a_recovery_that_dies_is_done_by_the_next_process(engine, queues, step):
+    ids = fill(queues)
+    with streaming(engine, queues, queues=queues.listed, **SMALL) as stream:
+        assert stream.trigger()
+        stream.crash()
+        with at_step(step, crash, on={1, 2}):
+            stream.drain()
+        assert stream.crashes == 3
+        has_everything(stream, ids)
+    assert queues.count() == 0
+
+
+def test_a_replay_is_the_same_rows_of_every_queue(engine, queues):
+    fill(queues)
+    with streaming(engine, queues, queues=queues.listed, **SMALL) as stream:
+        assert stream.construct()
+        before = stream.read(stream.plan())
+        assert {each["Queue"].partition("@")[0] for each in before} == set(FIVE)
+        stream.crash()
+        for table in queues:
+            table.insert(3, start=500)
+        assert stream.read(stream.plan()) == before
+
+
+def test_a_lost_connection_is_claimed_again_in_every_queue(engine, queues, caplog):
+    ids = fill(queues)
+    with (
+        streaming(engine, queues, queues=queues.listed, **SMALL) as stream,
+        at_step(fail_points.COMMIT_LOGGED, engine.cut_connections, on={2}),
+    ):
+        stream.drain()
+        has_everything(stream, ids)
+        assert queues.count() == 0
+    assert "settled_after_loss" in caplog.text
+
+
+# -- something becomes of one of them --------------------------------------------------------------
+
+
+def truncate(engine, queues):
+    tampering.truncate(engine, queues["c"])
+
+
+def drop(engine, queues):
+    tampering.drop(queues["c"])
+
+
+def create_anew(engine, queues):
+    tampering.drop(queues["c"])
+    engine.create_queue("c").insert(60, start=100)
+
+
+def refill(engine, queues):
+    """Other messages under the same numbers."""
+    tampering.truncate(engine, queues["c"])
+    queues["c"].insert(60, start=100)
+
+
+LOSSES = [truncate, drop, create_anew, refill]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_what_becomes_of_one_queue_between_batches_is_its_own_affair(engine, queues, lose):
+    for table in queues:
+        table.insert(60)
+    with streaming(engine, queues, queues=queues.listed, claimAhead="false", **SMALL) as stream:
+        assert stream.trigger()
+        stream.receiver.settle(stream.end(1))
+        lose(engine, queues)
+        others = Rest(queues, "abde")
+        stream.table = others
+        stream.drain()
+        has_everything(stream, row_ids(range(60)), "abde")
+        if lose in (create_anew, refill):
+            eventually(lambda: stream.trigger() or queues["c"].count() == 0)
+            assert set(row_ids(range(100, 160))) <= set(ids_of(stream, "c"))
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_what_became_of_one_queue_before_a_replay_leaves_the_rest_of_the_batch_alone(
+    engine, queues, lose, caplog
+):
+    """The unfinished batch has the other queues' rows again, and none of those that only carry the same numbers."""
+    for table in queues:
+        table.insert(60)
+    with streaming(engine, queues, queues=queues.listed, claimAhead="false", **SMALL) as stream:
+        assert stream.construct()
+        before = by_queue(stream.read(stream.plan()))
+        stream.crash()
+        lose(engine, queues)
+        stream.options = dataclasses.replace(
+            stream.options, queues=tuple(queues[name].address for name in "abde")
+        )
+        again = by_queue(stream.read(stream.plan()))
+        assert again == {name: rows for name, rows in before.items() if name != "c"}
+        stream.table = Rest(queues, "abde")
+        stream.drain()
+        has_everything(stream, row_ids(range(60)), "abde")
+        assert (
+            queues["c"].count() == (60 if lose in (create_anew, refill) else 0) if lose is not drop else True
+        )
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+def test_what_became_of_one_queue_before_a_recovery_leaves_its_new_rows_alone(engine, queues, lose):
+    for table in queues:
+        table.insert(60)
+    with streaming(engine, queues, queues=queues.listed, claimAhead="false", **SMALL) as stream:
+        assert stream.trigger()
+        stream.crash()
+        lose(engine, queues)
+        if lose is drop:
+            engine.create_queue("c")
+        stream.drain()
+        has_everything(stream, row_ids(range(60)), "abde")
+        assert queues.count() == 0
+        if lose in (create_anew, refill):
+            assert set(row_ids(range(100, 160))) <= set(ids_of(stream, "c"))
+
+
+class Rest:
+    """Some of the queues, as what a stream drains."""
+
+    def __init__(self, queues, names):
+        self._tables = [queues[name] for name in names]
+
+    def count(self):
+        return sum(table.count() for table in self._tables)
+
+
+def test_a_queue_refilled_between_claim_and_read_fails_the_batch(engine, queues):
+    """Its claim was lost with the connection; the others' rows come again, and the new ones of that queue in a batch of their own."""
+    for table in queues:
+        table.insert(60)
+    with streaming(engine, queues, queues=queues.listed, claimAhead="false", **SMALL) as stream:
+        assert stream.construct()
+        slices = stream.plan()
+        stream.cut()
+        eventually(lambda: not tampering.holds_a_transaction(engine, stream.name))
+        refill(engine, queues)
+        with pytest.raises(ClaimLost, match="of c@"):
+            stream.read(slices)
+        stream.crash()
+        stream.drain()
+        has_everything(stream, row_ids(range(60)), "abde")
+        assert ids_of(stream, "c") == row_ids(range(100, 160))
+        assert queues.count() == 0
+
+
+def test_a_queue_whose_table_is_locked_does_not_hold_up_the_others(postgresql, caplog):
+    """It is said once, and not at every look."""
+    engine, queues = postgresql, Queues(postgresql, *FIVE)
+    ids = fill(queues)
+    with streaming(engine, queues, queues=queues.listed, **SMALL) as stream:
+        with queues["c"].session() as somebody:
+            cursor = somebody.connection.cursor()  # type: ignore[attr-defined] # a PostgreSQL session's own
+            cursor.execute("LOCK TABLE c IN ACCESS EXCLUSIVE MODE")
+            stream.table = Rest(queues, "abde")
+            stream.drain()
+            has_everything(stream, ids, "abde")
+            looks = itertools.count()
+            eventually(lambda: stream.trigger() or next(looks) == 20)
+        stream.table = queues
+        eventually(lambda: stream.trigger() or queues.count() == 0)
+        stream.drain()
+        has_everything(stream, ids)
+    assert caplog.text.count("queue_set_aside") == 1
+    assert caplog.text.count("queue_works_again") == 1
+
+
+def test_rows_that_others_hold_stay_theirs(engine, queues):
+    ids = fill(queues)
+    with streaming(engine, queues, queues=queues.listed, **SMALL) as stream:
+        with queues["b"].locked(*range(1, 20, 2)), queues["d"].locked(7):
+            stream.drain(left=11)
+            assert not set(range(1, 20, 2)) & set(by_queue(stream.messages())["b"])
+        stream.drain()
+        has_everything(stream, ids)
+
+
+def test_where_no_queue_of_the_list_is_left_the_stream_ends(engine, queues):
+    with streaming(engine, queues, queues=queues.listed) as stream:
+        assert not stream.trigger()
+        for table in queues:
+            tampering.drop(table)
+        with pytest.raises(QueueError, match="create it with: sqlqueue create"):
+            eventually(stream.trigger)
+
+
+# -- the list changes ------------------------------------------------------------------------------
+
+
+def reading(stream, queues, names):
+    stream.options = dataclasses.replace(
+        stream.options, queues=tuple(queues[name].address for name in names), queue=None
+    )
+
+
+@pytest.mark.parametrize("step", [fail_points.OFFSET_LOGGED, fail_points.COMMIT_LOGGED])
+def test_a_queue_taken_off_the_list_has_its_last_batch_finished(engine, queues, step):
+    """Unfinished or unsettled: its rows of that batch come once and are deleted; the others of it stay."""
+    for table in queues:
+        table.insert(60)
+    with streaming(engine, queues, queues=queues.listed, claimAhead="false", **SMALL) as stream:
+        with at_step(step, crash):
+            while not stream.crashes:
+                try:
+                    stream.trigger()
+                except Crash:
+                    stream.crash()
+        reading(stream, queues, "abde")
+        stream.table = Rest(queues, "abde")
+        stream.drain()
+        has_everything(stream, row_ids(range(60)), "abde")
+        emitted = by_queue(stream.messages())["c"]
+        assert len(emitted) == len(set(emitted)) > 0
+        assert queues["c"].row_versions() == [each for each in range(1, 61) if each not in emitted]
+
+
+def test_a_queue_put_on_the_list_comes_with_all_its_rows(engine, queues):
+    ids = fill(queues)
+    with streaming(engine, queues, queues=json.dumps([queues["a"].address]), **SMALL) as stream:
+        assert stream.trigger()
+        stream.crash()
+        reading(stream, queues, FIVE)
+        stream.drain()
+        has_everything(stream, ids)
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_a_checkpoint_of_one_queue_goes_on_with_several(engine, queues, logged):
+    """With an unfinished batch, or an unsettled one; the batch that is replayed has the column Queue, too."""
+    ids = fill(queues)
+    with streaming(engine, queues["a"], **SMALL) as stream:
+        assert stream.trigger() if logged else stream.construct()
+        stream.crash()
+        reading(stream, queues, "ab")
+        stream.table = Rest(queues, "ab")
+        stream.drain()
+        assert [each for each in stream.messages() if "Queue" not in each] == (
+            stream.sink[0] if logged else []
+        )
+        everything = [each["Id"] for each in stream.messages()]
+        assert len(everything) == len(set(everything)) * 2 == 120
+        assert sorted(everything) == sorted([str(each) for each in ids] * 2)
+
+
+def test_a_checkpoint_of_one_queue_does_not_go_on_without_it(engine, queues):
+    queues["a"].insert(3)
+    with streaming(engine, queues["a"]) as stream:
+        assert stream.trigger()
+        stream.crash()
+        reading(stream, queues, "bc")
+        refusal = (
+            r"The checkpoint belongs to the queue a@.*, which is not among those of this stream \(b@.*, c@.*\); add it for the "
+            r"first start, or give a new checkpoint folder\."
+        )
+        with pytest.raises(ConfigurationError, match=refusal):
+            stream.trigger()
+        assert queues["a"].count() == 3
+
+
+def test_a_checkpoint_of_several_queues_does_not_go_on_with_the_option_queue(engine, queues):
+    queues["a"].insert(3)
+    with streaming(engine, queues, queues=queues.listed) as stream:
+        assert stream.trigger()
+        stream.crash()
+        stream.options = dataclasses.replace(stream.options, queues=(), queue=queues["a"].address)
+        refusal = r'several queues, not to a@.* alone; give the option queues, which may also list one, such as \["a@.*"\]\.'
+        with pytest.raises(ConfigurationError, match=refusal):
+            stream.trigger()
+        assert queues["a"].count() == 3
+
+
+# -- a pattern -------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_appears_is_picked_up(engine, monkeypatch):
+    """Callback queues of an endpoint's instances; and a queue that goes is missed by nobody."""
+    monkeypatch.setattr(joint_scanner, "_LIST_SECONDS", 0.05)
+    instances = Queues(engine, "Sales.A", "Sales", "Salesmen")
+    with streaming(engine, instances, queuePattern=r"Sales\..*") as stream:
+        for table in instances:
+            table.insert(5)
+        assert stream.trigger()
+        appeared = engine.create_queue("Sales.B")
+        appeared.insert(7)
+        eventually(lambda: stream.trigger() or appeared.count() == 0)
+        stream.receiver.settle(stream.end(stream.done))  # until then the claim has all tables open
+        tampering.drop(instances["Sales.A"])
+        appeared.insert(3, start=7)
+        eventually(lambda: stream.trigger() or appeared.count() == 0)
+        stream.stop()
+        assert by_queue(stream.messages()) == {"Sales.A": [1, 2, 3, 4, 5], "Sales.B": [*range(1, 11)]}
+        assert (instances["Sales"].count(), instances["Salesmen"].count()) == (5, 5)
