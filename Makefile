@@ -30,6 +30,10 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: java $(VENV)/.demo ## send 300,000 messages to a real queue table and drain them into Delta
 	$(BIN)/sqlqueue demo
 
+.PHONY: demo-store-and-forward
+demo-store-and-forward: java $(VENV)/.demo ## orders to a second server and answers back, though that one is killed meanwhile
+	$(BIN)/sqlqueue demo store-and-forward
+
 ##@ Work on it
 
 .PHONY: setup
@@ -110,7 +114,7 @@ clean: ## remove everything that was made here, .venv included
 help: ## this list
 	@awk 'BEGIN { FS = ":.*## " } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+		/^[a-z-]+:.*## / { printf "  make %-22s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What the targets stand on.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -289,27 +290,36 @@ def options(sink: bool, markdown: bool) -> None:
     _lines(shown(SinkOptions if sink else SourceOptions))
 
 
+#: The demos, by their names, and the modules that run them.
+_DEMOS = {
+    "drain": "sqlqueue_spark.demo.drain",
+    "store-and-forward": "sqlqueue_spark.demo.two_databases",
+}
+
+
 @main.command()
 @asking.debug
+@click.argument("name", metavar="[NAME]", type=click.Choice(list(_DEMOS)), default="drain")
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path(".demo"),  # as in sqlqueue_spark.demo
-    show_default=True,
-    help="Where the database, the Delta table and the checkpoint are kept.",
+    help="Where databases, tables and checkpoints are kept, else .demo or .demo/store-and-forward.",
 )
 @click.option(
-    "--messages", type=click.IntRange(1), default=300_000, show_default=True, help="How many to send."
+    "--messages", type=click.IntRange(1), help="How many to send, else 300,000; 300 by store-and-forward."
 )
-@click.option("--stop", is_flag=True, help="Stop the demo's server; its data stay.")
-def demo(folder: Path, messages: int, stop: bool) -> None:
-    """Send messages to a real queue table and drain them into Delta, on this machine."""
-    from sqlqueue_spark import demo as show
+@click.option("--stop", is_flag=True, help="Stop the demo's servers; their data stay.")
+def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> None:
+    """Show with a real server and real Spark, on this machine, what the package does.
 
+    drain (the default) sends messages to a queue table and drains them into Delta. store-and-forward sends orders to another database
+    and answers back, though that one is down for a while.
+    """
+    show: Any = importlib.import_module(_DEMOS[name])
     if stop:
-        show.stop(folder)
+        show.stop(folder or show.DEFAULT_FOLDER)
     else:
-        show.main(folder, messages)
+        show.main(folder or show.DEFAULT_FOLDER, messages or show.DEFAULT_MESSAGES)
 
 
 def _show(

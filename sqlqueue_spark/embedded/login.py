@@ -25,13 +25,13 @@ _ITERATIONS = 1
 
 
 class PasswordFile:
-    """The file with the superuser's password."""
+    """A file that only its owner reads, such as the one with the superuser's password."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def read(self) -> str | None:
-        """The password; None where there is no such file, or others may have read it."""
+        """What is in it; None where there is no such file, or others may have read it."""
         with suppress(OSError), os.fdopen(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW)) as file:
             of = os.fstat(file.fileno())
             if of.st_uid == os.geteuid() and not stat.S_IMODE(of.st_mode) & 0o077:

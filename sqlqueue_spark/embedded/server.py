@@ -54,16 +54,31 @@ class EmbeddedServer:
     server that already runs keeps its own.
 
     The superuser's password is generated, and lies beside the directory in a file that only its owner reads.
+
+    A server that begins anew has another port and another password, so another url. With ``keep_url`` it has the same one whenever it
+    starts, for programs that were told it: the port is noted in a file beside the directory, and the password stays. If another program
+    has taken the port meanwhile, ``start()`` says so and starts nothing. Whatever listens there while the server does not run may be told
+    the password, so this is for trying things out.
     """
 
     def __init__(
-        self, data_directory: Path, *, settings: Mapping[str, str] | None = None, keep_running: bool = False
+        self,
+        data_directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        keep_running: bool = False,
+        keep_url: bool = False,
     ) -> None:
         self.data_directory = data_directory.expanduser().resolve()
         self.log = self.data_directory / "server.log"
         self.settings = dict(settings or {})
         self.keep_running = keep_running
         self.port: int | None = None
+        self._port_file = (
+            PasswordFile(self.data_directory.with_name(f"{self.data_directory.name}.port"))
+            if keep_url
+            else None
+        )
         self._password_file = PasswordFile(
             self.data_directory.with_name(f"{self.data_directory.name}.password")
         )
@@ -72,15 +87,22 @@ class EmbeddedServer:
         self._watcher: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Return when the server accepts connections. Calling again is harmless."""
+        """Return when the server accepts connections. Calling again is harmless.
+
+        :raises ConfigurationError: it does not start, such as when another program has the port that it keeps.
+        """
         with self._one_at_a_time():
             self._prepare()
             running = _running_port(self.data_directory)
+            if running is None and self.port is None:
+                self.port = self._kept_port()
             self._guard(running=running is not None)
             if running is not None:
                 self.port = running
+                self._keep_port()
                 return
             self._launch()
+            self._keep_port()
             self._started_by = os.getpid()
             if not self.keep_running:
                 self._watch()
@@ -94,6 +116,12 @@ class EmbeddedServer:
         if _running_port(self.data_directory) is not None:
             mode = "immediate" if immediate else "fast"
             run(binary("pg_ctl"), "stop", "-w", "-D", self.data_directory, "-m", mode)
+
+    def leave_running(self) -> None:
+        """Let the server run on when this process ends, as if ``keep_running`` had been said."""
+        self.keep_running = True
+        atexit.unregister(self._stop_if_ours)
+        self._unwatch()
 
     def restart(self, immediate: bool = False) -> None:
         """Stop and start on the same port; open sessions are cut. The server is then ours."""
@@ -168,6 +196,15 @@ class EmbeddedServer:
         self._password_file.write(password)
         self._password = password
 
+    def _kept_port(self) -> int | None:
+        """The port of the start before, if that is to be kept."""
+        noted = (self._port_file.read() if self._port_file is not None else None) or ""
+        return int(noted) if noted.isdecimal() else None
+
+    def _keep_port(self) -> None:
+        if self._port_file is not None and self._kept_port() != self.port:
+            self._port_file.write(str(self.port))
+
     def _launch(self) -> None:
         deadline = time.monotonic() + _PATIENCE
         while True:
@@ -177,7 +214,13 @@ class EmbeddedServer:
                 self.port = port
                 return
             # Another program may have taken the port since it was found free.
-            passing = "sockets" in complaint and self.port is None
+            taken = "sockets" in complaint
+            if taken and self._port_file is not None and port == self._kept_port():
+                raise ConfigurationError(
+                    f"The embedded PostgreSQL server did not start: another program listens on its port {port}; stop that one, or remove "
+                    f"{self._port_file.path}, and the server takes another port."
+                )
+            passing = taken and self.port is None
             if not passing or time.monotonic() > deadline:
                 raise ConfigurationError(
                     f"The embedded PostgreSQL server did not start: {complaint}; "

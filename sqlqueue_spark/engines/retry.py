@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import stamina
@@ -22,6 +25,30 @@ RETRY_SECONDS = 60.0
 BREAKER_SECONDS = 30.0
 #: The first pause in seconds and the longest one. Pauses double; by chance each is up to ``JITTER`` seconds longer.
 FIRST_PAUSE, LONGEST_PAUSE, JITTER = 0.05, 5.0, 1.0
+
+
+_ours = threading.local()
+
+
+def _of_others(_: logging.LogRecord) -> bool:
+    """Whether a record of stamina is not about a step of ours.
+
+    It warns of each pause, several times a second and without a reason. We say once what lasts.
+    """
+    return not getattr(_ours, "retrying", False)
+
+
+logging.getLogger("stamina").addFilter(_of_others)
+
+
+@contextmanager
+def _retrying() -> Iterator[None]:
+    before = getattr(_ours, "retrying", False)
+    _ours.retrying = True
+    try:
+        yield
+    finally:
+        _ours.retrying = before
 
 
 class Retry:
@@ -52,23 +79,24 @@ class Retry:
         :param on_failure: what to do after each failure, before the pause.
         :param kind: the errors after which it may be worth it.
         """
-        for attempt in stamina.retry_context(
-            on=lambda error: isinstance(error, kind) and worth_it(error),
-            attempts=None,
-            timeout=self._seconds,
-            wait_initial=FIRST_PAUSE,
-            wait_max=LONGEST_PAUSE,
-            wait_jitter=JITTER,
-        ):
-            with attempt:
-                try:
-                    done = action()
-                except kind as error:
-                    self._failed(error)
-                    on_failure(error)
-                    raise
-                self._succeeded()
-                return done
+        with _retrying():
+            for attempt in stamina.retry_context(
+                on=lambda error: isinstance(error, kind) and worth_it(error),
+                attempts=None,
+                timeout=self._seconds,
+                wait_initial=FIRST_PAUSE,
+                wait_max=LONGEST_PAUSE,
+                wait_jitter=JITTER,
+            ):
+                with attempt:
+                    try:
+                        done = action()
+                    except kind as error:
+                        self._failed(error)
+                        on_failure(error)
+                        raise
+                    self._succeeded()
+                    return done
         raise AssertionError("unreachable: retry_context ends by return or raise")
 
     def _failed(self, error: SqlQueueError) -> None:

@@ -29,9 +29,11 @@ from sqlqueue_spark.pipeline.pipeline_options import agreed
 from sqlqueue_spark.pipeline.readiness import check_ready, create_missing
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
 from sqlqueue_spark.pipeline.sending_job import send_until_stopped
+from sqlqueue_spark.pipeline.store_and_forward import StoreAndForwardOptions
+from sqlqueue_spark.pipeline.store_and_forward_job import store_and_forward
 from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
 
 __all__ = [
-    "INTO_DELTA", "ArchiveOptions", "DeltaOptions", "ForwardOptions", "HandleOptions", "Totals", "agreed", "archived", "as_outgoing", "check_error_queue", "check_ready", "copy_to_delta", "create_missing", "drain_to_delta", "handled", "progress_line", "read_queue", "run_until_stopped",
-    "send", "send_until_stopped", "sentence_of", "stoppable", "subscribe", "take_to_delta", "transformed", "with_message_columns", "write_delta",
+    "INTO_DELTA", "ArchiveOptions", "DeltaOptions", "ForwardOptions", "HandleOptions", "StoreAndForwardOptions", "Totals", "agreed", "archived", "as_outgoing", "check_error_queue", "check_ready", "copy_to_delta", "create_missing", "drain_to_delta", "handled", "progress_line", "read_queue", "run_until_stopped",
+    "send", "send_until_stopped", "sentence_of", "stoppable", "store_and_forward", "subscribe", "take_to_delta", "transformed", "with_message_columns", "write_delta",
 ]  # fmt: skip

@@ -20,13 +20,13 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
-from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
 from sqlqueue_spark.pipeline.sending_job import send_until_stopped
 from sqlqueue_spark.pipeline.session import session
 from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored
+from sqlqueue_spark.pipeline.transform import found
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import RemoteDatabases
 from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
@@ -71,14 +71,50 @@ def main(
         own = SourceOptions.parse(source)
         databases = Databases.of(source, sections["sink"], options)
         remote = databases.remote(own)
+        if options.handler is not None:
+            found(options.handler)
     with exiting(1, debug):
-        make_ready(own, SinkOptions.parse(databases.home), create=create, retries=True)
-        if create:
-            _create_outbox(SinkOptions.parse(databases.other))
-        remote.look()
-        spark = session(f"store-and-forward {own.queue}")
+        make_both_ready(own, databases, remote, create=create)
+        spark = session(f"store-and-forward {own.queue}", delta=False)
         run(spark, source, databases, options, remote)
         spark.stop()
+
+
+def make_both_ready(
+    source: SourceOptions, databases: Databases, remote: RemoteDatabases, *, create: bool
+) -> None:
+    """Look, before Spark starts, for what the job needs; a database that is down now is no matter. Errors as :func:`make_ready`.
+
+    Messages that wait for a database that answers are put back.
+
+    :param create: create what is missing first, in the other databases the outbox, and say so.
+    """
+    make_ready(source, SinkOptions.parse(databases.home), create=create, retries=True)
+    if create:
+        for line in databases.create_outboxes():
+            click.echo(plain(line))
+    remote.look()
+
+
+def store_and_forward(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
+    options: StoreAndForwardOptions,
+    *,
+    create: bool = False,
+) -> Totals:
+    """Do as the job does, for a notebook or a program with a session of its own: until stopped, or with ``availableNow`` until nothing is left.
+
+    :param source: the options of its source, and ``sink`` those of its sink, as in conf/store_and_forward.toml.
+    :param create: create the tables that are missing.
+    :raises ConfigurationError: the options cannot be those of such a job. Further errors as :func:`make_both_ready`.
+    """
+    databases = Databases.of(source, sink, options)
+    own = SourceOptions.parse(source)
+    remote = databases.remote(own)
+    make_both_ready(own, databases, remote, create=create)
+    return run(spark, source, databases, options, remote)
 
 
 def run(
@@ -100,9 +136,3 @@ def run(
         doing="storing and forwarding",
         queues=sink,
     )
-
-
-def _create_outbox(other: SinkOptions) -> None:
-    made = outbox_tables.create(other, other.sender or "")
-    if made.new:
-        click.echo(plain(f"created outbox={made.outbox}"))

@@ -37,8 +37,8 @@ class DatabaseWait:
             if target == own or (error := _lost(target)) is None:
                 continue
             name = destinations.option_of(target)
-            log.warning("batch_waits batch=%d database=%s retry_interval=%s: it is down: %s",
-                        batch_id, name, self.options.retry_interval, error)  # fmt: skip
+            log.warning("batch_waits batch=%d database=%s retry_interval=%gs: it is down: %s",
+                        batch_id, name, self.options.retry_interval.total_seconds(), error)  # fmt: skip
             if not self._comes_back(target):
                 return False
             log.warning("database_back database=%s", name)

@@ -7,6 +7,7 @@ messages that wait for it.
 from __future__ import annotations
 
 import threading
+import time
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
@@ -35,6 +36,7 @@ class RemoteDatabases:
         self._destinations = Destinations(options)
         self._lock = threading.Lock()
         self._down: dict[Target, str] = {}
+        self._down_since: dict[Target, float] = {}
         named = {each: self._destinations.option_of(each) for each in self._destinations.everywhere()}
         self._names = {target: name for target, name in named.items() if target != Target.of(home)}
         #: Those for which messages may wait. At first all: an earlier process may have parked some.
@@ -43,6 +45,7 @@ class RemoteDatabases:
         #: Whether messages may wait for a database that no option leads to any more.
         self._renamed = True
         self._woken = threading.Event()
+        #: What was last in the way of a look.
         self._said = ""
 
     def down(self) -> dict[Target, str]:
@@ -58,9 +61,10 @@ class RemoteDatabases:
         with self._lock:
             known = target in self._down
             self._down[target] = name
+            self._down_since.setdefault(target, time.monotonic())
         if not known:
-            log.warning("database_down database=%s retry_interval=%s: messages for it wait: %s", name,
-                        self._options.retry_interval, error)  # fmt: skip
+            log.warning("database_down database=%s retry_interval=%gs: messages for it wait: %s", name,
+                        self._options.retry_interval.total_seconds(), error)  # fmt: skip
         return True
 
     def note(self, sent: Sent) -> None:
@@ -103,13 +107,18 @@ class RemoteDatabases:
             self._woken.clear()
             if stopping.is_set():
                 return
-            try:
-                self.look()
-                self._said = ""
-            except SqlQueueError as error:
-                if str(error) != self._said:  # one line a problem, not one a look
-                    log.warning("not_put_back queue=%s: %s", self._queue, error)
-                self._said = str(error)
+            self._look_quietly()
+
+    def _look_quietly(self) -> None:
+        """Look, and say what was in the way, once as long as it is the same."""
+        said = ""
+        try:
+            self.look()
+        except SqlQueueError as error:
+            said = str(error)
+            if said != self._said:
+                log.warning("not_put_back queue=%s: %s", self._queue, error)
+        self._said = said
 
     def wake(self) -> None:
         """Let :meth:`watch` go on at once."""
@@ -126,8 +135,9 @@ class RemoteDatabases:
         self._reached.add(target)
         with self._lock:
             was_down = self._down.pop(target, None) is not None
+            since = self._down_since.pop(target, 0.0)
         if was_down:
-            log.warning("database_back database=%s", name)
+            log.warning("database_back database=%s after=%.0fs", name, time.monotonic() - since)
         return True
 
     def _put_back(self, name: str) -> int:

@@ -147,8 +147,8 @@ def test_a_batch_that_finds_the_database_down_parks_and_tries_it_no_more(job, ou
     ] == [
         "parking database=sink.url",
         "parking database=sink.url",
-    ]  # a line a task: the driver has not looked yet
-    job.databases.look()
+        "database_down database=sink.url retry_interval=10s",
+    ]  # a line a task; then the driver knows
     caplog.clear()
     store(outgoing, range(3, 6))
     assert drained(job) == Sent(parked=3)

@@ -1,23 +1,38 @@
-"""The demo, as ``make demo`` runs it, twice in one folder."""
+"""The demos, as a user runs them: that of draining twice in one folder, that of two databases to its end and interrupted."""
 
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 
 from tests.support.quick_java import quick_submit
+from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+LONG = timedelta(seconds=60)
 ROOT = Path(__file__).parents[2]
 
 
+COMMAND = [str(Path(sys.executable).with_name("sqlqueue")), "demo"]
+
+
 def demo(*arguments):
-    command = [Path(sys.executable).with_name("sqlqueue"), "demo", *arguments]
     ran = subprocess.run(
-        command, cwd=ROOT, env=os.environ | quick_submit(), capture_output=True, text=True, check=False
+        [*COMMAND, *arguments],
+        cwd=ROOT,
+        env=os.environ | quick_submit(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return ran.returncode, ran.stdout if ran.returncode == 0 else ran.stdout + ran.stderr
 
@@ -49,3 +64,69 @@ def test_the_demo_drains_everything_once(tmp_path):
     finally:
         stopped = demo(*folder, "--stop")
     assert stopped == (0, "")
+
+
+@pytest.fixture
+def folder():
+    """One that no other run of pytest closes to the servers' user meanwhile."""
+    made = Path(tempfile.mkdtemp(prefix="sqlqueue-demo-"))
+    yield made / "demo"
+    shutil.rmtree(made)
+
+
+def test_the_demo_of_two_databases_has_every_order_accepted_once(folder):
+    """Some have waited. The servers run on, under the urls that it names, until they are stopped."""
+    of_demo = ("store-and-forward", "--folder", str(folder))
+    try:
+        code, said = demo(*of_demo, "--messages", "60")
+        assert code == 0, said
+        lines = said[said.index("Done: every order was accepted once.") :].splitlines()[1:7]
+        shown = {line[2:16].strip(): line[17:] for line in lines}
+        assert list(shown) == ["submitted", "accepted", "twice", "lost", "waited", "seconds"]
+        assert shown["submitted"].startswith("60 orders, each ")
+        assert [shown[name] for name in ("accepted", "twice", "lost")] == ["60", "0", "0"]
+        waited = re.match(r"(\d+) in the table outgoing.Delayed, ", shown["waited"])
+        assert waited is not None, said
+        assert 20 <= int(waited[1]) < 60
+        for event in ("database_down database=sink.url", "database_back database=sink.url", "put_back queue=outgoing"):  # fmt: skip
+            assert said.count(f"the job says: {event}") == 1, said
+        urls = [(folder / f"{name}.url").read_text().strip() for name in ("shop", "billing")]
+        assert [urlsplit(each).password in said for each in urls] == [False, False]
+        assert "\x1b" not in said  # it is no terminal
+        peeked = subprocess.run(
+            [COMMAND[0], "length", "sales", "--json"],
+            env=os.environ | {"SQLQUEUE_URL": urls[0]}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert '"rows": 60' in peeked.stdout
+    finally:
+        stopped = demo(*of_demo, "--stop")
+    assert stopped == (0, "")
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_a_demo_of_two_databases_that_is_ended_leaves_nothing_running(folder, tmp_path, end):
+    """Neither its servers nor its jobs."""
+    said = tmp_path / "said.txt"
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    with said.open("wb") as out:
+        running = subprocess.Popen(
+            [*COMMAND, "store-and-forward", "--folder", str(folder)],
+            cwd=ROOT, env=os.environ | quick_submit(), stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    signal.signal(signal.SIGINT, before)
+    eventually(lambda: "submitted" in said.read_text().partition("--body")[2], within=LONG)
+    theirs = psutil.Process(running.pid).children(recursive=True)
+    servers = [each for each in psutil.process_iter(["cwd"]) if str(folder) in (each.info["cwd"] or "")]
+    assert {each.name() for each in theirs} & {"java", "python", "python3"}
+    assert servers
+    os.killpg(running.pid, end)
+    assert running.wait(60) == (1 if end == signal.SIGINT else -end)
+    eventually(lambda: not any(alive(each) for each in (*theirs, *servers)), within=LONG)
+    assert "Traceback" not in said.read_text()
+
+
+def alive(process):
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

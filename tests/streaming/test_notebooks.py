@@ -109,7 +109,25 @@ def test_the_third_notebook_archives_an_error_queue(spark, postgresql, tmp_path,
     plt.close(found["figure"])
 
 
-@pytest.mark.parametrize("name", ["01_drain_to_delta", "02_send_with_outbox", "03_errors_and_retries"])
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_the_fourth_notebook_stores_and_forwards(spark, engine, elsewhere, tmp_path, monkeypatch, capsys):
+    """What waits while the other database is down arrives once."""
+    for name, value in {"URL": engine.url, "BILLING_URL": elsewhere.url, "FOLDER": str(tmp_path)}.items():
+        monkeypatch.setenv(f"SQLQUEUE_{name}", value)
+    run("04_store_and_forward", spark=spark)
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if re.search(r"^\d+ messages", line)] == [
+        "60 messages in NotebookOutgoing",
+        "0 messages in NotebookOutgoing, 60 wait",
+        "0 messages in NotebookOutgoing, 0 wait",
+        "60 messages in NotebookOrders, 60 different ones",
+    ]
+    assert (elsewhere.queue("NotebookOrders").count(), engine.queue("NotebookError").count()) == (60, 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["01_drain_to_delta", "02_send_with_outbox", "03_errors_and_retries", "04_store_and_forward"]
+)
 def test_a_notebook_is_in_databricks_source_format(name):
     text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
     first, *cells = re.split(r"\n\n+# COMMAND ----------\n\n", text)

@@ -167,11 +167,37 @@ def test_options_are_listed_as_text_and_markdown(of, which):
 
 def test_demo_hands_over_to_the_demo(monkeypatch, tmp_path):
     called = []
-    monkeypatch.setattr("sqlqueue_spark.demo.main", lambda *given: called.append(given))
-    monkeypatch.setattr("sqlqueue_spark.demo.stop", lambda *given: called.append(given))
-    assert run("demo", "--folder", str(tmp_path), "--messages", "7").exit_code == 0
-    assert run("demo", "--folder", str(tmp_path), "--stop").exit_code == 0
-    assert called == [(tmp_path, 7), (tmp_path,)]
+    for name in ("drain", "two_databases"):
+        for what in ("main", "stop"):
+            monkeypatch.setattr(
+                f"sqlqueue_spark.demo.{name}.{what}",
+                lambda *given, name=name, what=what: called.append((name, what, *given)),
+            )
+    folder = ("--folder", str(tmp_path))
+    for arguments in (
+        (*folder, "--messages", "7"),
+        ("drain", *folder, "--stop"),
+        (),
+        ("store-and-forward", "--messages", "7"),
+        ("store-and-forward", *folder, "--stop"),
+        ("store-and-forward",),
+    ):
+        assert run("demo", *arguments).exit_code == 0
+    own = Path(".demo/store-and-forward")
+    assert called == [
+        ("drain", "main", tmp_path, 7),
+        ("drain", "stop", tmp_path),
+        ("drain", "main", Path(".demo"), 300_000),
+        ("two_databases", "main", own, 7),
+        ("two_databases", "stop", tmp_path),
+        ("two_databases", "main", own, 300),
+    ]
+
+
+def test_a_demo_that_is_not_there_is_refused_with_those_that_are():
+    result = run("demo", "publish")
+    assert result.exit_code == 2
+    assert "'publish' is not one of 'drain', 'store-and-forward'" in result.stderr
 
 
 SQLSERVER = """\

@@ -4,6 +4,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -42,7 +43,7 @@ def gone(process):
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
-def child(directory, *, keep_running=False):
+def child(directory, *, keep_running=False, then=""):
     """A process that starts a server and waits for us, and the server's port."""
     program = textwrap.dedent(f"""
         from pathlib import Path
@@ -51,6 +52,7 @@ def child(directory, *, keep_running=False):
         server.start()
         print(server.port, flush=True)
         input()
+        {then}
     """)
     process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
@@ -217,6 +219,39 @@ def test_a_restart_keeps_the_password(directory):
         server.stop()
         server.start()
         assert (server.url(), ask(url, "SELECT 7")) == (url, 7)
+
+
+def test_a_server_that_keeps_its_url_has_it_in_another_process_too(directory):
+    with EmbeddedServer(directory, keep_url=True) as server:
+        url = server.url()
+    with EmbeddedServer(directory, keep_url=True) as server:
+        assert (server.url(), ask(url, "SELECT 7")) == (url, 7)
+
+
+def test_a_server_whose_port_is_taken_says_so_and_goes_on_without_its_note(directory):
+    """Nothing is started on another port, because programs were told this one."""
+    with EmbeddedServer(directory, keep_url=True) as server:
+        port = server.port
+    with socket.create_server(("127.0.0.1", port)):
+        with pytest.raises(ConfigurationError) as caught:
+            EmbeddedServer(directory, keep_url=True).start()
+        assert str(caught.value) == (
+            f"The embedded PostgreSQL server did not start: another program listens on its port {port}; stop that one, or remove "
+            f"{directory}.port, and the server takes another port."
+        )
+        directory.with_name("data.port").unlink()
+        with EmbeddedServer(directory, keep_url=True) as server:
+            assert ask(server.url(), "SELECT 7") == 7
+            assert server.port != port
+
+
+def test_a_server_is_left_running_once_all_is_well(directory):
+    """Until then it would end with its process."""
+    process, port = child(directory, then="server.leave_running()")
+    process.communicate(b"\n")
+    with EmbeddedServer(directory, keep_running=True) as server:
+        assert (server.port, ask(server.url(), "SELECT 1")) == (port, 1)
+    server.stop()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of somebody else's")

@@ -79,10 +79,10 @@ def test_the_extras_it_installs_exist():
 
 
 def test_the_demo_says_what_was_measured():
-    from sqlqueue_spark import demo
+    from sqlqueue_spark.demo import drain
 
     measured = (ROOT / "benchmarks" / "README.md").read_text()
     table = measured[measured.index("## Into Delta") : measured.index("## Latency")]
-    figures = re.findall(r"\d+,\d{3}", demo._BESIDE)
+    figures = re.findall(r"\d+,\d{3}", drain._BESIDE)
     assert len(figures) == 3
     assert [each for each in figures if f"| {each} |" not in table] == []

@@ -51,6 +51,17 @@ def said(caplog):
     ]
 
 
+def test_nobody_hears_of_each_pause(clock, caplog):
+    """The retries of others, in the same process, are said as they say them."""
+    Retry("a queue", clock).retried(failing(clock, times=3, seconds=5))
+    assert caplog.records == []
+    for attempt in stamina.retry_context(on=TryAgain):
+        with attempt:
+            if attempt.num == 1:
+                raise TryAgain("theirs")
+    assert [each.getMessage() for each in caplog.records] == ["stamina.retry_scheduled"]
+
+
 def test_a_step_is_run_again_until_it_succeeds(clock, caplog):
     """And the log does not hear of it."""
     seen: list[TryAgain] = []

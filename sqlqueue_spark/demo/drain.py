@@ -1,4 +1,4 @@
-"""``sqlqueue demo``: a real queue table, 300,000 messages, and Spark draining them into Delta, on this machine.
+"""``sqlqueue demo drain``: a real queue table, 300,000 messages, and Spark draining them into Delta, on this machine.
 
 Every step is a command that the reader could type, shown before it runs. The server, the Delta table and the
 checkpoint stay in one folder, so that a second run goes on where the first one ended.
@@ -6,28 +6,25 @@ checkpoint stay in one folder, so that a second run goes on where the first one 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shlex
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import click
 
 from sqlqueue_spark.administration import queue_tables
+from sqlqueue_spark.demo.folder import alone, short, url_file
+from sqlqueue_spark.demo.shown_command import run
 from sqlqueue_spark.embedded import EmbeddedServer
-from sqlqueue_spark.embedded.login import PasswordFile
-from sqlqueue_spark.embedded.programs import opened_lock
-from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.options import ConnectionOptions
 
 QUEUE = "orders"
 DEFAULT_FOLDER = Path(".demo")
+DEFAULT_MESSAGES = 300_000
 #: In a run of seconds the JVM's optimizing compiler gains nothing: 300,000 messages were drained in 23.8 s without it and in 24.9 s
 #: with it. A job that runs for long needs it.
 _SHORT_RUN = ("--driver-java-options", "-XX:TieredStopAtLevel=1")
@@ -47,7 +44,7 @@ def main(folder: Path, messages: int) -> None:
     """
     job, conf = _repository_files()
     java()
-    with _alone(folder):
+    with alone(folder):
         server = EmbeddedServer(folder / "database", keep_running=True)
         server.start()
         url = server.url()
@@ -60,17 +57,17 @@ def main(folder: Path, messages: int) -> None:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
         click.secho(f"A PostgreSQL server runs in {folder / 'database'}", bold=True)
-        ours = _url_file(folder, url)
+        ours = url_file(folder / "url", "SQLQUEUE_URL", url)
         click.echo(f"export {ours}")
-        places = ("--path", _short(folder / "delta" / QUEUE), "--checkpoint", _short(folder / "checkpoints" / QUEUE))  # fmt: skip
+        places = ("--path", short(folder / "delta" / QUEUE), "--checkpoint", short(folder / "checkpoints" / QUEUE))  # fmt: skip
         log = folder / "spark-submit.log"
 
-        _run(environment, "sqlqueue", "create", QUEUE)
-        _run(environment, "sqlqueue", "send", QUEUE, "--count", str(messages), "--size", "700")
-        _run(environment, "sqlqueue", "length", QUEUE)
-        click.echo(f"\nexport SPARK_CONF_DIR={_short(conf)}")
-        said = _run(
-            environment, "spark-submit", *_SHORT_RUN, _short(job), "--queue", QUEUE, *places, "--available-now", "--show", "5",
+        run(environment, "sqlqueue", "create", QUEUE)
+        run(environment, "sqlqueue", "send", QUEUE, "--count", str(messages), "--size", "700")
+        run(environment, "sqlqueue", "length", QUEUE)
+        click.echo(f"\nexport SPARK_CONF_DIR={short(conf)}")
+        said = run(
+            environment, "spark-submit", *_SHORT_RUN, short(job), "--queue", QUEUE, *places, "--available-now", "--show", "5",
             log=log,
         )  # fmt: skip
         left = queue_tables.length(ConnectionOptions(url=url), QUEUE).rows
@@ -85,77 +82,14 @@ def stop(folder: Path) -> None:
         EmbeddedServer(folder / "database").stop()
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Let one demo run in a folder: two jobs on one checkpoint would stop each other."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = opened_lock(folder / "lock")
-    except OSError as error:
-        raise ConfigurationError(
-            f"The demo cannot write into {folder} ({error.strerror}); name another folder with --folder."
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConfigurationError(
-                f"A demo runs in {folder} already; wait for it, or name another folder with --folder."
-            ) from error
-        yield
-
-
 def _repository_files() -> tuple[Path, Path]:
-    repository = Path(__file__).resolve().parent.parent
+    repository = Path(__file__).resolve().parents[2]
     job, conf = repository / "jobs" / "drain_to_delta.py", repository / "conf"
     if not job.exists():
         raise ConfigurationError(
             f"The demo runs {job}, which is not there; run it from a clone, by: make demo."
         )
     return job, conf
-
-
-def _run(environment: dict[str, str], program: str, *arguments: str, log: Path | None = None) -> list[str]:
-    """Show a command, run it, show what it says, and return that.
-
-    :param log: the file for what the command says on stderr; without one the user sees it, as a progress bar needs.
-    :raises SqlQueueError: it failed.
-    """
-    click.secho(f"\n$ {shlex.join([program, *arguments])}", bold=True)
-    installed = Path(sys.executable).parent / program  # the first one on the PATH may be another one
-    if not installed.exists():
-        raise ConfigurationError(
-            f"{program} is not installed beside {sys.executable}; run: pip install 'sqlqueue_spark[demo]'."
-        )
-    command = [str(installed), *arguments]
-    with (
-        log.open("wb") if log else nullcontext() as stderr,
-        subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True
-        ) as process,
-    ):
-        assert process.stdout is not None, "it was asked for"
-        said = []
-        for line in process.stdout:
-            click.echo(line, nl=False)
-            said.append(line.rstrip("\n"))
-    if process.returncode:
-        where = f"look above and into {log}" if log else "look above"
-        raise SqlQueueError(f"{program} ended with exit code {process.returncode}; {where} to see why.")
-    return said
-
-
-def _url_file(folder: Path, url: str) -> str:
-    """Write the url, which holds the password, into a file that only we read; what sets the variable from there, for a shell."""
-    file = folder / "url"
-    PasswordFile(file).write(url)
-    return f'SQLQUEUE_URL="$(cat {shlex.quote(_short(file))})"'
-
-
-def _short(path: Path) -> str:
-    """A path as one would type it here."""
-    path = path.resolve()
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _conclude(said: str, left: int) -> None:

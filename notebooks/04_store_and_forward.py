@@ -1,0 +1,154 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Store-and-forward: messages for another database
+# MAGIC
+# MAGIC A sender commits to its own database alone. A job carries its messages to the other one, each once, and while that one is down
+# MAGIC they wait.
+# MAGIC
+# MAGIC The cluster needs Spark 4.2 and this package with its extras, `sqlqueue_spark[sqlserver]` or `[postgresql]`. Parameters are
+# MAGIC widgets; outside of Databricks they are environment variables, such as `SQLQUEUE_URL`. The passwords are secrets (`scope/key`), or
+# MAGIC `SQLQUEUE_PASSWORD` and `SQLQUEUE_BILLING_PASSWORD`, and only ever options: they stand in no url, no Spark setting and no output.
+# MAGIC
+# MAGIC `url` is the sender's database, a shop's. `billing_url` is the other one, on the same kind of server. `nowhere` is a url at which no
+# MAGIC server answers: it stands for a database that is down.
+
+# COMMAND ----------
+
+import os
+
+
+def parameter(name: str, default: str = "") -> str:
+    """The widget of this name where there are widgets, else the environment variable SQLQUEUE_<NAME>."""
+    try:
+        widgets = dbutils.widgets
+    except NameError:
+        return os.environ.get(f"SQLQUEUE_{name.upper()}", default)
+    widgets.text(name, default)
+    return widgets.get(name)
+
+
+def password(of: str = "") -> str:
+    """The secret that the widget <of>password_secret names as scope/key, else SQLQUEUE_<OF>PASSWORD."""
+    scope, _, key = parameter(f"{of}password_secret").partition("/")
+    return dbutils.secrets.get(scope, key) if key else os.environ.get(f"SQLQUEUE_{of.upper()}PASSWORD", "")
+
+
+def database(of: str = "") -> dict[str, str]:
+    """The options that lead to a database."""
+    given = {"url": parameter(f"{of}url"), "user": parameter(f"{of}user"), "password": password(of)}
+    return {name: value for name, value in given.items() if value}
+
+
+shop, billing = database(), database("billing_")
+nowhere = parameter("nowhere", "postgresql://nobody@127.0.0.1:1/nowhere")
+outgoing, orders = parameter("outgoing", "NotebookOutgoing"), parameter("orders", "NotebookOrders")
+error, folder = parameter("error", "NotebookError"), parameter("folder", "/tmp/sqlqueue")
+
+if "spark" not in globals():  # outside of Databricks nobody has made a session
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.getOrCreate()
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## A sender that stores
+# MAGIC
+# MAGIC In the shop's database a queue for what goes elsewhere, and the sender's outbox. In billing's database the queue that the orders go to.
+
+# COMMAND ----------
+
+from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.options import ConnectionOptions
+
+at_shop, at_billing = ConnectionOptions.parse(shop), ConnectionOptions.parse(billing)
+made = [*queue_tables.create(at_shop, [outgoing]), *queue_tables.create(at_billing, [orders])]
+print(*(each.queue for each in made), sep="\n")
+print(outbox_tables.create(at_shop, "Notebook.Shop").outbox)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC The sink knows that the queue of orders lies in another database (`endpoint.<name>.url`), and stores what goes there in the queue
+# MAGIC `storeAndForward`, in the transaction of whatever else it sends. It opens no connection to the other database, so whether that one is
+# MAGIC up is no matter. A message has the address in a header, by which the job knows where it goes.
+
+# COMMAND ----------
+
+from pyspark.sql import functions as F
+
+from sqlqueue_spark import SqlQueueSink
+from sqlqueue_spark.functions import deterministic_id
+
+submitted = spark.range(60).select(
+    F.to_json(F.struct(F.col("id").alias("order"))).alias("Body"),
+    F.lit(orders).alias("Destination"),
+    deterministic_id("id").alias("MessageId"),
+)
+sink = SqlQueueSink(
+    **shop,
+    endpoint="Notebook.Shop",
+    messageType="Shop.Messages.OrderSubmitted",
+    storeAndForward=outgoing,
+    options={f"endpoint.{orders}.url": nowhere},
+)
+sink(submitted, 0)
+sink(submitted, 0)  # a batch that is tried again stores nothing again
+print(f"{queue_tables.length(at_shop, outgoing).rows} messages in {outgoing}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The job, while billing's database is down
+# MAGIC
+# MAGIC As a job: `sqlqueue store-and-forward --config conf/store_and_forward.toml`. Here it takes what is there and ends (`availableNow`).
+# MAGIC It says in one line that the database is down, tries it now and then, and parks the messages in the table `<queue>.Delayed` of the
+# MAGIC shop's database, so that others are not held up.
+
+# COMMAND ----------
+
+from sqlqueue_spark.administration import delayed_tables
+from sqlqueue_spark.pipeline import StoreAndForwardOptions, store_and_forward
+
+source = {**shop, "queue": outgoing}
+forward = {"endpoint": "Notebook.Forward", "errorQueue": error}
+options = StoreAndForwardOptions(checkpoint=f"{folder}/checkpoints/{outgoing}", available_now=True)
+
+store_and_forward(spark, source, {**forward, "url": nowhere}, options, create=True)
+waiting = delayed_tables.length(at_shop, outgoing).rows
+print(f"{queue_tables.length(at_shop, outgoing).rows} messages in {outgoing}, {waiting} wait")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The database is back
+# MAGIC
+# MAGIC The job finds that it answers, puts the messages back into their queue, and sends them on through billing's own outbox, which knows
+# MAGIC what has arrived: whatever dies meanwhile, each arrives once.
+
+# COMMAND ----------
+
+store_and_forward(spark, source, {**forward, **billing}, options, create=True)
+waiting = delayed_tables.length(at_shop, outgoing).rows
+arrived = queue_tables.peek(at_billing, orders, 1000)
+print(f"{queue_tables.length(at_shop, outgoing).rows} messages in {outgoing}, {waiting} wait")
+print(f"{len(arrived)} messages in {orders}, {len({each.body for each in arrived})} different ones")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC The header that said where it goes has ended with the hop; all else is as the sender made it.
+
+# COMMAND ----------
+
+peeked = spark.read.format("sqlqueue").options(**billing, queue=orders).load()
+peeked.select(F.col("Body").cast("string"), "Headers").orderBy("RowVersion").show(3, truncate=100)
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## And back
+# MAGIC
+# MAGIC Answers go the same way: a handler in billing's database stores what it replies to the shop in a queue of its own database
+# MAGIC (`storeAndForward` of its sink), and a second job carries it. `sqlqueue demo store-and-forward` shows both ways with two servers, of
+# MAGIC which one is killed meanwhile.

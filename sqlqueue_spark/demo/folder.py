@@ -1,0 +1,45 @@
+"""The folder of a demo: one demo at a time runs in it, and the urls of its servers, which hold passwords, lie there for their owner."""
+
+from __future__ import annotations
+
+import fcntl
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlqueue_spark.embedded.login import PasswordFile
+from sqlqueue_spark.embedded.programs import opened_lock
+from sqlqueue_spark.errors import ConfigurationError
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one demo run in a folder: two jobs on one checkpoint would stop each other."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = opened_lock(folder / "lock")
+    except OSError as error:
+        raise ConfigurationError(
+            f"The demo cannot write into {folder} ({error.strerror}); name another folder with --folder."
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigurationError(
+                f"A demo runs in {folder} already; wait for it, or name another folder with --folder."
+            ) from error
+        yield
+
+
+def url_file(file: Path, variable: str, url: str) -> str:
+    """Write a url, which holds a password, into a file that only we read; what sets a variable from there, for a shell."""
+    PasswordFile(file).write(url)
+    return f'{variable}="$(cat {shlex.quote(short(file))})"'
+
+
+def short(path: Path) -> str:
+    """A path as one would type it here."""
+    path = path.resolve()
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
