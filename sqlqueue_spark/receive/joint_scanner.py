@@ -54,6 +54,7 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
         self._members: dict[str, Member[P]] = {}
         #: How many shares there were, of all queues.
         self._served = 0
+        self._listed = False
         self._list_again = 0.0
         #: Whether this run ends at the rows that are there now (``Trigger.AvailableNow``).
         self._bounded = False
@@ -71,8 +72,9 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
             and self._clock() >= self._list_again
         ):
             self._pool.refresh()
-        elif self._members:
+        elif self._listed:
             return
+        self._listed = True
         self._list_again = self._clock() + max(_LIST_SECONDS, self._options.poll_interval.total_seconds())
         names = self._pool.names
         for table, name in names.items():

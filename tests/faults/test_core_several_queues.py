@@ -13,6 +13,7 @@ from sqlqueue_spark.engines import retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
 from sqlqueue_spark.receive import joint_scanner, joint_turn
 from tests.support import tampering
+from tests.support.clock import Clock
 from tests.support.driver import STEPS, Crash, at_step, crash, streaming
 from tests.support.messages import row_ids
 from tests.support.several import Queues, by_queue, ids_of
@@ -198,6 +199,8 @@ def test_what_became_of_one_queue_before_a_recovery_leaves_its_new_rows_alone(en
 
 class Rest:
     """Some of the queues, as what a stream drains."""
+
+    address = ""
 
     def __init__(self, queues, names):
         self._tables = [queues[name] for name in names]
@@ -406,3 +409,14 @@ def test_a_run_does_not_end_as_if_a_locked_queue_were_empty(postgresql, monkeypa
         while stream.trigger():
             pass
         has_everything(stream, ids)
+
+
+def test_a_pattern_may_match_nothing_at_first(engine, monkeypatch):
+    monkeypatch.setattr(joint_scanner, "_LIST_SECONDS", 1.0)
+    clock = Clock()
+    with streaming(engine, Rest({}, ()), queuePattern="Sales.*") as stream:
+        stream.time = {"clock": clock, "sleep": clock.sleep}
+        assert not stream.trigger()
+        engine.create_queue("Sales").insert(3)
+        assert [stream.trigger() for _ in range(10)].count(True) == 1
+        assert by_queue(stream.messages()) == {"Sales": [1, 2, 3]}
