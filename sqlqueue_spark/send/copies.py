@@ -131,4 +131,3 @@ def _most(routes: Routes, chunk: Composed) -> int:
     """How many copies of a chunk's messages go out in one transaction."""
     bytes_each = max(1, chunk.size // max(1, len(chunk)))
     return max(1, min(CHUNK, Target.of(routes.options).dialect.written, CHUNK_BYTES // bytes_each))
-
