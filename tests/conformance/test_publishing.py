@@ -10,6 +10,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions, SinkOptions
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare, seal, stage
+from sqlqueue_spark.tables import scripts
 from sqlqueue_spark.tables.insert import CHUNK
 from tests.support.forwarding import NAME
 from tests.support.messages import body, message_id, message_ids
@@ -41,6 +42,11 @@ def routing(engine, queue):
 @pytest.fixture
 def billing(engine, routing):
     return engine.create_queue("billing")
+
+
+@pytest.fixture
+def queue_of_billing(postgresql):
+    return postgresql.create_queue("billing")
 
 
 @pytest.fixture
@@ -232,6 +238,25 @@ def test_without_a_table_of_subscriptions_nothing_is_sent(engine, queue):
     with pytest.raises(QueueError) as caught:
         sent(given, batch([1], EventType=PLACED))
     assert str(caught.value) == said
+
+
+def test_a_publisher_needs_what_the_script_gives(postgresql, queue_of_billing, guarded_url):
+    """SELECT on the table of subscriptions, beside a sender's rights; without it the error says so."""
+    rows = SubscriptionRows(postgresql).create()
+    rows.add(queue_of_billing, PLACED)
+    given = SinkOptions.parse({"url": guarded_url, "endpoint": "Sales", "outbox": "none"})
+    grants = [
+        scripts.grants("postgresql", "guarded", "sender", ["billing"], subscriptions=wanted)
+        for wanted in (False, True)
+    ]
+    postgresql.execute(grants[0])
+    with pytest.raises(
+        ConfigurationError, match=r'whoever publishes needs SELECT ON "public"\."SubscriptionRouting"$'
+    ):
+        sent(given, batch([1], EventType=PLACED))
+    postgresql.execute(grants[1])
+    prepare(given, Destinations(given), (), events=True)
+    assert sent(given, batch([1], EventType=PLACED)) == Sent(sent=1)
 
 
 # -- a subscriber's queue that is gone ------------------------------------------------------------
