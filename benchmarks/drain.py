@@ -108,8 +108,9 @@ def several(spark: SparkSession, server: Server, count: int, rounds: int) -> Non
                 print(f"  round {number}: {name:54} {rate:>10,.0f}/s", file=sys.stderr, flush=True)
     print(f"\n{count:,} messages, median of {rounds} rounds\n\n| | messages/s | ÷ one queue |\n|---|---|---|")
     one = statistics.median(rates["the same rows in one queue"])
-    for name, its in rates.items():
-        print(f"| {name} | {statistics.median(its):,.0f} | {statistics.median(its) / one:.2f} |")
+    for name, measured in rates.items():
+        rate = statistics.median(measured)
+        print(f"| {name} | {rate:,.0f} | {rate / one:.2f} |")
 
 
 def into_delta(spark: SparkSession, server: Server, count: int, rounds: int) -> None:

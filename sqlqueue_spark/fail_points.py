@@ -33,6 +33,7 @@ PARKED_RELEASED = "parked messages put back"
 ROWS_LOOKED_AT = "rows looked at"
 ROWS_COPIED = "rows copied"
 
+SUBSCRIBERS_FOUND = "subscribers found"
 IDS_CHECKED = "ids checked"
 ROWS_INSERTED = "rows inserted"
 IDS_INSERTED = "ids inserted"

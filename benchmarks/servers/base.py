@@ -62,8 +62,8 @@ class Server(ABC):
         """The queue table that is sent to."""
 
     @abstractmethod
-    def empty_destination(self, endpoint: str) -> None:
-        """Nothing was sent, and the outbox remembers nothing."""
+    def empty_destination(self, endpoint: str, *others: str) -> None:
+        """Nothing was sent, to these other queues either, and the outbox remembers nothing."""
 
     @abstractmethod
     def fill_outbox(self, endpoint: str, count: int) -> None:

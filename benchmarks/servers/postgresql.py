@@ -117,9 +117,10 @@ class PostgreSQL(Server):
             connection.execute(f"DROP TABLE IF EXISTS {DESTINATION}")
             connection.execute(f"CREATE TABLE {DESTINATION} ({_TABLE})")
 
-    def empty_destination(self, endpoint: str) -> None:
+    def empty_destination(self, endpoint: str, *others: str) -> None:
+        more = "".join(f', "{name}"' for name in others)
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute(f'TRUNCATE {DESTINATION}, "{endpoint}_OutboxData"')
+            connection.execute(f'TRUNCATE {DESTINATION}, "{endpoint}_OutboxData"{more}')
         self.come_to_rest()
 
     def fill_outbox(self, endpoint: str, count: int) -> None:

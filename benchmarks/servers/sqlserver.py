@@ -117,9 +117,10 @@ class SqlServer(Server):
     def create_destination(self) -> None:
         self._create(DESTINATION)
 
-    def empty_destination(self, endpoint: str) -> None:
+    def empty_destination(self, endpoint: str, *others: str) -> None:
         with self._connected() as connection:
-            connection.execute(f"TRUNCATE TABLE {DESTINATION}")
+            for name in (DESTINATION, *others):
+                connection.execute(f"TRUNCATE TABLE [{name}]")
             connection.execute(f"TRUNCATE TABLE [{endpoint}_OutboxData]")
         self.come_to_rest()
 

@@ -39,6 +39,7 @@ from sqlqueue_spark.tables.queue_admin import CLASSIC, Index, Message, QueueAdmi
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import table_named
+from sqlqueue_spark.tables.subscriptions import table_of
 
 #: How large the messages of a load are where nobody gives a size; measured in the field.
 MESSAGE_BYTES = 700
@@ -100,6 +101,7 @@ def create(
     instances: Sequence[str] = (),
     companions: Sequence[str] = (),
     stream: str | None = None,
+    subscriptions: bool = False,
     shape: str = CLASSIC,
 ) -> list[Created]:
     """Create queue tables that are not there yet; safe when others do the same at the same time.
@@ -107,6 +109,7 @@ def create(
     :param instances: also the callback queue of each instance: ``Sales.X`` for the queue ``Sales``.
     :param companions: also these queues, such as ``error`` and ``audit``.
     :param stream: also the stage of this atomic pipeline. Else the pipeline's source creates it.
+    :param subscriptions: also the table of subscriptions of the default schema.
     :param shape: ``classic`` or, on SQL Server, ``heap``, as the .NET installer makes them since 2020.
     """
     target = Target.of(options)
@@ -117,6 +120,9 @@ def create(
         if stream is not None:
             table = table_named(stream, naming.default_schema)
             made[table] = ddl.create_stage(connection, table)
+        if subscriptions:
+            table = table_of(naming.default_schema)
+            made[table] = ddl.create_subscriptions(connection, table)
         return [Created(queue=_name(connection, table), new=new) for table, new in made.items()]
 
 

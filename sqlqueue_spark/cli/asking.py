@@ -211,6 +211,11 @@ also_created = _all(
         metavar="NAME",
         help="Also the table NAME.Outgoing of this atomic pipeline.",
     ),
+    click.option(
+        "--subscriptions",
+        is_flag=True,
+        help="Also the table SubscriptionRouting of the schema.",
+    ),
 )
 shape = click.option(
     "--shape",

@@ -16,12 +16,13 @@ from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.outbox_commands import outbox
+from sqlqueue_spark.cli.subscription_commands import subscribe, subscriptions, unsubscribe
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables import scripts
-from sqlqueue_spark.tables.rights import RECEIVER, ROLES, SENDER
+from sqlqueue_spark.tables.rights import INSTALLER, RECEIVER, ROLES, SENDER
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -38,6 +39,9 @@ def main() -> None:
 main.add_command(outbox)
 main.add_command(delayed)
 main.add_command(errors)
+main.add_command(subscribe)
+main.add_command(unsubscribe)
+main.add_command(subscriptions)
 main.add_command(
     asking.Job(
         "archive",
@@ -100,6 +104,8 @@ def script(
         raise click.UsageError("--endpoint belongs to --grants USER --role sender.")
     if naming["stream"] is not None and role not in (RECEIVER, None):
         raise click.UsageError("--stream belongs to --role receiver, or to no role.")
+    if naming["subscriptions"] and role == INSTALLER:
+        raise click.UsageError("--subscriptions belongs to --role receiver or sender, or to no role.")
     if user is None or role is None:
         text = scripts.create(engine, queues, shape=shape, **naming)
     else:

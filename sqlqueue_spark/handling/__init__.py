@@ -1,6 +1,6 @@
 """Handlers: Python functions that are called for each message, what they answer, and what becomes of those that fail."""
 
-from sqlqueue_spark.handling.answers import Reply, Send, WrongAnswer
+from sqlqueue_spark.handling.answers import Publish, Reply, Send, WrongAnswer
 from sqlqueue_spark.handling.calls import HandlerTimeout, NoHandler, NoReplyAddress, WorkerDied
 from sqlqueue_spark.handling.each_message import each_message
 from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
@@ -10,6 +10,7 @@ __all__ = [
     "HandlerTimeout",
     "NoHandler",
     "NoReplyAddress",
+    "Publish",
     "ReceivedMessage",
     "Reply",
     "Send",

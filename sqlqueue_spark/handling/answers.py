@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sqlqueue_spark.handling.received_message import ReceivedMessage
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers, type_names
 from sqlqueue_spark.messages.outgoing import (
     CONVERSATION_ID,
     CORRELATION_ID,
@@ -50,7 +50,22 @@ class Reply:
     id: str | None = None
 
 
-Answer = Send | Reply
+@dataclass(slots=True)
+class Publish:
+    """An event for all who have subscribed to its type; its parts as those of :class:`Send`.
+
+    :param type: its type, such as ``Shop.OrderPlaced, Shop``. Who has subscribed to one of its base types gets it where these follow,
+        each behind a semicolon, as .NET endpoints write EnclosedMessageTypes: ``Shop.OrderPlaced, Shop;Shop.IOrderEvent, Shop``.
+    """
+
+    type: str
+    body: object = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    id: str | None = None
+
+
+Answer = Send | Reply | Publish
+_INTENTS = {Send: "Send", Reply: "Reply", Publish: "Publish"}
 #: Made once: to make one takes as long as to write a small body.
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -67,6 +82,7 @@ class Outgoing(NamedTuple):
     body: bytes
     message_id: str | None
     reply_to: str | None
+    event_type: str | None = None
 
 
 def outgoing(answer: Answer, message: ReceivedMessage) -> Outgoing:
@@ -75,13 +91,19 @@ def outgoing(answer: Answer, message: ReceivedMessage) -> Outgoing:
     :raises WrongAnswer: a part of it is none that a message can have.
     """
     to = answer.to if isinstance(answer, Send) else message.reply_to
+    event = None
+    if isinstance(answer, Publish):
+        to, event = None, answer.type
     if not (
-        isinstance(to, str) and _is_text(answer.type) and _is_text(answer.id) and _are_texts(answer.headers)
+        (isinstance(to, str) if event is None else _names_types(event))
+        and _is_text(answer.type)
+        and _is_text(answer.id)
+        and _are_texts(answer.headers)
     ):
         raise WrongAnswer(f"The handler answered {_wrong_part(answer)}.")
     received, its_id = message.headers, message.id
     headers = {
-        MESSAGE_INTENT: "Send" if isinstance(answer, Send) else "Reply",
+        MESSAGE_INTENT: _INTENTS[type(answer)],
         RELATED_TO: its_id,
         CORRELATION_ID: received.get(CORRELATION_ID) or its_id,
     }
@@ -92,7 +114,11 @@ def outgoing(answer: Answer, message: ReceivedMessage) -> Outgoing:
     if answer.headers:
         headers |= answer.headers
     reply_to = None if REPLY_TO_ADDRESS in answer.headers else message.queue
-    return Outgoing(to, format_headers(headers), _body(answer.body), answer.id, reply_to)
+    return Outgoing(to, format_headers(headers), _body(answer.body), answer.id, reply_to, event)
+
+
+def _names_types(value: object) -> bool:
+    return isinstance(value, str) and bool(type_names(value))
 
 
 def _is_text(value: object) -> bool:
@@ -109,6 +135,8 @@ def _are_texts(headers: object) -> bool:
 
 def _wrong_part(answer: Answer) -> str:
     kind = type(answer).__name__
+    if isinstance(answer, Publish) and not _names_types(answer.type):
+        return f"a {kind} whose type is {answer.type!r}; give it the full name of a type, by which others subscribe"
     if not isinstance(getattr(answer, "to", ""), str):
         return f"a {kind} to {type(answer.to).__name__}; give it the address of a queue as text"  # type: ignore[union-attr] # it has one
     for name in ("type", "id"):

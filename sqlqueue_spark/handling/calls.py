@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlqueue_spark.handling.answers import Outgoing, Reply, Send, WrongAnswer, outgoing
+from sqlqueue_spark.handling.answers import Answer, Outgoing, Reply, WrongAnswer, outgoing
 from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
 
 Function = Callable[[ReceivedMessage], object]
@@ -104,19 +104,19 @@ def _listed(answer: object, message: ReceivedMessage) -> list[Outgoing]:
     """The messages that a function answers."""
     if answer is None:
         return []
-    if isinstance(answer, Send | Reply):
+    if isinstance(answer, Answer):
         return [_outgoing(answer, message)]
     if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
         raise WrongAnswer(
-            f"The handler answered {type(answer).__name__}; let it return nothing, Send, Reply, or a list of these."
+            f"The handler answered {type(answer).__name__}; let it return nothing, Send, Reply, Publish, or a list of these."
         )
     return [_outgoing(each, message) for each in answer]
 
 
 def _outgoing(answer: object, message: ReceivedMessage) -> Outgoing:
-    if not isinstance(answer, Send | Reply):
+    if not isinstance(answer, Answer):
         raise WrongAnswer(
-            f"The handler answered {type(answer).__name__} among its messages; let it return Send or Reply."
+            f"The handler answered {type(answer).__name__} among its messages; let it return Send, Reply or Publish."
         )
     if isinstance(answer, Reply) and message.reply_to is None:
         raise NoReplyAddress(

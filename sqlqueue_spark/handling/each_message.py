@@ -45,6 +45,7 @@ _ADDED = (
                     StructField("Body", BinaryType()),
                     StructField("MessageId", _TEXT),
                     StructField("ReplyToAddress", _TEXT),
+                    StructField("EventType", _TEXT),
                 ]
             )
         ),
@@ -95,7 +96,8 @@ def each_message(
     :class:`HandlerTimeout`, after one more try alone in a new process; the others are handled. What the function prints goes to the
     worker's stderr. Spark's ``TaskContext`` and accumulators are not there.
 
-    :param function: takes a :class:`ReceivedMessage`, and returns nothing, a :class:`Send`, a :class:`Reply`, or several of them. Or
+    :param function: takes a :class:`ReceivedMessage`, and returns nothing, a :class:`Send`, a :class:`Reply`, a :class:`Publish`, or
+        several of them. Or
         functions by the full names of message types, without their assemblies; a message of another type fails. It goes to the
         workers by cloudpickle, or by name where its module is installed there.
     :param queue: the address of the queue in which the messages were received, where the frame has no column ``Queue``.

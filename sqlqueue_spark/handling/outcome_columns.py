@@ -21,6 +21,7 @@ _MESSAGE = pa.schema(
         ("Body", pa.binary()),
         ("MessageId", pa.string()),
         ("ReplyToAddress", pa.string()),
+        ("EventType", pa.string()),
     ]
 )
 _FAILURE = pa.struct(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +19,7 @@ from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     MESSAGE_ID,
     parse_headers,
+    type_names,
 )
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
 
@@ -58,12 +58,12 @@ class ReceivedMessage:
     @property
     def types(self) -> list[str]:
         """The full names of its types, without their assemblies, the most derived one first."""
-        return list(_names(self.headers.get(ENCLOSED_MESSAGE_TYPES, "")))
+        return list(type_names(self.headers.get(ENCLOSED_MESSAGE_TYPES, "")))
 
     @property
     def type(self) -> str | None:
         """The full name of its first type; None where it has none, as control messages."""
-        return next(iter(_names(self.headers.get(ENCLOSED_MESSAGE_TYPES, ""))), None)
+        return next(iter(type_names(self.headers.get(ENCLOSED_MESSAGE_TYPES, ""))), None)
 
     @property
     def reply_to(self) -> str | None:
@@ -84,12 +84,6 @@ class ReceivedMessage:
             return json.loads(self.body.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise WrongBody(f"The body of the message {self.id} is no JSON: {error}.") from error
-
-
-@functools.lru_cache(maxsize=1000)
-def _names(enclosed: str) -> tuple[str, ...]:
-    """The full names of types; they repeat from message to message."""
-    return tuple(name for each in enclosed.split(";") if (name := each.partition(",")[0].strip()))
 
 
 def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:

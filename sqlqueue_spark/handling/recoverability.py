@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.functions import header
+from sqlqueue_spark.messages.delayed_retry import LONGEST_DELAY
 from sqlqueue_spark.messages.message import RETRIES
 from sqlqueue_spark.options.fields import duration
 
@@ -69,6 +70,11 @@ def recoverability(
         raise ConfigurationError(
             f"delayedRetriesIncrease is {delayedRetriesIncrease!r}; write {error}."
         ) from error
+    if increase * delayedRetries >= LONGEST_DELAY:
+        raise ConfigurationError(
+            f"delayedRetriesIncrease is {delayedRetriesIncrease!r}, so that the last of {delayedRetries} retries waits for more than 100 years; "
+            "give less."
+        )
     if "queue" not in names:
         messages = messages.withColumn("Queue", F.lit(queue))
     own = names["failure"]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, columns_fit, numbers_finding, remedy
+from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.tables import queue_admin, subscriptions
 from sqlqueue_spark.tables.queue_admin import OpenTransaction, QueueAdmin
 from sqlqueue_spark.tables.queues import Holder, Queue
 from sqlqueue_spark.tables.rights import Rights
+from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable
 
 #: A batch of a stream lasts seconds, and so does a handler.
 _LONG_SECONDS = 120
@@ -33,7 +37,9 @@ def of_rows(admin: QueueAdmin, held: Rights) -> Iterator[Finding]:
 def of_database(connection: Connection) -> Iterator[Finding]:
     """Find what is wrong with a database for all of its queues. This only looks, inside the open transaction."""
     yield from _open_transactions(connection)
-    yield from _unquoted_subscriptions(connection)
+    for table in subscriptions.readable_tables(connection):
+        yield from _unquoted_subscriptions(connection, table)
+        yield from _lost_subscriptions(connection, table)
 
 
 def _stopping_row(admin: QueueAdmin) -> Iterator[Finding]:
@@ -71,20 +77,51 @@ def _who(found: OpenTransaction) -> str:
     return str(Holder(found.session, found.login or "unknown", found.host, found.program))
 
 
-def _unquoted_subscriptions(connection: Connection) -> Iterator[Finding]:
+def _unquoted_subscriptions(connection: Connection, table: Table) -> Iterator[Finding]:
     dialect = connection.dialect
-    for table in subscriptions.readable_tables(connection):
-        found = list(subscriptions.unquoted(connection, table))
-        if not found:
-            continue
-        first, more = found[0], len(found) - 1
-        statement = dialect.render("remedy_subscriptions", subscriptions=dialect.table(table))
-        prefix = dialect.literal(f'{dialect.quote(table.schema)}."')
+    found = list(subscriptions.unquoted(connection, table))
+    if not found:
+        return
+    first, more = found[0], len(found) - 1
+    statement = dialect.render("remedy_subscriptions", subscriptions=dialect.table(table))
+    prefix = dialect.literal(f'{dialect.quote(table.schema)}."')
+    yield Finding(
+        message=f"The subscription of {first.endpoint!r} to {first.topic!r} in {table} has the address {first.address!r} "
+        "without quotation marks, of which a .NET endpoint makes a schema and a table that are not there: whoever publishes "
+        f"such an event fails{f'; so with {more} more' if more else ''}.",
+        remedy_sql=statement.written_out({"prefix": prefix}),
+    )
+
+
+def _lost_subscriptions(connection: Connection, table: Table) -> Iterator[Finding]:
+    """Find subscriptions whose address nobody can read, or whose queue is not there; one finding for each address."""
+    dialect = connection.dialect
+    here = queue_admin.database(connection)
+    naming = Naming(default_schema=table.schema, quoted_addresses=dialect.quoted_addresses)
+    by_address: dict[str, list[Subscription]] = {}
+    for each in SubscriptionTable(connection, table).all():
+        if not (dialect.quoted_addresses and "." in each.address and '"' not in each.address):  # found above
+            by_address.setdefault(each.address, []).append(each)
+    places: dict[str, Table] = {}
+    wrong: dict[str, str] = {}
+    for address in by_address:
+        try:
+            place = naming.table(address)
+        except ConfigurationError:
+            wrong[address] = "which is none"
+        else:
+            if place.catalog in (None, here):  # others are their own databases' business
+                places[address] = replace(place, catalog=None)
+    there = subscriptions.present(connection, list(places.values()))
+    gone = "and there is no such table" + (", as far as this login sees" if dialect.hides_tables else "")
+    wrong |= {address: gone for address, place in places.items() if place not in there}
+    for address, why in wrong.items():
+        first, more = by_address[address][0], len(by_address[address]) - 1
+        statement = dialect.render("remedy_subscription", subscriptions=dialect.table(table))
         yield Finding(
-            message=f"The subscription of {first.endpoint!r} to {first.topic!r} in {table} has the address {first.address!r} "
-            "without quotation marks, of which a .NET endpoint makes a schema and a table that are not there: whoever publishes "
-            f"such an event fails{f'; so with {more} more' if more else ''}.",
-            remedy_sql=statement.written_out({"prefix": prefix}),
+            message=f"The subscription of {first.endpoint!r} to {first.topic!r} in {table} has the address {address!r}, {why}: whoever "
+            f"publishes such an event fails, or its copy does{f'; so with {more} more' if more else ''}.",
+            remedy_sql=statement.written_out({"address": dialect.literal(address)}),
         )
 
 

@@ -179,6 +179,24 @@ def _member_begin(name: str) -> str:
     return _quoted(name) + ":"
 
 
+@functools.lru_cache(maxsize=1000)
+def type_names(enclosed: str) -> tuple[str, ...]:
+    """The full names of types, without their assemblies, each once, the most derived one first.
+
+    :param enclosed: the header EnclosedMessageTypes as .NET writes it: assembly-qualified names with semicolons between them. What
+        stands in brackets, the arguments of a generic type, belongs to its name.
+    """
+    names, depth, begin, end = [], 0, 0, None
+    for at, character in enumerate(f"{enclosed};"):
+        depth += {"[": 1, "]": -1}.get(character, 0)
+        if depth <= 0 and character in ",;":
+            end = at if end is None else end
+            if character == ";":
+                names.append(enclosed[begin:end].strip())
+                begin, end = at + 1, None
+    return tuple(name for name in dict.fromkeys(names) if name)
+
+
 def format_time(moment: datetime) -> str:
     """A time as headers carry it: exactly 28 characters, in UTC."""
     return moment.astimezone(UTC).strftime(_TIME)

@@ -26,7 +26,6 @@ from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
     MESSAGE_ID,
-    STORED_FOR,
     TIME_SENT,
 )
 
@@ -42,7 +41,7 @@ TIME_TO_BE_RECEIVED = "NServiceBus.TimeToBeReceived"
 #: The headers that a message may get where it has none of its own.
 COMPLETED = frozenset({
     CONTENT_TYPE, CONVERSATION_ID, CORRELATION_ID, DELIVER_AT, ENCLOSED_MESSAGE_TYPES, FORWARD_DESTINATION, MESSAGE_ID,
-    MESSAGE_INTENT, ORIGINATING_ENDPOINT, ORIGINATING_MACHINE, REPLY_TO_ADDRESS, STORED_FOR, TIME_SENT, TIME_TO_BE_RECEIVED,
+    MESSAGE_INTENT, ORIGINATING_ENDPOINT, ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT, TIME_TO_BE_RECEIVED,
 })  # fmt: skip
 
 #: The namespace of :func:`derived_ids`; it never changes, or a message that goes out again would have another id.

@@ -246,6 +246,7 @@ class SinkOptions(ConnectionOptions):
     retry_interval: timedelta = option("How often a database that is down is tried, while messages for it wait.", parse=duration, default=timedelta(seconds=10), shown="`10s`")  # fmt: skip
     give_up_after: timedelta = option("How long a message waits for a database that is down, before it goes to `errorQueue`.", parse=duration, default=timedelta(days=1), shown="`1d`")  # fmt: skip
     delayed_endpoint: str | None = option("Messages with a time of delivery wait in the table `<delayedEndpoint>.Delayed`; else in that of `endpoint`.", parse=text, default=None, shown="`endpoint`")  # fmt: skip
+    publish: bool = option("Publish every row as its message type: those of the header EnclosedMessageTypes, else `messageType`.", parse=boolean, default=False, shown="`false`")  # fmt: skip
     message_type: str | None = option("Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.", parse=text, default=None)  # fmt: skip
     transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
     stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
@@ -269,6 +270,11 @@ class SinkOptions(ConnectionOptions):
             raise ConfigurationError(
                 "The option giveUpAfter is not shorter than keepDeduplicationDataFor, so an outbox could forget a message that still waits "
                 "for its database; make keepDeduplicationDataFor longer."
+            )
+        if self.publish and self.queue is not None:
+            raise ConfigurationError(
+                f"Both publish and queue ({self.queue!r}) are given, but an event goes to the queues that have subscribed to it; drop one "
+                "of them."
             )
         if self.uses_outbox and self.sender is None:
             raise ConfigurationError(

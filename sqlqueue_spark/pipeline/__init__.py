@@ -24,7 +24,7 @@ from sqlqueue_spark.pipeline.flow import (
     with_message_columns,
     write_delta,
 )
-from sqlqueue_spark.pipeline.handle import HandleOptions, check_error_queue, handled
+from sqlqueue_spark.pipeline.handle import HandleOptions, check_error_queue, handled, subscribe
 from sqlqueue_spark.pipeline.pipeline_options import agreed
 from sqlqueue_spark.pipeline.readiness import check_ready, create_missing
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
@@ -35,5 +35,5 @@ from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
 
 __all__ = [
     "INTO_DELTA", "ArchiveOptions", "DeltaOptions", "ForwardOptions", "HandleOptions", "StoreAndForwardOptions", "Totals", "agreed", "archived", "as_outgoing", "check_error_queue", "check_ready", "copy_to_delta", "create_missing", "drain_to_delta", "handled", "progress_line", "read_queue", "run_until_stopped",
-    "send", "send_until_stopped", "sentence_of", "stoppable", "store_and_forward", "take_to_delta", "transformed", "with_message_columns", "write_delta",
+    "send", "send_until_stopped", "sentence_of", "stoppable", "store_and_forward", "subscribe", "take_to_delta", "transformed", "with_message_columns", "write_delta",
 ]  # fmt: skip

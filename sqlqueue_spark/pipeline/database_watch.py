@@ -44,12 +44,11 @@ def watched(databases: RemoteDatabases | None) -> Iterator[None]:
         yield
         return
     stopping = threading.Event()
-    thread = threading.Thread(
-        target=lambda: databases.watch(stopping.wait), name="sqlqueue-databases", daemon=True
-    )
+    thread = threading.Thread(target=databases.watch, args=[stopping], name="sqlqueue-databases", daemon=True)
     thread.start()
     try:
         yield
     finally:
         stopping.set()
+        databases.wake()
         thread.join(_SECONDS_TO_END)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from pyspark.sql import DataFrame
 
+from sqlqueue_spark.administration import event_subscriptions
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import each_message, recoverability
-from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.messages.message import type_names
+from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import Options, boolean, duration, option, text
 from sqlqueue_spark.pipeline.transform import found, function_name
 
@@ -23,12 +25,21 @@ def _retries(value: str) -> int:
     return int(value)
 
 
+def events(value: str) -> tuple[str, ...]:
+    """Parse full names of types, with or without their assemblies, a ``;`` between them."""
+    names = type_names(value)
+    if not names:
+        raise ValueError("full names of types, such as Shop.OrderPlaced;Shop.OrderCancelled")
+    return names
+
+
 @dataclass(frozen=True, kw_only=True)
 class HandleOptions(Options):
     """How each message of a queue is handled."""
 
     checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
     handler: str = option("`module:function`, called for each message; it returns what is to be sent.", parse=function_name)  # fmt: skip
+    subscribe: tuple[str, ...] = option("Types of events, a `;` between them; when the job starts, its queue subscribes to them under the name of `endpoint`.", parse=events, default=())  # fmt: skip
     available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
     immediate_retries: int = option("How often a function that fails is called again at once.", parse=_retries, default=5, shown="`5`")  # fmt: skip
     handler_timeout: timedelta = option("How long a call may take.", parse=duration, default=_HALF_A_MINUTE, shown="`30s`")  # fmt: skip # noqa: RUF009 -- it declares a field
@@ -43,6 +54,24 @@ def check_error_queue(sink: SinkOptions) -> None:
             "There is no option errorQueue of the sink, where a message goes for which its handler raises; name a queue: "
             "--error-queue error."
         )
+
+
+def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *, create: bool) -> list[str]:
+    """Let the source's queue have events of these types, under the sink's name, and of no others than it had; returns a line for each.
+
+    :param create: whether to create the table of subscriptions if it is not there.
+    :raises QueueError: there is no such queue, or no such table.
+    """
+    if not events:
+        return []
+    if source.queue is None:
+        raise ConfigurationError(
+            "Events come to one queue, and the source has several; subscribe each with sqlqueue subscribe."
+        )
+    changes = event_subscriptions.subscribe(source, source.queue, events, sink.sender, create=create)
+    return [
+        f"subscribed event={each.topic} endpoint={each.endpoint} queue={each.address}" for each, *_ in changes
+    ]
 
 
 def handled(messages: DataFrame, options: HandleOptions, queue: str | None) -> DataFrame:

@@ -97,7 +97,7 @@ def configuration(
         for name, values in _loaded(config).items():
             _check_section(config, name, values, names)
             for key, value in _flat(values):
-                if isinstance(value, list) and key.lower() == "queues":
+                if key.lower() == "queues" and _is_texts(value):
                     value = json.dumps(value)  # noqa: PLW2901 -- an option is a text
                 if not isinstance(value, str | bool | int | float):
                     raise ConfigurationError(
@@ -185,6 +185,10 @@ def _check_section(config: Path, name: str, values: object, names: Sequence[str]
         raise ConfigurationError(
             f"The key {name} of the configuration {config} stands in no section; put it below one of {known}."
         )
+
+
+def _is_texts(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(each, str) for each in values)
 
 
 def _is_tables(values: object) -> bool:

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
+from sqlqueue_spark.administration import delayed_tables, event_subscriptions, outbox_tables, queue_tables
 from sqlqueue_spark.engines.connections import Connection, Target, connect, one_each
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.inspection.findings import of_rights
@@ -88,6 +88,9 @@ def create_missing(
         lines += [f"created table={made.table}"] if made.new else []
     if sink is None:
         return lines
+    if sink.publish:
+        name, new = event_subscriptions.create(sink)
+        lines += [f"created table={name}"] if new else []
     for address in _addresses(sink):
         target, _ = Destinations(sink).where(address)
         there = replace(
@@ -127,6 +130,8 @@ def _check_sink(sink: SinkOptions, connected: Callable[[Target], Connection]) ->
         connection = connected(found.target)
         with connection.transaction():
             _check_rights(connection, found.table, SENDER)
+    if sink.publish:
+        destinations.subscribers.check(connected)
     for target in destinations.databases() if sink.uses_outbox else ():
         connection = connected(target)
         check_outbox(sink, destinations, connection)

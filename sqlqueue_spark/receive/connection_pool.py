@@ -15,7 +15,7 @@ from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, 
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.found import Batch
 from sqlqueue_spark.receive.offset import JointOffset, Offset
-from sqlqueue_spark.receive.stream_session import Session
+from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue
 

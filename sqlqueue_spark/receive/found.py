@@ -6,8 +6,8 @@ from typing import Protocol, TypeVar
 
 from sqlqueue_spark.receive.claim import Claimed, Limits
 from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.receive.scan_positions import Head
-from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.tables.queues import Queue
 
 

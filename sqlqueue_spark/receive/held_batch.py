@@ -15,11 +15,11 @@ from sqlqueue_spark.receive.done_file import DoneFile
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.open_claim import OpenClaim, Settling, may_go_away
 from sqlqueue_spark.receive.part import Part
+from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.receive.replay import Wanted, locked_again, say_not_taken_again
 from sqlqueue_spark.receive.scanner import StreamScanner
 from sqlqueue_spark.receive.slices import JointSlice, Share, Slice, plan, plan_jointly
 from sqlqueue_spark.receive.stage_dispatch import StageDispatch
-from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.tables import queues
 
 log = plain_text.logger(__name__)

@@ -21,9 +21,9 @@ from sqlqueue_spark.receive.claim import (
 from sqlqueue_spark.receive.in_transit import Forwarder
 from sqlqueue_spark.receive.offset import Offset, next_serial
 from sqlqueue_spark.receive.part import Part
+from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.receive.replay import Wanted
 from sqlqueue_spark.receive.scan_positions import Head
-from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import Queue
 

@@ -15,10 +15,8 @@ from sqlqueue_spark.tables.queues import Queue
 def tables_of(connection: Connection, options: SourceOptions) -> list[Table]:
     """The tables that the options name now. A pattern finds queue tables alone, and those of the default schema."""
     naming = options.naming(connection.dialect)
-    if options.queue is not None:
-        return [naming.table(options.queue)]
     if options.queue_pattern is None:
-        return [naming.table(address) for address in options.queues]
+        return [naming.table(address) for address in _listed(options)]
     matches = re.compile(options.queue_pattern).fullmatch
     found = database_tables.find(connection, naming.default_schema)
     return [
@@ -34,23 +32,23 @@ def opened(connection: Connection, options: SourceOptions) -> list[Queue]:
     :raises QueueError: a queue of a list is not there.
     :raises ConfigurationError: a list names one queue twice.
     """
-    if options.queue is not None:
-        return [queues.get(connection, options.queue, options.naming(connection.dialect))]
-    found: dict[str, Queue] = {}
-    for table in tables_of(connection, options):
-        queue = queues.at(connection, table)
-        if queue is None:
-            if options.queue_pattern is not None:
-                continue  # it has gone between two statements
-            raise queues.missing(
-                connection, table, shown(connection, table), "in this database", "the queue name"
-            )
-        if queue.table.address in found:
+    if options.queue_pattern is not None:
+        found = [queues.at(connection, table) for table in tables_of(connection, options)]
+        return [queue for queue in found if queue is not None]  # one may have gone between two statements
+    naming = options.naming(connection.dialect)
+    listed: dict[str, Queue] = {}
+    for address in _listed(options):
+        queue = queues.get(connection, address, naming)
+        if queue.table.address in listed:
             raise ConfigurationError(
                 f"The option queues names the queue {queue.name} twice, in two forms; name it once."
             )
-        found[queue.table.address] = queue
-    return list(found.values())
+        listed[queue.table.address] = queue
+    return list(listed.values())
+
+
+def _listed(options: SourceOptions) -> tuple[str, ...]:
+    return options.queues if options.queue is None else (options.queue,)
 
 
 def shown(connection: Connection, table: Table) -> str:

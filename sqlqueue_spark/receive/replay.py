@@ -14,7 +14,7 @@ from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.part import Part
-from sqlqueue_spark.receive.stream_session import Session
+from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
 

@@ -19,7 +19,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions
 from sqlqueue_spark.receive.connection_pool import SessionPool
 from sqlqueue_spark.receive.offset import JointOffset, Offset, next_serial
-from sqlqueue_spark.receive.stream_session import Session
+from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed, table_of

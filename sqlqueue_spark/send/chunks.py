@@ -12,7 +12,7 @@ from sqlqueue_spark.tables.insert import CHUNK
 
 #: Most bytes of a chunk. Memory holds a chunk three times while it is sent: as it came, as rows, and as the statement's
 #: parameters.
-_CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 16 << 20
 
 
 def chunks(
@@ -38,7 +38,7 @@ def chunks(
         while start < batch.num_rows:
             before, counted = (ends[start - 1], counts[start - 1]) if start else (0, 0)
             fit = min(
-                bisect.bisect_right(ends, before + _CHUNK_BYTES - size, start),
+                bisect.bisect_right(ends, before + CHUNK_BYTES - size, start),
                 bisect.bisect_right(counts, counted + most - count, start),
             )
             taken = fit - start if chunk else max(1, fit - start)

@@ -19,8 +19,9 @@ from sqlqueue_spark.messages.acknowledgement import OF_RETRY, Owed, by_queue
 from sqlqueue_spark.messages.delayed_retry import retry_headers
 from sqlqueue_spark.messages.failed import Failure, failed_headers
 from sqlqueue_spark.messages.message import format_time, without_headers
-from sqlqueue_spark.messages.outgoing import lasting, replaced, waiting
+from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, waiting
 from sqlqueue_spark.messages.parked import given_up_at, parked_headers
+from sqlqueue_spark.send.events import Events
 from sqlqueue_spark.send.outbox_keys import error_keys, keys
 from sqlqueue_spark.send.sent import Sent
 
@@ -88,6 +89,12 @@ class Composed:
         owed: Mapping[int, Owed] | None = None,
         told: Collection[int] = (),
         received: pa.RecordBatch | None = None,
+        events: Events | None = None,
+        own_ids: bool = False,
+        size: int = 0,
+        sources: pa.Array | None = None,
+        echoes: Collection[int] = (),
+        copies: pa.Array | None = None,
     ) -> None:
         """:param make: makes the rows (:data:`OUTGOING`) of all messages, in their order.
         :param origins: what tells the received rows apart that the messages came as; None where they were not received.
@@ -96,6 +103,12 @@ class Composed:
         :param owed: the acknowledgements that received messages ask for which ServiceControl has put back, by position.
         :param told: those of these messages that are acknowledged.
         :param received: ``Queue``, ``RowVersion`` and ``Id`` of the row that each message was received as; None where that is not known.
+        :param events: which of them are published; they have no destination, but copies (:meth:`copied`) that have one.
+        :param own_ids: whether the rows keep the Ids that ``make`` gives them; else copies get new ones.
+        :param size: about how many bytes all of them have.
+        :param sources: of each message the row of ``make`` that it is a copy of; None where each has a row of its own.
+        :param copies: of each message whether it is a copy of an event; None where none is.
+        :param echoes: those copies that are acknowledged by another copy of the same message.
         """
         self._ids = ids
         self._destinations = destinations
@@ -106,6 +119,12 @@ class Composed:
         self.owed = owed or {}
         self._told = told
         self.received = received
+        self.events = events
+        self._own_ids = own_ids
+        self.size = size
+        self._sources = sources
+        self._echoes = echoes
+        self._copies = copies
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -134,13 +153,19 @@ class Composed:
         return Composed(
             self._ids,
             self._destinations if destinations is None else destinations,
-            lambda: self._sound,
+            lambda: self._made,
             origins=self._origins,
             failed=self.failed if failed is None else failed,
             delayed=self.delayed,
             owed=self.owed,
             told=self._told if told is None else told,
             received=self.received,
+            events=self.events,
+            own_ids=self._own_ids,
+            size=self.size,
+            sources=self._sources,
+            echoes=self._echoes,
+            copies=self._copies,
         )
 
     def failing_once(
@@ -167,13 +192,64 @@ class Composed:
         return Composed(
             self._ids.take(its),
             self._destinations.take(its),
-            lambda: self._sound.take(its),
+            lambda: self._made,
             origins=None if self._origins is None else self._origins.take(its),
             failed={number: self.failed[at] for number, at in enumerate(kept) if at in self.failed},
             delayed=self.delayed,
             owed={number: self.owed[at] for number, at in enumerate(kept) if at in self.owed},
             received=None if self.received is None else self.received.take(its),
+            events=None if self.events is None else self.events.take(its),
+            own_ids=self._own_ids,
+            size=self.size * len(kept) // max(1, len(self)),
+            sources=its if self._sources is None else self._sources.take(its),
+            echoes=frozenset(number for number, at in enumerate(kept) if at in self._echoes),
+            copies=None if self._copies is None else self._copies.take(its),
         )
+
+    def copied(
+        self, sources: pa.Array, destinations: pa.Array, copies: pa.Array, *, keeps_ids: bool = False
+    ) -> Composed:
+        """Copies of messages, each to a destination. Their rows are made once, and a copy's when somebody asks for it.
+
+        :param sources: of each copy the position of its message.
+        :param copies: which of them are copies of events; the others are messages that are sent.
+        :param keeps_ids: whether the rows have the Ids of the messages' own rows, which no other copies may have.
+        """
+        positions = sources.to_pylist() if self.failed or self.owed else ()
+        first: dict[int, int] = {}
+        return Composed(
+            self._ids.take(sources),
+            destinations,
+            lambda: self._made,
+            origins=None if self._origins is None else self._origins.take(sources),
+            failed={number: self.failed[at] for number, at in enumerate(positions) if at in self.failed},
+            delayed=self.delayed,
+            owed={number: self.owed[at] for number, at in enumerate(positions) if at in self.owed},
+            own_ids=self._own_ids or keeps_ids,
+            size=self.size * len(sources) // max(1, len(self)),
+            sources=sources if self._sources is None else self._sources.take(sources),
+            echoes=frozenset(
+                number for number, at in enumerate(positions) if first.setdefault(at, number) != number
+            ),
+            copies=copies,
+            received=None if self.received is None else self.received.take(sources),
+        )
+
+    def source(self, position: int) -> int:
+        """The row of which a message was made; a copy is made of its event's."""
+        return position if self._sources is None else self._sources[position].as_py()
+
+    def is_copy(self, position: int) -> bool:
+        """Whether a message is the copy of an event for one who has subscribed."""
+        return self._copies is not None and bool(self._copies[position].as_py())
+
+    def addresses(self, positions: pa.Array) -> pa.Array:
+        """The addresses that the messages at these positions go to."""
+        return self._destinations.take(positions)
+
+    def typeless(self) -> list[int]:
+        """The positions of events that have no type."""
+        return [] if self.events is None else self.events.typeless()
 
     def keys(self, address: str, positions: Sequence[int], final: Callable[[str], str] = str) -> list[str]:
         """The outbox keys of the messages at these positions.
@@ -211,7 +287,8 @@ class Composed:
         """Those of these messages that are acknowledged, by the address of the queue that is told."""
         if not self._told:
             return {}
-        return by_queue(self.owed, sorted(set(positions).intersection(self._told).difference(self.failed)))
+        its = set(positions).intersection(self._told).difference(self.failed, self._echoes)
+        return by_queue(self.owed, sorted(its))
 
     def counted(self, placed: Iterable[Sequence[int]]) -> Sent:
         """How many of the messages at these positions are sent, and how many have failed."""
@@ -246,12 +323,23 @@ class Composed:
 
     def rows(self, positions: Sequence[int]) -> pa.RecordBatch:
         """The rows of the messages at these positions, which must be in ascending order."""
-        return self._of(self._rows, positions)
+        return self._picked(positions) if not (self.failed or self._told) else self._of(self._rows, positions)
 
     @functools.cached_property
-    def _sound(self) -> pa.RecordBatch:
-        """The rows as they would be if no message had failed."""
+    def _made(self) -> pa.RecordBatch:
+        """The rows that the messages are, or are copies of."""
         return self._make()
+
+    def _picked(self, positions: Sequence[int]) -> pa.RecordBatch:
+        """The rows at these positions as they would be if no message had failed; a copy's row has an Id of its own."""
+        if self._sources is None:
+            return self._of(self._made, positions)
+        sources = self._of(self._sources, positions)
+        whole = len(sources) == self._made.num_rows and sources.equals(
+            pa.array(range(len(sources)), pa.int32())
+        )
+        rows = self._made if whole else self._made.take(sources)
+        return rows if self._own_ids else replaced(rows, id=new_row_ids(rows.num_rows))
 
     @functools.cached_property
     def _rows(self) -> pa.RecordBatch:
@@ -272,7 +360,7 @@ class Composed:
     @property
     def _acknowledged(self) -> pa.RecordBatch:
         """The rows, of which those lose the headers of ServiceControl's retry that are acknowledged."""
-        rows = self._sound
+        rows = self._picked(range(len(self)))
         told = [at for at in self._told if at not in self.failed]
         if not told:
             return rows

@@ -13,6 +13,7 @@ from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
 from sqlqueue_spark.messages.failed import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Failed
+from sqlqueue_spark.send.subscribers import Subscribers
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.insert import Column, columns_of
 from sqlqueue_spark.tables.queue_admin import database
@@ -26,8 +27,9 @@ class Destination:
     target: Target
     table: QueueTable
     columns: tuple[Column, ...]
-    #: The address in another database for which the messages are only stored here; None where they have arrived.
+    #: The table in another database for which the messages are only stored here, and its full address; None where they have arrived.
     stored_for: str | None = None
+    stored_as: str | None = None
 
     @property
     def known_as(self) -> str:
@@ -90,6 +92,11 @@ class Destinations:
     _written: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
     #: The name of each database that was reached.
     _databases: dict[Target, str] = field(default_factory=dict)
+    #: Who has subscribed to events.
+    subscribers: Subscribers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.subscribers = Subscribers(self.options, self.clock)
 
     def where(self, address: str) -> tuple[Target, Table]:
         """The database and the table that an address means.
@@ -136,7 +143,11 @@ class Destinations:
         """
         found = self._found.get(address)
         if found is None and (stored := self.stored_for(address)) is not None:
-            found = replace(self.find(self.options.store_and_forward or "", connected), stored_for=stored)
+            found = replace(
+                self.find(self.options.store_and_forward or "", connected),
+                stored_for=stored,
+                stored_as=self.full_address(address),
+            )
             self._found[address] = found
         if found is None:
             target, table = self.where(address)
@@ -227,7 +238,10 @@ class Destinations:
     def having_outboxes(self) -> list[Target]:
         """The databases whose outboxes this sink asks."""
         if self.options.uses_outbox:
-            return self.databases()
+            own = (
+                [Target.of(self.options)] if self.subscribers.asked else []
+            )  # where the tasks find who has subscribed
+            return list(dict.fromkeys([*self.databases(), *own]))
         return [target for target, sent in self._has_sent.items() if sent]
 
     def databases(self) -> list[Target]:
@@ -245,3 +259,4 @@ class Destinations:
         self._delayed.clear()
         self._earlier.clear()
         self._has_sent.clear()
+        self.subscribers.forget()

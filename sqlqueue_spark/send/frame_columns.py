@@ -23,6 +23,7 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
     "Expires": ("timestamp",),
     "DeliverAt": ("timestamp",),
     "DelayDeliveryFor": ("interval day to second",),
+    "EventType": _TEXT,
     # These two tell where a received row stood. They are not written.
     "Queue": _TEXT,
     "RowVersion": ("bigint",),
@@ -85,6 +86,11 @@ class FrameColumns:
     def delays(self) -> bool:
         """Whether a message may wait until it is due."""
         return any(not _DELAYS.isdisjoint(names) for names in (self.names, self.outgoing))
+
+    @property
+    def events(self) -> bool:
+        """Whether rows of the frame may be events. What a received message sends is looked at only when it is sent."""
+        return "EventType" in self.names
 
     @property
     def retries(self) -> bool:
@@ -179,6 +185,13 @@ def _check_together(columns: FrameColumns, options: SinkOptions) -> None:
         )
     _check_times(names)
     _check_destination(names, options)
+    if options.publish:
+        for name in ("Destination", *sorted(_DELAYS)):
+            if name in names:
+                raise ConfigurationError(
+                    f"The option publish is on, and the frame has the column {name}, but an event goes at once to the queues that have "
+                    "subscribed to it; drop the column, or drop publish and name in the column EventType which rows are events."
+                )
     ids = {"MessageId", "Headers", *(["Id"] if columns.received else [])}
     if options.uses_outbox and not ids & names.keys():
         raise ConfigurationError(
@@ -226,11 +239,21 @@ def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
     if "Outgoing" not in names:
         _check_together(columns, options)
         return
+    _check_outgoing(columns, options)
+
+
+def _check_outgoing(columns: FrameColumns, options: SinkOptions) -> None:
+    names = columns.names
     if columns.outgoing and "Body" not in columns.outgoing:
         raise ConfigurationError(
             "The column Outgoing has no field Body, the payload of a message; give it one."
         )
-    for name in ("Destination", "TimeToBeReceived", *sorted(_DELAYS)):
+    if options.publish:
+        raise ConfigurationError(
+            "The option publish is on, and the frame has the column Outgoing, in which each message says for itself whether it is an "
+            "event; drop the option, and give events the field EventType."
+        )
+    for name in ("Destination", "EventType", "TimeToBeReceived", *sorted(_DELAYS)):
         if name in names:
             raise ConfigurationError(
                 f"The frame has the columns Outgoing and {name}; a message out has its {name} as a field of Outgoing, so drop "
@@ -242,7 +265,8 @@ def _check_outcomes(columns: FrameColumns, options: SinkOptions) -> None:
 
 
 def _check_destination(names: Mapping[str, str], options: SinkOptions) -> None:
-    if options.queue is None and "Destination" not in names:
+    if options.queue is None and not options.publish and {"Destination", "EventType"}.isdisjoint(names):
         raise ConfigurationError(
-            "Nothing says where to send: give the option queue, or the column Destination with an address for each row."
+            "Nothing says where to send: give the option queue, or the column Destination with an address for each row, or publish rows by "
+            "the column EventType."
         )

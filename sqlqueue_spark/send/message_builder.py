@@ -24,7 +24,6 @@ from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,
     MESSAGE_ID,
-    STORED_FOR,
     TIME_SENT,
     format_member,
     format_time,
@@ -52,6 +51,7 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
 from sqlqueue_spark.send.composed import Composed, Failed, in_order
 from sqlqueue_spark.send.destinations import Destinations
+from sqlqueue_spark.send.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike, members
 from sqlqueue_spark.send.outbox_keys import origins
@@ -68,10 +68,12 @@ _READ = {
     "Expires": pa.timestamp("us", tz="UTC"),
     "DeliverAt": pa.timestamp("us", tz="UTC"),
     "DelayDeliveryFor": pa.duration("us"),
+    "EventType": pa.string(),
     "Queue": pa.string(),
 }
-#: The column that is added to these: the full address in another database of a message that is stored in this one.
-_STORED_FOR = "StoredFor"
+#: Stands for the destination of an event until it is known who has subscribed to it.
+SUBSCRIBERS = ""
+_PUBLISH = format_member(MESSAGE_INTENT, "Publish")
 #: Makes the ids of the messages at some positions, in their order.
 NewIds = Callable[[Sequence[int]], pa.Array]
 
@@ -127,14 +129,12 @@ class MessageBuilder:
         new_ids: NewIds | None = None,
         failed_before: set[str] | None = None,
         groups: Sequence[Alike] | None = None,
-        to: pa.Array | None = None,
     ) -> Composed:
         """Make the messages of one chunk.
 
         :param new_ids: makes the ids of the messages that have none.
         :param failed_before: the origins that have failed in this task; those of the chunk are added.
         :param groups: the rows by the headers that they have, where somebody has grouped them already.
-        :param to: the address that each message goes to, whatever the frame and the options say.
         :raises Unsendable: a row cannot be sent as it is.
         """
         read = [self._column(batch, name).cast(type_) for name, type_ in _READ.items()]
@@ -150,29 +150,36 @@ class MessageBuilder:
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
         ids = self._message_ids(told(given["MessageId"]), groups, received, new_ids)
         row_ids = _row_ids(to_send)
-        destinations = to
-        if destinations is None:
-            destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
+        delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
+        destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
+        published, events = self._events(given, groups, delayed)
+        if events is not None:
+            destinations = pc.if_else(published, SUBSCRIBERS, destinations)
         for group in groups:
             if group.poison:  # a transform that goes by headers knows no destination for it
-                its = pc.is_in(pa.array(range(len(given)), pa.int32()), value_set=group.positions)
+                its = _among(group.positions, len(given))
                 destinations = pc.if_else(its, self.options.error_queue, destinations)
         if destinations.null_count:
             raise Unsendable(
                 pc.index(destinations.is_null(), True).as_py(),
                 "A row's Destination is NULL and there is no option queue; give one, or filter such rows.",
             )
-        delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
+        given = given.set_column(list(_READ).index("Destination"), "Destination", destinations)
         composed = Composed(
             ids,
             destinations,
-            functools.partial(self._rows, given, groups, ids, row_ids, destinations),
+            functools.partial(self._rows, given, groups, ids, row_ids, published),
+            events=events,
+            own_ids=to_send.null_count < len(to_send),
+            size=batch.nbytes,
             delayed=pc.any(delayed).as_py(),
             origins=self._origins(batch, received, ids) if self.columns.received else None,
             owed=self._owed(headers, given["Queue"]) if self.columns.received else None,
             received=self._received(batch, received, given["Queue"]),
         )
         if not self.columns.received:
+            for at in composed.typeless():
+                raise typeless(at)
             return composed
         failed = self._failures(composed, given, groups)
         before = set() if failed_before is None else failed_before
@@ -208,6 +215,12 @@ class MessageBuilder:
                 for at, text in zip(group.positions.to_pylist(), group.texts.to_pylist(), strict=True):
                     queue = given["Queue"][at].as_py() or composed.destination(at)
                     failed[at] = self._failed(poison(text), queue, composed.ids[at])
+        for at in composed.typeless():
+            error = typeless(at)
+            if self.options.error_queue is None:
+                raise error
+            queue = given["Queue"][at].as_py() or self.options.error_queue
+            failed[at] = self._failed(Failure.of(error), queue, composed.ids[at])
         for at, wanted, error in in_transit(groups, given["Queue"], self.options):
             if self.options.error_queue is None:
                 raise error
@@ -225,13 +238,14 @@ class MessageBuilder:
         groups: Sequence[Alike],
         ids: pa.Array,
         row_ids: pa.Array,
-        destinations: pa.Array,
+        published: pa.Array | None,
     ) -> pa.RecordBatch:
         """The rows of all messages, with the headers that they lack added."""
         standard = self._standard()
-        to, stored = self._stored(destinations)
-        given = given.set_column(list(_READ).index("Destination"), "Destination", to)
-        given = given.append_column(_STORED_FOR, stored)
+        if published is not None:
+            groups = [part for group in groups for part in parted(group, published)]
+        of_events = {name: each for name, each in standard.items() if name != ENCLOSED_MESSAGE_TYPES}
+        of_events[MESSAGE_INTENT] = _PUBLISH
         made = []
         for group in groups:
             at = group.positions
@@ -239,22 +253,34 @@ class MessageBuilder:
             its, its_ids = (given, ids) if whole else (given.take(at), ids.take(at))
             if group.poison:
                 made.append(_as_it_is(group.texts, its["Body"]))
+            elif published is not None and published[at[0].as_py()].as_py():
+                types = {ENCLOSED_MESSAGE_TYPES: pc.coalesce(told(its["EventType"]), self._message_type)}
+                lacking = {} if ENCLOSED_MESSAGE_TYPES in group.names else types
+                made.append(self._alike(group, its, its_ids, of_events, lacking))
             else:
-                made.append(self._alike(group, its, its_ids, standard))
+                self._count_untyped(group)
+                made.append(self._alike(group, its, its_ids, standard, {}))
         rows = in_order([group.positions for group in groups], made)
         return pa.RecordBatch.from_arrays([row_ids, *rows.columns], schema=OUTGOING)
 
     def _alike(
-        self, group: Alike, given: pa.RecordBatch, ids: pa.Array, standard: Mapping[str, str]
+        self,
+        group: Alike,
+        given: pa.RecordBatch,
+        ids: pa.Array,
+        standard: Mapping[str, str],
+        own: Mapping[str, pa.Array],
     ) -> pa.RecordBatch:
-        """The columns of :data:`OUTGOING` but for the first, for rows that lack the same headers."""
+        """The columns of :data:`OUTGOING` but for the first, for rows that lack the same headers.
+
+        :param standard: headers that are the same for all of them, and ``own`` those that differ, beside the usual ones.
+        """
         names = group.names
-        self._count_untyped(group)
+        own = dict(own)
         body = given["Body"]
         reply_to = told(given["ReplyToAddress"])
         related = pc.coalesce(told(given["CorrelationId"]), ids)
         ttl = given["TimeToBeReceived"]
-        own = {}
         if MESSAGE_ID not in names:
             own[MESSAGE_ID] = ids
         if CORRELATION_ID in names:
@@ -276,7 +302,7 @@ class MessageBuilder:
             ttl = pc.coalesce(ttl, _each(parse_time_span, group.asked[TIME_TO_BE_RECEIVED], ttl.type))
         delay_ms = pc.divide(given["DelayDeliveryFor"].cast(pa.int64()), 1_000)
         due = given["DeliverAt"]
-        own |= self._delayed(group, given) | _stored_header(group, given[_STORED_FOR])
+        own |= self._delayed(group, given)
         headers = group.completed(standard, [members(name, values) for name, values in own.items()])
         ttl_ms = _each(milliseconds, ttl, pa.int64())
         columns = [
@@ -291,6 +317,31 @@ class MessageBuilder:
         ]
         return pa.RecordBatch.from_arrays(columns, OUTGOING.names[1:])
 
+    def _events(
+        self, given: pa.RecordBatch, groups: Sequence[Alike], delayed: pa.Array
+    ) -> tuple[pa.Array | None, Events | None]:
+        """Which of the messages are published, and as what; None where no message is.
+
+        :raises Unsendable: an event has a destination, or waits.
+        """
+        if not (self.options.publish or self.columns.events):
+            return None, None
+        event_types = told(given["EventType"])
+        published = pc.or_(event_types.is_valid(), self.options.publish)
+        for group in groups:
+            if group.poison:
+                published = pc.and_not(published, _among(group.positions, len(given)))
+        if not pc.any(published).as_py():
+            return None, None
+        check_events(published, event_types, told(given["Destination"]), delayed)
+        enclosed = in_order([group.positions for group in groups], [group.types() for group in groups])
+        enclosed = pc.coalesce(told(enclosed), event_types, self._message_type)
+        return published, Events.of(published, event_types, enclosed)
+
+    @property
+    def _message_type(self) -> pa.Scalar:
+        return pa.scalar(self.options.message_type, pa.string())
+
     def _delayed(self, group: Alike, given: pa.RecordBatch) -> dict[str, pa.Array]:
         """The headers of messages that wait until they are due: when that is, and where they go then.
 
@@ -301,6 +352,12 @@ class MessageBuilder:
             return {}
         counted = pc.add(pa.scalar(datetime.now(UTC), given["DeliverAt"].type), delays)
         due = pc.coalesce(given["DeliverAt"], counted)
+        if (at := pc.index(_untold(due), True).as_py()) >= 0:
+            raise Unsendable(
+                group.positions[at].as_py(),
+                "A row has a time of delivery that no table can hold; give a time between the years 1753 and 9999 as DeliverAt, or as the end "
+                "of DelayDeliveryFor.",
+            )
         if FORWARD_DESTINATION in group.names:
             at = pc.index(due.is_valid(), True).as_py()
             raise Unsendable(
@@ -308,29 +365,26 @@ class MessageBuilder:
                 f"A row has a time of delivery and the header {FORWARD_DESTINATION}, which would send it elsewhere; take the header out "
                 "of Headers, and give the address as Destination.",
             )
-        to = pc.if_else(due.is_valid(), given["Destination"], pa.scalar(None, pa.string()))
+        to = pc.if_else(
+            due.is_valid(), self._first_queues(given["Destination"]), pa.scalar(None, pa.string())
+        )
         own = {FORWARD_DESTINATION: self._full_addresses(to, group.positions, kept=True)}
         if DELIVER_AT not in group.names:
             times = due.dictionary_encode()  # most messages of a chunk are due at one of a few times
             own[DELIVER_AT] = _each(format_time, times.dictionary, pa.string()).take(times.indices)
         return own
 
-    def _stored(self, destinations: pa.Array) -> tuple[pa.Array, pa.Array]:
-        """The queue that each message goes into first, and, where it is only stored there, the full address in the other database."""
+    def _first_queues(self, destinations: pa.Array) -> pa.Array:
+        """The queue that each message goes into first: that of storing where its destination is in another database."""
         found = self.destinations
-        nothing = pa.nulls(len(destinations), pa.string())
         if found is None or self.options.store_and_forward is None:
-            return destinations, nothing
+            return destinations
         distinct = destinations.dictionary_encode()
-        addresses = distinct.dictionary.to_pylist()
-        stored = [_full(found, each) for each in addresses]
-        if not any(stored):
-            return destinations, nothing
         first = [
-            self.options.store_and_forward if full else each
-            for each, full in zip(addresses, stored, strict=True)
+            self.options.store_and_forward if each is not None and _is_stored(found, each) else each
+            for each in distinct.dictionary.to_pylist()
         ]
-        return tuple(pa.array(each, pa.string()).take(distinct.indices) for each in (first, stored))
+        return pa.array(first, pa.string()).take(distinct.indices)
 
     def _count_untyped(self, group: Alike) -> None:
         if ENCLOSED_MESSAGE_TYPES not in group.names and self.options.message_type is None:
@@ -471,10 +525,21 @@ def _one_queue(options: SinkOptions, *addresses: str) -> bool:
     return len(tables) == 1
 
 
+def _untold(due: pa.Array) -> pa.Array:
+    """Whether each time is outside the years that every engine's tables hold."""
+    first, last = (pa.scalar(datetime(year, 1, 1, tzinfo=UTC), due.type) for year in (1753, 9999))
+    return pc.fill_null(pc.or_(pc.less(due, first), pc.greater_equal(due, last)), False)
+
+
 def _as_it_is(headers: pa.Array, bodies: pa.Array) -> pa.RecordBatch:
     """The columns of :data:`OUTGOING` but for the first, for rows whose headers nobody can complete."""
     nothing = [pa.nulls(len(headers), each.type) for each in list(OUTGOING)[3:]]
     return pa.RecordBatch.from_arrays([headers, bodies, *nothing], OUTGOING.names[1:])
+
+
+def _among(positions: pa.Array, count: int) -> pa.Array:
+    """For each of so many positions, whether it is one of these."""
+    return pc.is_in(pa.array(range(count), pa.int32()), value_set=positions)
 
 
 def _row_ids(given: pa.Array) -> pa.Array:
@@ -493,19 +558,12 @@ def _row_ids(given: pa.Array) -> pa.Array:
     return pc.coalesce(_each(lambda text: bytes.fromhex(text.replace("-", "")), given, new.type), new)
 
 
-def _stored_header(group: Alike, stored: pa.Array) -> dict[str, pa.Array]:
-    """The header that says where messages go in another database; nothing where all have arrived, or say it themselves."""
-    lacking = stored.null_count < len(stored) and STORED_FOR not in group.names
-    return {STORED_FOR: stored} if lacking else {}
-
-
-def _full(destinations: Destinations, address: str) -> str | None:
-    """The full address in another database, of a message that is stored in this one; None where it is not, or nobody can read it."""
+def _is_stored(destinations: Destinations, address: str) -> bool:
+    """Whether messages to an address are stored in this database; not where nobody can read it."""
     try:
-        stored = destinations.stored_for(address) is not None
+        return destinations.stored_for(address) is not None
     except ConfigurationError:
-        return None
-    return destinations.full_address(address) if stored else None
+        return False
 
 
 def _each(function: Callable[..., object], values: pa.Array, type_: pa.DataType) -> pa.Array:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC
+from datetime import UTC, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.delayed_retry import LONGEST_DELAY
 from sqlqueue_spark.messages.failed import Failure, poison
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
@@ -188,18 +189,27 @@ class _Sends:
     new_ids: NewIds | None
 
     def composed(self) -> Composed | None:
+        """The messages; their rows are made at once, because each that cannot be made must fail its received message alone.
+
+        :raises Unsendable: one cannot be made.
+        """
         if self.rows is None or not self.rows.num_rows:
             return None
-        return self.builder.composed(self.rows, self.new_ids)
+        return _made(self.builder.composed(self.rows, self.new_ids))
 
     def unsendable(self) -> Iterator[tuple[int, Unsendable]]:
         """The messages that cannot be sent, each tried by itself: the position of each, and why."""
         rows = self.rows
         for at in range(0 if rows is None else rows.num_rows):
             try:
-                self.builder.composed(rows.slice(at, 1), _no_ids)  # type: ignore[union-attr] # there is one
+                _made(self.builder.composed(rows.slice(at, 1), _no_ids))  # type: ignore[union-attr] # there is one
             except Unsendable as error:
                 yield at, error
+
+
+def _made(messages: Composed) -> Composed:
+    messages.rows(range(len(messages)))
+    return messages
 
 
 def _no_ids(nameless: Sequence[int]) -> pa.Array:
@@ -275,6 +285,11 @@ def _overlap(one: pa.Array, other: pa.Array) -> bool:
     return first["min"] <= second["max"] and second["min"] <= first["max"]  # type: ignore[no-any-return] # pyarrow has no types
 
 
+def _told_delay(delay: object) -> timedelta | None:
+    """A delay of a retry; one that nobody will see the end of is none, and the message goes to the error queue at once."""
+    return max(delay, timedelta()) if isinstance(delay, timedelta) and delay < LONGEST_DELAY else None
+
+
 def _failure(told_: Mapping[str, object]) -> Failure:
     """A failure as the column tells it."""
     texts = {name: None if value is None else str(value) for name, value in told_.items()}
@@ -291,6 +306,6 @@ def _failure(told_: Mapping[str, object]) -> Failure:
         source=texts.get("Source"),
         data={name: value for name, value in dict(data).items() if value is not None},  # type: ignore[call-overload] # a map of texts
         time=None if time is None else time.astimezone(UTC),  # type: ignore[attr-defined] # a timestamp
-        retry_after=told_.get("RetryAfter"),  # type: ignore[arg-type] # an interval
+        retry_after=_told_delay(told_.get("RetryAfter")),
         error_queue=texts.get("ErrorQueue") or None,
     )

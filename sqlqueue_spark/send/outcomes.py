@@ -6,6 +6,7 @@ it goes out, and the message goes to the error queue, or waits until it is tried
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -19,9 +20,6 @@ from sqlqueue_spark.messages.audit import audit_headers
 from sqlqueue_spark.messages.outgoing import OUTGOING, lasting, replaced
 from sqlqueue_spark.send.composed import Composed, Failed
 from sqlqueue_spark.send.outbox_keys import handled_keys, keys_by_queue, origin_keys
-
-#: What is known of each received message.
-_COLUMNS = ("queues", "origins", "ids", "row_ids", "headers", "bodies")
 
 
 class Keys(NamedTuple):
@@ -76,6 +74,22 @@ class Outcomes:
     def failing(self, failed: Mapping[int, Failed]) -> Outcomes:
         """The same outcomes, but these have failed too."""
         return replace(self, failed={**failed, **self.failed})
+
+    def sending(self, sends: Composed | None, owners: Sequence[int]) -> Outcomes:
+        """The same outcomes, which send these messages instead."""
+        return replace(self, sends=sends, owners=owners)
+
+    def only(self, kept: range) -> Outcomes:
+        """The outcomes at these positions alone."""
+        first, last = (bisect.bisect_left(self.owners, end) for end in (kept.start, kept.stop))
+        columns = ("queues", "origins", "ids", "row_ids", "headers", "bodies")
+        return replace(
+            self,
+            **{name: getattr(self, name).slice(kept.start, len(kept)) for name in columns},
+            sends=None if self.sends is None or first == last else self.sends.only(range(first, last)),
+            owners=[owner - kept.start for owner in self.owners[first:last]],
+            failed={at - kept.start: each for at, each in self.failed.items() if at in kept},
+        )
 
     def queue(self, position: int) -> str:
         """The address of the queue in which a message was received."""
@@ -184,13 +198,6 @@ class Outcomes:
         return replaced(
             lasting(headers, self._bodies_of(positions)), due=pa.array(dues, OUTGOING.field("due").type)
         )
-
-    def only(self, kept: Sequence[int]) -> Outcomes:
-        """The outcomes of the received messages at these positions alone, which must be in ascending order; they send nothing."""
-        its = pa.array(kept, pa.int32())
-        columns = {name: getattr(self, name).take(its) for name in _COLUMNS}
-        failed = {number: self.failed[at] for number, at in enumerate(kept) if at in self.failed}
-        return Outcomes(**columns, sends=None, owners=(), failed=failed)
 
     @cached_property
     def owed(self) -> Mapping[int, Owed]:

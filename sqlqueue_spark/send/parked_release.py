@@ -8,7 +8,7 @@ from __future__ import annotations
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
-from sqlqueue_spark.messages.parked import end_of
+from sqlqueue_spark.messages.parked import end_of, waits_for
 from sqlqueue_spark.tables import delayed
 from sqlqueue_spark.tables.delayed import DelayedTable, Forwarded
 from sqlqueue_spark.tables.insert import columns_of, present_columns
@@ -18,13 +18,24 @@ from sqlqueue_spark.tables.queues import QueueTable
 _PORTION = 4_000
 
 
-def release(connection: Connection, queue: QueueTable, database: str | None) -> int:
+def awaited(connection: Connection, queue: QueueTable) -> set[str]:
+    """The databases that messages of a queue wait for, as the messages name them.
+
+    :param connection: one with no open transaction.
+    """
+    with connection.transaction():
+        found = delayed.find(connection, queue.table)
+        ends = [] if found is None else DelayedTable(connection, found.table).awaited(end_of(None))
+    return {name for each in ends if (name := waits_for(each)) is not None}
+
+
+def release(connection: Connection, queue: QueueTable, database: str) -> int:
     """Put back into a queue what waits in its table of delayed messages for a database; returns how many messages that were.
 
     A message that somebody holds stays for the next time.
 
     :param connection: one with no open transaction.
-    :param database: as the messages name it; None for all that are parked, whichever database they wait for.
+    :param database: as the messages name it.
     """
     dialect = connection.dialect
     most = min(_PORTION, dialect.chunk)

@@ -32,6 +32,7 @@ def prepare(
     *,
     again: bool = False,
     delays: bool = False,
+    events: bool = False,
     batch: Batch = NO_BATCH,
     last: Run | None = None,
     databases: RemoteDatabases | None = None,
@@ -42,6 +43,7 @@ def prepare(
 
     :param again: whether the sink has reached these databases before. If so, it waits for one that lets nobody in.
     :param delays: whether messages may wait until they are due; then the tables for that are found too.
+    :param events: whether messages are published; then the table of subscriptions must be there.
     :param batch: the batch to send.
     :param last: what this returned for the sink's last batch.
     :param databases: those of which some may be down, and messages for them wait.
@@ -70,17 +72,30 @@ def prepare(
         elif options.stream and last is None:
             _look_back(options, connected(Target.of(options)), batch)
         try:
-            for address in addresses:
-                if error_queue is None or address in own:
-                    destinations.find(address, connected)
-                else:  # the tasks find out too what is missing, and then messages fail
-                    with suppress(QueueError, ConfigurationError):
-                        _find_if_there(destinations, address, connected, databases)
+            _find(options, destinations, addresses, connected, databases)
+            if events:
+                destinations.subscribers.check(connected)
             for target in destinations.databases() if delays else ():
                 destinations.find_delayed(target, destinations.owner_of_delayed(target), connected)
         except QueueError as error:
             raise QueueError(f"{error} Nothing of this batch was sent.") from error
     return run
+
+
+def _find(
+    options: SinkOptions,
+    destinations: Destinations,
+    addresses: Iterable[str],
+    connected: Callable[[Target], Connection],
+    databases: RemoteDatabases | None,
+) -> None:
+    """Find the tables at these addresses. Where there is an error queue, the tasks find out too what is missing: messages fail then."""
+    for address in addresses:
+        if options.error_queue is None or address in (options.error_queue, options.audit_queue):
+            destinations.find(address, connected)
+        else:
+            with suppress(QueueError, ConfigurationError):
+                _find_if_there(destinations, address, connected, databases)
 
 
 def _find_if_there(

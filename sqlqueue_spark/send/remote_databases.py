@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
@@ -16,7 +15,7 @@ from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.outbox_check import check_outbox
-from sqlqueue_spark.send.parked_release import release
+from sqlqueue_spark.send.parked_release import awaited, release
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.tables import queues
 
@@ -43,6 +42,9 @@ class RemoteDatabases:
         #: Those for which messages may wait. At first all: an earlier process may have parked some.
         self._awaited = set(self._names)
         self._reached: set[Target] = set()
+        #: Whether messages may wait for a database that no option leads to any more.
+        self._renamed = True
+        self._woken = threading.Event()
         #: What was last in the way of a look.
         self._said = ""
 
@@ -66,17 +68,16 @@ class RemoteDatabases:
         return True
 
     def note(self, sent: Sent) -> None:
-        """Note what became of a batch: if messages were parked, every database is tried at the next look.
+        """Note what became of a batch: if messages were parked, the next look tries every database.
 
-        Where no database was known to be down, that is now, so that the tasks of the next batch need not find out again.
+        It comes at once where none was known to be down, so that the next batch does not find that out again.
         """
-        if not sent.parked:
-            return
-        with self._lock:
-            self._awaited |= self._names.keys()
-            known = bool(self._down)
-        if not known:
-            self._look_quietly()
+        if sent.parked:
+            with self._lock:
+                self._awaited |= self._names.keys()
+                new = not self._down
+            if new:
+                self._woken.set()
 
     def look(self) -> int:
         """Try each database that is down or for which messages may wait, and put back the messages for those that answer.
@@ -94,11 +95,18 @@ class RemoteDatabases:
             back += self._put_back(self._names[target])
             with self._lock:
                 self._awaited.discard(target)
+        if self._renamed:
+            back += self._put_back_of_others()
+            self._renamed = False
         return back
 
-    def watch(self, pause: Callable[[float], bool]) -> None:
-        """Look again and again, until ``pause``, which waits for so many seconds, returns True."""
-        while not pause(self._options.retry_interval.total_seconds()):
+    def watch(self, stopping: threading.Event) -> None:
+        """Look again and again, until somebody stops it, and :meth:`wake` is called."""
+        while True:
+            self._woken.wait(self._options.retry_interval.total_seconds())
+            self._woken.clear()
+            if stopping.is_set():
+                return
             self._look_quietly()
 
     def _look_quietly(self) -> None:
@@ -111,6 +119,10 @@ class RemoteDatabases:
             if said != self._said:
                 log.warning("not_put_back queue=%s: %s", self._queue, error)
         self._said = said
+
+    def wake(self) -> None:
+        """Let :meth:`watch` go on at once."""
+        self._woken.set()
 
     def _answers(self, target: Target) -> bool:
         name = self._names[target]
@@ -129,12 +141,18 @@ class RemoteDatabases:
         return True
 
     def _put_back(self, name: str) -> int:
-        def queue(connection: Connection) -> queues.QueueTable:
-            with connection.transaction():
-                return queues.get(connection, self._queue, self._home.naming(connection.dialect)).table
-
         with connect(Target.of(self._home), again=True) as connection:
-            back = release(connection, queue(connection), name)
+            back = release(connection, self._table(connection), name)
         if back:
             log.warning("put_back queue=%s database=%s rows=%d", self._queue, name, back)
         return back
+
+    def _put_back_of_others(self) -> int:
+        """Put back what waits for databases that no option leads to any more: it goes wherever its address leads now."""
+        with connect(Target.of(self._home), again=True) as connection:
+            names = awaited(connection, self._table(connection))
+        return sum(self._put_back(name) for name in sorted(names.difference(self._names.values())))
+
+    def _table(self, connection: Connection) -> queues.QueueTable:
+        with connection.transaction():
+            return queues.get(connection, self._queue, self._home.naming(connection.dialect)).table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -11,12 +11,14 @@ import pyarrow.compute as pc
 from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.failed import Failure
-from sqlqueue_spark.messages.outgoing import waiting
+from sqlqueue_spark.messages.message import STORED_FOR, format_member
+from sqlqueue_spark.messages.outgoing import replaced, waiting
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.parking import DatabaseDown
 from sqlqueue_spark.send.preflight import check_one_database
 from sqlqueue_spark.send.refusals import Refusal, refused
 from sqlqueue_spark.tables.insert import Inserter
@@ -97,6 +99,8 @@ class Routes:
 
     def parted(self, to: Destination, rows: pa.RecordBatch) -> list[tuple[Destination, pa.RecordBatch]]:
         """The rows (:data:`OUTGOING`) for a destination by the tables that they go to: those that wait go to another one."""
+        if to.stored_as is not None:
+            rows = _stored(rows, to.stored_as)
         later = waiting(rows)
         if not pc.any(later).as_py():
             return [(to, rows)]
@@ -110,7 +114,8 @@ class Routes:
 
         Without an error queue nothing fails by itself. Its own address is no message's: where it is missing, the batch ends.
         """
-        return None if self.options.error_queue in (None, address) else self._error_at(address)
+        own = self.options.error_queue
+        return self._error_at(address) if self.received_elsewhere or own not in (None, address) else None
 
     def _error_at(self, address: str) -> SqlQueueError | None:
         """Why an address cannot be reached; None where it can."""
@@ -123,6 +128,35 @@ class Routes:
                 log.warning("unreachable destination=%s: %s", address, error)
                 self._unreachable[address] = error
         return self._unreachable.get(address)
+
+    def subscribers(self, topics: Collection[str]) -> dict[str, list[str]]:
+        """The addresses that have subscribed to each of these types, one for each table: several may mean one.
+
+        :raises QueueError: there is no table of subscriptions; or one of these queues is gone, and there is no error queue.
+        :raises ConfigurationError: likewise, an address cannot be read, or its database cannot be reached from here.
+        """
+        found = self.destinations.subscribers.of(topics, self.connected)
+        addresses: dict[object, str] = {}
+        return {
+            topic: [*dict.fromkeys(addresses.setdefault(self._table_of(each, topic), each) for each in its)]
+            for topic, its in found.items()
+        }
+
+    def _table_of(self, address: str, topic: str) -> object:
+        """What tells the table at a subscriber's address apart."""
+        try:
+            if self.unreachable(address) is not None:
+                return self.final(address)
+            self._check(address)
+        except DatabaseDown:  # its copies wait
+            return self.destinations.where(address)
+        except QueueError as error:
+            raise QueueError(
+                f"{error} It has subscribed to {topic!r}; where it is gone for good, end that with sqlqueue unsubscribe, or set the option "
+                "errorQueue, and only its copies go there."
+            ) from error
+        to = self.find(address)
+        return to.target, to.table.address
 
     def failing(self, chunk: Composed, refusals: Sequence[Refusal[int]]) -> Composed:
         """The chunk, in which these messages have failed: they go to the error queue."""
@@ -184,7 +218,17 @@ class Routes:
                 )
 
     def owners_failing(self, outcomes: Outcomes, refusals: Sequence[Refusal[int]]) -> Outcomes:
-        """The outcomes, of which those have failed that would send these messages."""
+        """The outcomes, of which those have failed that would send these messages. The copy of an event fails alone."""
+        if (sends := outcomes.sends) is not None:
+            copies = [
+                Refusal([at for at in positions if sends.is_copy(at)], error) for positions, error in refusals
+            ]
+            refusals = [
+                Refusal([at for at in positions if not sends.is_copy(at)], error)
+                for positions, error in refusals
+            ]
+            if any(positions for positions, _ in copies):
+                outcomes = outcomes.sending(self.failing(sends, copies), outcomes.owners)
         return outcomes.failing(
             {
                 owner: self.destinations.failed(
@@ -233,3 +277,15 @@ class Routes:
         if self.options.transaction_mode == ATOMIC:
             check_one_database(self.options, self.destinations, [address])
         self.find(address)
+
+
+def _stored(rows: pa.RecordBatch, address: str) -> pa.RecordBatch:
+    """The rows (:data:`OUTGOING`) with the header that says where they go in another database, unless they say it themselves."""
+    headers = rows["headers"]
+    added = pc.binary_join_element_wise(
+        pc.binary_slice(headers.cast(pa.binary()), 0, -1),
+        f",{format_member(STORED_FOR, address)}}}".encode(),
+        b"",
+    ).cast(pa.string())
+    says = pc.match_substring(headers, f'"{STORED_FOR}":')
+    return replaced(rows, headers=pc.if_else(says, headers, added))

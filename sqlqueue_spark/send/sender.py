@@ -14,6 +14,7 @@ from sqlqueue_spark.messages.acknowledgement import Owed
 from sqlqueue_spark.options import NO_OUTBOX, OPTIMISTIC, PESSIMISTIC, SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
+from sqlqueue_spark.send.copies import with_copies
 from sqlqueue_spark.send.delivery import Delivery, Optimistic, Pessimistic, Unremembered
 from sqlqueue_spark.send.destinations import Destinations, Placed
 from sqlqueue_spark.send.outcome_delivery import OptimisticOutcomes, PessimisticOutcomes, UnrememberedOutcomes
@@ -60,8 +61,20 @@ class Sender:
         """
         done = Sent()
         for chunk in chunks:
-            done += self._sent(chunk) if isinstance(chunk, Composed) else self._outcomes_sent(chunk)
+            parts, nobody = self._with_copies(chunk)
+            done += nobody
+            for part in parts:
+                done += self._sent(part) if isinstance(part, Composed) else self._outcomes_sent(part)
         return done
+
+    def _with_copies(self, chunk: Composed | Outcomes) -> tuple[Sequence[Composed | Outcomes], Sent]:
+        """The chunk with copies in the place of its events."""
+        own = Target.of(self._options)
+        return self._retry.retried(
+            lambda: with_copies(self._routes, chunk),
+            self._is_worth_it,
+            on_failure=lambda error: self._gave_way(own, error),
+        )
 
     def _sent(self, chunk: Composed, positions: Container[int] | None = None) -> Sent:
         """Send the messages of a chunk, or those of them at some positions."""
@@ -118,26 +131,25 @@ class Sender:
 
     def _delivered(self, target: Target, delivery: Delivery) -> Sent:
         """Attempt a delivery until it succeeds or another attempt is not worth it."""
-
-        def failed(error: TryAgain) -> None:
-            if isinstance(error, ConnectionLost):
-                lost = self._connections.pop(target, None)
-                if lost is not None:
-                    lost.close()
-            elif isinstance(error, Duplicate):
-                log.info("twin_won: %s", error)
-
         try:
             return self._retry.retried(
                 lambda: delivery.attempt(self._connected(target)),
                 lambda error: self._is_worth_it(error) and delivery.worth_it(error),
-                on_failure=failed,
+                on_failure=lambda error: self._gave_way(target, error),
             )
         except Duplicate as error:
             raise QueueError(
                 f"{error} If the rows have Ids of their own, one of these is taken: leave the column Id out, and each row "
                 "gets a new one; what makes a message go out once is its MessageId."
             ) from error
+
+    def _gave_way(self, target: Target, error: TryAgain) -> None:
+        if isinstance(error, ConnectionLost):
+            lost = self._connections.pop(target, None)
+            if lost is not None:
+                lost.close()
+        elif isinstance(error, Duplicate):
+            log.info("twin_won: %s", error)
 
 
 def by_database(

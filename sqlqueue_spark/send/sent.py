@@ -24,6 +24,8 @@ class Sent:
     parked: int = 0
     #: So many of those that went out wait until they are due.
     delayed: int = 0
+    #: Events that went to nobody, because nobody has subscribed to them.
+    unsubscribed: int = 0
     #: Copies in the audit queue, and messages of which ServiceControl was told that they were handled.
     audited: int = 0
     acknowledged: int = 0

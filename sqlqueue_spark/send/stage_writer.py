@@ -16,6 +16,7 @@ from sqlqueue_spark.errors import ConnectionLost, TryAgain
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send.composed import Composed
+from sqlqueue_spark.send.copies import with_copies
 from sqlqueue_spark.send.delivery import acknowledged
 from sqlqueue_spark.send.destinations import Destination, Destinations
 from sqlqueue_spark.send.outcome_delivery import placed
@@ -56,10 +57,13 @@ def stage(options: SinkOptions, destinations: Destinations, chunks: Iterable[Com
     rows, done = 0, Sent()
     with _StageWriter(options, destinations, task) as stager:
         for chunk in chunks:
-            put, sent = stager.put(chunk)
-            used |= put
-            rows += sum(put.values())
-            done += sent
+            parts, nobody = stager.with_copies(chunk)
+            done += nobody
+            for part in parts:
+                put, sent = stager.put(part)
+                used |= put
+                rows += sum(put.values())
+                done += sent
     return Staged(task=task, destinations=tuple(used), rows=rows, sent=done)
 
 
@@ -107,6 +111,15 @@ class _StageWriter:
 
     def __exit__(self, *_: object) -> None:
         self._close()
+
+    def with_copies(self, chunk: Composed | Outcomes) -> tuple[Sequence[Composed | Outcomes], Sent]:
+        """The chunk with copies in the place of its events."""
+
+        def made() -> tuple[Sequence[Composed | Outcomes], Sent]:
+            connection = self._connected()
+            return with_copies(Routes(self._options, self._destinations, lambda _: connection), chunk)
+
+        return self._patience.retried(made, lambda _: True, on_failure=self._failed)
 
     def put(self, chunk: Composed | Outcomes) -> tuple[dict[str, int], Sent]:
         """Stage a chunk, and try again as long as it is certain that the chunk is not on the stage.

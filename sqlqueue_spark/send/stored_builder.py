@@ -21,6 +21,11 @@ from sqlqueue_spark.send.message_builder import Count, MessageBuilder, in_transi
 from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
 from sqlqueue_spark.send.outcomes import Outcomes
 
+#: The columns that are added: where a message goes in the other database, or as an event of which type.
+_TO, _EVENT = "store-and-forward to", "store-and-forward event"
+#: What the column of a frame is called that the messages for the other database are made of.
+STORED_COLUMNS = {"Destination": _TO, "EventType": _EVENT}
+
 
 @dataclass(frozen=True)
 class Stored:
@@ -55,31 +60,27 @@ class StoredBuilder:
     def _of(self, batch: pa.RecordBatch) -> Iterator[Stored | Outcomes]:
         groups = self.local.grouped(batch)
         to = _read(STORED_FOR, groups)
-        stays = to.is_null()
-        moving = [
-            at
-            for at, *_ in in_transit(
-                groups, batch.column(self.local.columns.names["Queue"]), self.local.options
-            )
-        ]
-        if moving:  # nobody has moved them on, so they fail
-            stays = pc.or_(
-                stays, pc.is_in(pa.array(range(len(to)), pa.int32()), value_set=pa.array(moving, pa.int32()))
-            )
+        # A message that names a queue goes there, and not to those that have subscribed.
+        event = pc.if_else(to.is_null(), _read(STORED_EVENT, groups), pa.scalar(None, pa.string()))
+        batch = batch.append_column(_TO, to).append_column(_EVENT, event)
+        stays = pc.and_(to.is_null(), event.is_null())
+        queues = batch.column(self.local.columns.names["Queue"])
+        # Nobody has moved these on, so they fail.
+        moving = [at for at, *_ in in_transit(groups, queues, self.local.options)]
+        if moving:
+            stays = pc.or_(stays, _among(moving, len(to)))
         if not pc.any(stays).as_py():
-            yield from self._stored(batch, groups, to)
+            yield from self._stored(batch, groups)
             return
         goes = pc.invert(stays)
         if pc.any(goes).as_py():
             its = batch.filter(goes)
-            yield from self._stored(its, self.local.grouped(its), to.filter(goes))
+            yield from self._stored(its, self.local.grouped(its))
         others = batch.filter(stays)
         self._check_local(others)
         yield self.local.outcomes(others)
 
-    def _stored(
-        self, batch: pa.RecordBatch, groups: Sequence[Alike], to: pa.Array
-    ) -> Iterator[Stored | Outcomes]:
+    def _stored(self, batch: pa.RecordBatch, groups: Sequence[Alike]) -> Iterator[Stored | Outcomes]:
         """The messages of rows that go to the other database. One that cannot be made has failed, and the rest goes on."""
 
         def received(positions: Sequence[int]) -> Outcomes:
@@ -88,14 +89,14 @@ class StoredBuilder:
 
         while True:
             try:
-                yield Stored(self.forward.composed(batch, groups=groups, to=to), received)
+                yield Stored(self.forward.composed(batch, groups=groups), received)
             except Unsendable as error:
                 wrong = received([error.position])
                 yield wrong.failing({0: self.local.failed(wrong, 0, Failure.of(error))})
-                left = [at for at in range(len(to)) if at != error.position]
+                left = [at for at in range(batch.num_rows) if at != error.position]
                 if not left:
                     return
-                batch, to = (each.take(pa.array(left, pa.int32())) for each in (batch, to))
+                batch = batch.take(pa.array(left, pa.int32()))
                 groups = self.local.grouped(batch)
             else:
                 return
@@ -121,3 +122,7 @@ def _read(name: str, groups: Sequence[Alike]) -> pa.Array:
     """A header's value of each row; NULL where a row has none, or an empty one."""
     values = [group.asked.get(name, pa.nulls(len(group.positions), pa.string())) for group in groups]
     return told(in_order([group.positions for group in groups], values))
+
+
+def _among(positions: Sequence[int], count: int) -> pa.Array:
+    return pc.is_in(pa.array(range(count), pa.int32()), value_set=pa.array(positions, pa.int32()))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, place
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown
@@ -32,7 +33,7 @@ class _Left:
     @property
     def positions(self) -> list[int]:
         parts = [its for _, its in self.waiting] + [its for its, _ in self.failed]
-        return sorted(at for its in parts for at in its)
+        return sorted({at for its in parts for at in its})
 
 
 class StoredSender(Sender):
@@ -62,10 +63,11 @@ class StoredSender(Sender):
         if told:
             chunk = replace(chunk, sends=chunk.sends.acknowledging(told))
         left = _Left()
-        placed = self._placed(chunk, before, left)
-        done = Sent(repeated=len(before))
-        for target, its in by_database(placed).items():
-            done += self._sent_to(target, chunk, its, left)
+        parts, done = self._copied(chunk.sends, left)
+        done += Sent(repeated=len(before))
+        for part in parts:
+            for target, its in by_database(self._placed(part, before, left)).items():
+                done += self._sent_to(target, part, its, left)
         stays = left.positions
         if stays:
             done += self._home.send([self._outcomes(chunk, stays, left)])
@@ -75,42 +77,56 @@ class StoredSender(Sender):
             done += replace(acknowledged, handled=0, repeated=0)
         return done
 
-    def _placed(self, chunk: Stored, before: set[int], left: _Left) -> list[Placed]:
+    def _copied(self, sends: Composed, left: _Left) -> tuple[Sequence[Composed], Sent]:
+        """The messages with copies in the place of events; those events are added to ``left`` of which nobody can tell who wants them."""
+        if sends.events is None:
+            return [sends], Sent()
+        try:
+            parts, nobody = self._with_copies(sends)
+            return [each for each in parts if isinstance(each, Composed)], nobody
+        except DatabaseDown as down:
+            self._wait(down, sends.events.positions(), left)
+        except QueueError as error:  # there is no table of subscriptions
+            left.failed.append(Refusal(sends.events.positions(), error))
+        others = sorted(set(range(len(sends))).difference(sends.events.positions()))
+        return [sends.only(others)] if others else [], Sent()
+
+    def _placed(self, sends: Composed, before: set[int], left: _Left) -> list[Placed]:
         """The messages by destination, without those that were parked before; what has no destination is added to ``left``."""
         found: list[tuple[str, Sequence[int]]] = []
         reached: dict[str, Destination] = {}
-        for address, positions in chunk.sends.destinations():
-            its = [at for at in positions if at not in before] if before else positions
+        for address, positions in sends.destinations():
+            its = [at for at in positions if sends.source(at) not in before] if before else positions
             if not its:
                 continue
             try:
                 target, _ = self._destinations.where(address)
                 if target in self._parking.down:
-                    left.waiting.append((self._parking.down[target], its))
+                    left.waiting.append((self._parking.down[target], _sources(sends, its)))
                     continue
                 reached[address] = self._routes.find(address)
                 found.append((address, its))
             except DatabaseDown as down:
-                self._wait(down, its, left)
+                self._wait(down, _sources(sends, its), left)
             except (QueueError, ConfigurationError) as error:
                 if isinstance(error, ConfigurationError) and error.may_pass:
                     raise
-                left.failed.append(Refusal(its, error))
+                left.failed.append(Refusal(_sources(sends, its), error))
         return place(found, reached.__getitem__)
 
-    def _sent_to(self, target: Target, chunk: Stored, placed: Sequence[Placed], left: _Left) -> Sent:
+    def _sent_to(self, target: Target, sends: Composed, placed: Sequence[Placed], left: _Left) -> Sent:
         """Send messages to one database; those that it refuses, or all if it is down, are added to ``left``."""
         while placed:
             try:
-                return self._delivered(target, self._delivery(chunk.sends, placed))
+                return self._delivered(target, self._delivery(sends, placed))
             except Refused as refused:
-                left.failed += refused.refusals
+                left.failed += [Refusal(_sources(sends, its), error) for its, error in refused.refusals]
                 gone = {at for each in refused.refusals for at in each.messages}
                 placed = by_database(
                     [Placed(to, [at for at in its if at not in gone]) for to, its in placed]
                 ).get(target, [])
             except DatabaseDown as down:
-                self._wait(down, [at for _, its in placed for at in its], left)
+                self._wait(down, _sources(sends, [at for _, its in placed for at in its]), left)
                 break
         return Sent()
 
@@ -137,3 +153,8 @@ class StoredSender(Sender):
 
     def _is_worth_it(self, error: TryAgain) -> bool:
         return not isinstance(error, DatabaseDown)
+
+
+def _sources(sends: Composed, positions: Sequence[int]) -> list[int]:
+    """The received rows of which the messages at these positions were made, by their positions in the chunk."""
+    return [sends.source(at) for at in positions]

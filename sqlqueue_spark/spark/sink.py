@@ -112,6 +112,7 @@ class SqlQueueSink:
                     addresses,
                     again=sent_before,
                     delays=columns.delays,
+                    events=columns.events or self._options.publish,
                     batch=batch,
                     last=last,
                     databases=self.databases,

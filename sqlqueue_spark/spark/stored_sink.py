@@ -21,6 +21,7 @@ from sqlqueue_spark.send import (
     StoredSender,
     prepare,
 )
+from sqlqueue_spark.send.stored_builder import STORED_COLUMNS
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import sent_batch
 from sqlqueue_spark.spark.sink import SqlQueueSink
@@ -92,7 +93,9 @@ class StoredTask:
     def builder(self) -> StoredBuilder:
         received = {name: own for name, own in self.columns.names.items() if name not in _NOT_SENT}
         forward = MessageBuilder(
-            columns=FrameColumns(names=received), options=self.other, destinations=self.other_destinations
+            columns=FrameColumns(names={**received, **STORED_COLUMNS}),
+            options=self.other,
+            destinations=self.other_destinations,
         )
         local = OutcomeBuilder(columns=self.columns, options=self.home, destinations=self.destinations)
         return StoredBuilder(forward=forward, local=local)

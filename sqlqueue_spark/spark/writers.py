@@ -46,7 +46,8 @@ class _Sending:
         options = self.options
         columns = FrameColumns.of([(each.name, each.dataType.simpleString()) for each in schema], options)
         named = () if options.queue is None else (options.queue,)
-        prepare(options, self.destinations, named, delays=columns.delays)
+        events = columns.events or options.publish
+        prepare(options, self.destinations, named, delays=columns.delays, events=events)
         return SendTask.of(columns, options, self.destinations)
 
     def done(self, messages: Sequence[WriterCommitMessage | None], which: str) -> None:

@@ -15,6 +15,8 @@ from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import CLASSIC
 from sqlqueue_spark.tables.stage import Stage, create_statements
+from sqlqueue_spark.tables.subscriptions import SubscriptionTable
+from sqlqueue_spark.tables.subscriptions import create_statements as create_subscriptions_statements
 
 log = logger(__name__)
 
@@ -70,6 +72,14 @@ def create_delayed(connection: Connection, owner: Table) -> bool:
 
     waiting = DelayedTable(connection, table)
     return create_if_missing(connection, table, exists, waiting.create, called=f"the table {table}")
+
+
+def create_subscriptions(connection: Connection, table: Table) -> bool:
+    """Create a table of subscriptions, in a transaction of its own; True if it was not there. Errors as :func:`create_queue`."""
+    subscriptions = SubscriptionTable(connection, table)
+    return create_if_missing(
+        connection, table, subscriptions.exists, subscriptions.create, called=f"the table {table}"
+    )
 
 
 def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:
@@ -145,11 +155,16 @@ def create_if_missing(
 
 
 def script(
-    dialect: Dialect, wanted: Sequence[Table], stage: Table | None = None, *, shape: str = CLASSIC
+    dialect: Dialect,
+    wanted: Sequence[Table],
+    stage: Table | None = None,
+    *,
+    subscriptions: Table | None = None,
+    shape: str = CLASSIC,
 ) -> str:
     """A script that creates these tables, for a database administrator to run as it is, any number of times.
 
-    :param stage: the stage of an atomic pipeline, which the script creates too.
+    :param stage: the stage of an atomic pipeline, which the script creates too, and ``subscriptions`` a table of subscriptions.
     :raises ConfigurationError: a name is too long.
     """
     parts = []
@@ -158,6 +173,9 @@ def script(
         parts.append(script_of(dialect, dialect.table(table), [queue_admin.creation(dialect, table, shape)]))
     if stage is not None:
         parts.append(script_of(dialect, dialect.table(stage), create_statements(dialect, stage)))
+    if subscriptions is not None:
+        statements = create_subscriptions_statements(dialect, subscriptions)
+        parts.append(script_of(dialect, dialect.table(subscriptions), statements))
     return "".join(parts)
 
 

@@ -179,6 +179,10 @@ class DelayedTable:
         found = self._execute("delayed_parked", ending=ending, since=since or _EARLIEST, count=count)
         return [Due(row, before, "}", due) for row, before, due in found]
 
+    def awaited(self, ending: str) -> list[str]:
+        """How the headers end of those messages that wait for databases, each end once; ``ending`` is how such an end begins."""
+        return [text for (text,) in self._execute("delayed_awaited", ending=ending)]
+
     def headers(self, due: Sequence[Due]) -> dict[str, tuple[str | None, str]]:
         """The Id, where the engine's table has one, and the whole headers of messages that are locked, by their rows."""
         nothing = [""] * len(due)

@@ -17,6 +17,8 @@ from sqlqueue_spark.tables.queues import QueueTable
 #: A receiver receives from queues, a sender sends to queues, an installer creates queues and all that belongs to them.
 RECEIVER, SENDER, INSTALLER = "receiver", "sender", "installer"
 ROLES = (RECEIVER, SENDER, INSTALLER)
+#: What a role does with a table of subscriptions.
+_SUBSCRIBING = {RECEIVER: "subscriber", SENDER: "publisher"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +58,17 @@ def script(
     *,
     outbox: Table | None = None,
     stage: Table | None = None,
+    subscriptions: Table | None = None,
 ) -> str:
     """A script that grants a role's rights on these tables, for a database administrator; granting again is harmless.
 
     :param outbox: where a sender remembers what it has sent.
     :param stage: where an atomic pipeline puts what it sends.
+    :param subscriptions: where a sender that publishes looks who has subscribed, and where a receiver subscribes.
     """
     wanted = [(role, queue) for queue in queues]
-    wanted += [(name, table) for name, table in (("outbox", outbox), ("stage", stage)) if table is not None]
+    beside = [("outbox", outbox), ("stage", stage), (_SUBSCRIBING.get(role, role), subscriptions)]
+    wanted += [(name, table) for name, table in beside if table is not None]
     databases = dict.fromkeys(table.catalog for _, table in wanted)
     lines: list[str] = []
     for database in sorted(databases, key=lambda each: each or ""):  # the connection's own database first
@@ -100,7 +105,7 @@ def _grants(
         table = replace(table, catalog=None)
     numbered_by = sequence or replace(table, table=f"{table.table}_seq_seq")
     names = {
-        **dict.fromkeys(("queue", "outbox", "stage"), dialect.table(table)),
+        **dict.fromkeys(("queue", "outbox", "stage", "subscriptions"), dialect.table(table)),
         "schema": dialect.quote(table.schema),
         "sequence": dialect.table(numbered_by),
         "user": dialect.quote(user),

@@ -9,6 +9,7 @@ from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.tables import ddl, rights
 from sqlqueue_spark.tables.queue_admin import CLASSIC
 from sqlqueue_spark.tables.stage import table_named
+from sqlqueue_spark.tables.subscriptions import table_of
 
 
 def create(
@@ -18,6 +19,7 @@ def create(
     instances: Sequence[str] = (),
     companions: Sequence[str] = (),
     stream: str | None = None,
+    subscriptions: bool = False,
     shape: str = CLASSIC,
     default_schema: str | None = None,
     legacy_addresses: bool = False,
@@ -26,11 +28,18 @@ def create(
 
     :param shape: one of :data:`sqlqueue_spark.tables.queue_admin.SHAPES`.
     :param stream: an atomic pipeline whose stage the script creates too.
+    :param subscriptions: whether it creates the table of subscriptions of the default schema, too.
     """
     dialect = DIALECTS[engine]
     naming = _naming(dialect, default_schema, legacy_addresses=legacy_addresses)
     stage = None if stream is None else table_named(stream, naming.default_schema)
-    return ddl.script(dialect, naming.tables(wanted, instances, companions), stage, shape=shape)
+    return ddl.script(
+        dialect,
+        naming.tables(wanted, instances, companions),
+        stage,
+        subscriptions=table_of(naming.default_schema) if subscriptions else None,
+        shape=shape,
+    )
 
 
 def grants(
@@ -43,6 +52,7 @@ def grants(
     companions: Sequence[str] = (),
     endpoint: str | None = None,
     stream: str | None = None,
+    subscriptions: bool = False,
     default_schema: str | None = None,
     legacy_addresses: bool = False,
 ) -> str:
@@ -51,6 +61,7 @@ def grants(
     :param role: one of :data:`sqlqueue_spark.tables.rights.ROLES`.
     :param endpoint: the script also gives the rights on the outbox of this endpoint.
     :param stream: the script also gives the rights on the stage of this atomic pipeline.
+    :param subscriptions: the script also gives a sender the right to publish, a receiver the rights to subscribe.
     :raises ConfigurationError: a name is too long.
     """
     dialect = DIALECTS[engine]
@@ -66,6 +77,7 @@ def grants(
         tables,
         outbox=None if endpoint is None else Table(table=dialect.outbox_table(endpoint), schema=beside),
         stage=None if stream is None else table_named(stream, beside),
+        subscriptions=table_of(beside) if subscriptions else None,
     )
 
 

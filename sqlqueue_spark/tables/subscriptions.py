@@ -1,15 +1,29 @@
 """Tables of subscriptions: which queue gets the events of which type. The .NET endpoints of a database write and read them.
 
+Format: the table ``SubscriptionRouting`` of the NServiceBus SQL transports, one a schema, with a row for an endpoint and type. A type
+is its full name, without its assembly. An address stands in the transport's full form (:meth:`Table.full_address`).
+
 Every function runs inside the connection's open transaction and never commits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.engines.statements import Statement
+from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.plain_text import for_shell
+from sqlqueue_spark.tables import queues
+
+#: What the transport calls its table, unless somebody has told it otherwise.
+NAME = "SubscriptionRouting"
+#: The most characters of each of its columns.
+LONGEST = 200
+_COLUMNS = {"queueaddress", "endpoint", "topic"}
 
 
 class Subscription(NamedTuple):
@@ -20,11 +34,111 @@ class Subscription(NamedTuple):
     address: str
 
 
+def table_of(schema: str) -> Table:
+    """The table of subscriptions of a schema."""
+    return Table(table=NAME, schema=schema)
+
+
+def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
+    """The statements that create a table of subscriptions."""
+    return [dialect.render("subscriptions_create", subscriptions=dialect.table(table))]
+
+
+class SubscriptionTable:
+    """One table of subscriptions on an open connection."""
+
+    def __init__(self, connection: Connection, table: Table) -> None:
+        self.connection = connection
+        self.table = table
+
+    def exists(self) -> bool:
+        """Whether it is there.
+
+        :raises QueueError: another table has its name.
+        """
+        found = queues.find(self.connection, self.table)
+        if found is not None and not {column.lower() for column in found.columns} >= _COLUMNS:
+            raise QueueError(
+                f"{self.table} is no table of subscriptions: it lacks one of the columns QueueAddress, Endpoint and Topic; rename it, or "
+                "set defaultSchema to the schema whose table is meant."
+            )
+        return found is not None
+
+    def check(self) -> None:
+        """:raises QueueError: it is not there."""
+        if not self.exists():
+            raise QueueError(
+                f"There is no table {self.table}, in which subscriptions stand; create it with: sqlqueue subscriptions --create "
+                f"--default-schema {for_shell(self.table.schema)}, or set defaultSchema to the schema in which it is."
+            )
+
+    def create(self) -> None:
+        """Create the table. The caller holds the lock of its creation and has looked that the table is not there."""
+        for statement in create_statements(self.connection.dialect, self.table):
+            self.connection.execute(statement, doing=f"creating {self.table}")
+
+    def subscribers(self, topics: Iterable[str]) -> dict[str, list[str]]:
+        """The addresses that have subscribed to each of these types; types that nobody has subscribed to are left out.
+
+        :raises QueueError: there is no such table.
+        """
+        wanted = self.connection.dialect.bind_texts(sorted(topics))
+        rows = self._read("subscribers", "looking for subscribers in", topics=wanted)
+        found: dict[str, list[str]] = {}
+        for topic, address in rows:
+            found.setdefault(topic, []).append(address)
+        return found
+
+    def all(self) -> list[Subscription]:
+        """All subscriptions, by type and endpoint. Errors as :meth:`subscribers`."""
+        rows = self._read("subscriptions", "looking at")
+        return [Subscription(*row) for row in rows]
+
+    def add(self, endpoint: str, address: str, topics: Sequence[str]) -> None:
+        """Let the queue at an address have the events of these types; an endpoint has one address for each.
+
+        :raises ConfigurationError: a text is too long for the table.
+        """
+        for text in (endpoint, address, *topics):
+            if len(text) > LONGEST:
+                raise ConfigurationError(
+                    f"{text!r} has {len(text)} characters, and a table of subscriptions keeps at most {LONGEST}; choose a shorter name."
+                )
+        self._write(
+            "subscribe", "subscribing in", address=address, endpoint=endpoint, topics=self._bound(topics)
+        )
+
+    def remove(self, endpoint: str, topics: Sequence[str]) -> None:
+        """End an endpoint's subscriptions to these types."""
+        self._write("unsubscribe", "unsubscribing in", endpoint=endpoint, topics=self._bound(topics))
+
+    def _bound(self, topics: Sequence[str]) -> object:
+        return self.connection.dialect.bind_texts(sorted(set(topics)))
+
+    def _read(self, name: str, doing: str, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+        try:
+            return self.connection.execute(self._render(name), parameters, doing=f"{doing} {self.table}")
+        except NoRight as error:
+            where = self.connection.dialect.table(self.table)
+            raise error.needing(f"whoever publishes needs SELECT ON {where}") from error.__cause__
+
+    def _write(self, name: str, doing: str, **parameters: object) -> None:
+        try:
+            self.connection.modify(self._render(name), parameters, doing=f"{doing} {self.table}")
+        except NoRight as error:
+            where = self.connection.dialect.table(self.table)
+            raise error.needing(
+                f"whoever subscribes needs SELECT, INSERT, UPDATE and DELETE ON {where}"
+            ) from error.__cause__
+
+    def _render(self, name: str) -> Statement:
+        dialect = self.connection.dialect
+        return dialect.render(name, subscriptions=dialect.table(self.table))
+
+
 def readable_tables(connection: Connection) -> list[Table]:
-    """The tables of subscriptions that this login may read; none where no address in them can be misread."""
+    """The tables of subscriptions that this login may read, whatever they are called."""
     statement = connection.dialect.statement("subscription_tables")
-    if not statement:
-        return []
     rows = connection.execute(statement, doing="looking for tables of subscriptions")
     return [Table(table=name, schema=schema) for schema, name in rows]
 
@@ -33,5 +147,19 @@ def unquoted(connection: Connection, table: Table) -> Iterator[Subscription]:
     """The subscriptions whose address a .NET endpoint takes for that of another table."""
     dialect = connection.dialect
     statement = dialect.render("unquoted_subscriptions", subscriptions=dialect.table(table))
-    for row in connection.execute(statement, doing=f"looking at {table}"):
-        yield Subscription(*row)
+    if statement:
+        for row in connection.execute(statement, doing=f"looking at {table}"):
+            yield Subscription(*row)
+
+
+def present(connection: Connection, tables: Sequence[Table]) -> set[Table]:
+    """Which of these tables are there, in the connection's database; on SQL Server only those to which the login has some right."""
+    if not tables:
+        return set()
+    dialect = connection.dialect
+    parameters = {
+        "schemas": dialect.bind_texts([each.schema for each in tables]),
+        "tables": dialect.bind_texts([each.table for each in tables]),
+    }
+    rows = connection.execute(dialect.statement("present_tables"), parameters, doing="looking for tables")
+    return {Table(table=name, schema=schema) for schema, name in rows}

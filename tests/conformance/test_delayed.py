@@ -110,6 +110,16 @@ def test_a_header_that_would_send_it_elsewhere_is_refused(engine, waiting):
         send(options(engine), batch([1], DeliverAt=in_an_hour(), Headers=headers))
 
 
+@pytest.mark.parametrize(
+    "column",
+    [{"DelayDeliveryFor": timedelta(days=3_000_000)}, {"DeliverAt": datetime(1700, 1, 1, tzinfo=UTC)}],
+)
+def test_a_time_that_no_table_can_hold_is_refused(engine, queue, waiting, column):
+    with pytest.raises(ConfigurationError, match="a time of delivery that no table can hold"):
+        send(options(engine), batch([1], **column))
+    assert (queue.count(), waiting.count()) == (0, 0)
+
+
 def test_a_destination_that_is_missing_fails_the_message_at_once(engine, error, waiting):
     given = options(engine, errorQueue="error")
     send(given, batch([1, 2], DeliverAt=in_an_hour(), Destination=["gone", "orders"]))

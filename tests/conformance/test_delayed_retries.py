@@ -1,7 +1,7 @@
 """A message that has failed waits in the table of its queue, and is tried again; after its last retry it goes to the error queue."""
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -234,3 +234,25 @@ def test_retries_of_odd_headers_begin_at_one(given, waiting):
         text = json.dumps({**json.loads(messages.headers(number)), RETRIES: odd})
         settle(given, outcome(number, fails=LATER, Headers=text))
     assert [row.headers[RETRIES] for row in waiting.rows()] == ["1"] * 4
+
+
+@pytest.mark.parametrize(
+    "after, waits", [(timedelta(days=36_524), 1), (timedelta(days=3_000_000), 0), (timedelta(days=-9_000), 1)]
+)
+def test_a_retry_that_nobody_would_see_goes_to_the_error_queue_at_once(given, error, waiting, after, waits):
+    """And one that is late already is due now."""
+    settle(given, outcome(1, fails=failure(RetryAfter=after)))
+    assert (waiting.count(), error.count()) == (waits, 1 - waits)
+    for row in waiting.rows():
+        assert row.due > datetime.now(UTC) - timedelta(minutes=1)
+
+
+def test_a_message_out_that_no_table_can_hold_fails_the_one_that_sends_it(
+    engine, given, error, billing, waiting
+):
+    DelayedRows(engine, "Sales").create()
+    never = outgoing("billing", 1, DelayDeliveryFor=timedelta(days=3_000_000))
+    assert settle(given, outcome(1, never), outcome(2, outgoing("billing", 5))) == (1, 0, 1)
+    (failed,) = failed_in(error)
+    assert "a time of delivery that no table can hold" in failed["NServiceBus.ExceptionInfo.Message"]
+    assert sent_to(billing) == [5]

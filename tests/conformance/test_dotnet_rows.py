@@ -10,19 +10,23 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from sqlqueue_spark.administration import outbox_tables, queue_tables
+from sqlqueue_spark.administration import event_subscriptions, outbox_tables, queue_tables
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor import State, examine
+from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.peek import plan_peek
-from sqlqueue_spark.send import FrameColumns, MessageBuilder
+from sqlqueue_spark.send import Destinations, FrameColumns, MessageBuilder, Sender, Sent
 from tests.support import dotnet
 from tests.support.driver import streaming
 from tests.support.messages import Row
+from tests.support.neighbour import Habits, Neighbour
 from tests.support.outboxes import OutboxRows
+from tests.support.sending import composed
+from tests.support.waiting import eventually
 
 PAST = datetime(2020, 1, 1)  # noqa: DTZ001 -- the column has no zone
 WAY = ("network", "login", "database", "queue", "rights")
@@ -231,6 +235,8 @@ def test_the_doctor_finds_nothing_where_all_their_tables_stand(postgresql):
     ]:
         dotnet.insert(postgresql, table, dotnet.lines(file))
     dotnet.create_queue(postgresql, "Interop.Xml", dotnet.rows("queue"))
+    dotnet.create_queue(postgresql, "Interop.Recorder")
+    postgresql.create_queue("Interop.Other", schema="other schema")
     assert wrong(postgresql, "Interop.Xml") == before
     assert postgresql.fetch(f'SELECT count(*) FROM "{dotnet.SUBSCRIPTIONS}"') == [(4,)]
 
@@ -279,3 +285,98 @@ def test_cleaning_their_outbox_forgets_what_was_dispatched_and_leaves_the_rest_a
     assert outbox_tables.cleanup(options(postgresql), dotnet.ENDPOINT, timedelta(days=7)) == 27
     assert postgresql.fetch(before) == [waiting]
     assert outbox.ids() == {waiting[0], "of today"}
+
+
+# -- subscriptions and events ---------------------------------------------------------------------
+
+#: What only a .NET endpoint says of itself.
+OF_DOTNET = {
+    "NServiceBus.OpenTelemetry.StartNewTrace",
+    "NServiceBus.Version",
+    "$.diagnostics.originating.hostid",
+}
+
+
+def recorded_event():
+    """The headers and the body of the first event in the recorded queue."""
+    for row in dotnet.rows("queue"):
+        headers = json.loads(row.headers)
+        if headers.get("NServiceBus.MessageIntent") == "Publish":
+            return headers, row.body
+    raise AssertionError
+
+
+def test_an_event_goes_to_those_who_have_subscribed_as_recorded(postgresql):
+    """The endpoints of both schemas, by the base type that they handle; each header has the recorded one's form."""
+    dotnet.create_table(postgresql, dotnet.SUBSCRIPTIONS)
+    dotnet.insert(postgresql, dotnet.SUBSCRIPTIONS, dotnet.lines("subscriptions"))
+    queues = [
+        *(dotnet.create_queue(postgresql, f"Interop.{name}") for name in ("Recorder", "Subscriber", "Xml")),
+        postgresql.create_queue("Interop.Other", schema="other schema"),
+    ]
+    headers, body = recorded_event()
+    given = SinkOptions.parse({"url": postgresql.url, "outbox": "none", "endpoint": "Interop.Recorder"})
+    event = {
+        "Body": [body],
+        "EventType": [headers["NServiceBus.EnclosedMessageTypes"]],
+        "ReplyToAddress": ["Interop.Recorder"],
+    }
+    with Sender(given, Destinations(given)) as sender:
+        assert sender.send(composed(given, pa.RecordBatch.from_pydict(event))) == Sent(sent=4)
+    for queue in queues:
+        (row,) = queue.rows()
+        found = json.loads(row.headers)
+        assert found.keys() == headers.keys() - OF_DOTNET
+        same = (
+            "MessageIntent",
+            "ReplyToAddress",
+            "OriginatingEndpoint",
+            "ContentType",
+            "EnclosedMessageTypes",
+        )
+        assert {name: found[f"NServiceBus.{name}"] for name in same} == {
+            name: headers[f"NServiceBus.{name}"] for name in same
+        }
+        assert found["NServiceBus.CorrelationId"] == found["NServiceBus.MessageId"]
+        assert headers["NServiceBus.CorrelationId"] == headers["NServiceBus.MessageId"]
+        assert (parse_time(found["NServiceBus.TimeSent"]) is None, row.body) == (False, body)
+
+
+def test_a_subscription_of_ours_is_written_as_theirs(postgresql):
+    """Into a table that they made and into one that we make; a row of theirs that says the same stays as it is."""
+    recorded = dotnet.lines("subscriptions")
+    for made_by_us in (False, True):
+        postgresql.execute(f'DROP TABLE IF EXISTS "{dotnet.SUBSCRIPTIONS}"')
+        if not made_by_us:
+            dotnet.create_table(postgresql, dotnet.SUBSCRIPTIONS)
+            dotnet.insert(postgresql, dotnet.SUBSCRIPTIONS, recorded[2:3])
+            dotnet.create_queue(postgresql, "Interop.Subscriber")
+            postgresql.create_queue("Interop.Other", schema="other schema")
+        for queue in ("Interop.Subscriber", "Interop.Other@[other schema]"):
+            event_subscriptions.subscribe(
+                options(postgresql),
+                queue,
+                ["Interop.IOrderEvent, Interop, Version=1.0.0.0"],
+                create=made_by_us,
+            )
+        rows = postgresql.fetch(
+            f'SELECT queueaddress, endpoint, topic FROM "{dotnet.SUBSCRIPTIONS}" ORDER BY 1'
+        )
+        assert rows == [tuple(each.values()) for each in (recorded[0], recorded[2])]
+        described = [each for each in dotnet.lines("columns") if each["table"] == dotnet.SUBSCRIPTIONS]
+        columns = [tuple(each.values()) for each in described]
+        assert [row for row in postgresql.fetch(COLUMNS) if row[0] == dotnet.SUBSCRIPTIONS] == columns
+        indexes = [
+            tuple(each.values()) for each in dotnet.lines("indexes") if each["table"] == dotnet.SUBSCRIPTIONS
+        ]
+        assert [row for row in postgresql.fetch(INDEXES) if row[0] == dotnet.SUBSCRIPTIONS] == indexes
+
+
+def test_a_net_publisher_finds_a_subscription_of_ours(engine, queue):
+    """The test neighbour reads the table as the transport does, and parses the address as strictly."""
+    billing = engine.create_queue("Interop.Billing")
+    event_subscriptions.subscribe(options(engine), "Interop.Billing", ["Shop.Event"], create=True)
+    queue.insert(2)
+    habits = Habits(publishes=("Shop.Placed", "Shop.Event"), rest=timedelta(milliseconds=10))
+    with Neighbour(engine, queue, habits).running():
+        eventually(lambda: billing.count() == 2)

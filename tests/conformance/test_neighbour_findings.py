@@ -167,6 +167,8 @@ def addresses(postgresql, table):
 
 def test_an_address_with_a_dot_and_no_quotation_marks_is_found_and_cured(postgresql, orders, subscribe):
     """In each schema's own table, whatever it is called."""
+    for name in ("Interop.A", "simple"):
+        postgresql.create_queue(name)
     subscribe(
         '"SubscriptionRouting"',
         ('"public"."Interop.A"', "A", "Shop.Placed"),
@@ -195,6 +197,28 @@ def test_an_address_with_a_dot_and_no_quotation_marks_is_found_and_cured(postgre
         '"public"."Interop.A"', '"public"."Interop.B"', "simple", '"public"."Interop.D"',
     ]  # fmt: skip
     assert addresses(postgresql, '"it\'s"."Routes"')[0] == '"it\'s"."Interop.E"'
+
+
+def test_a_subscription_that_no_event_can_reach_is_found_and_cured(postgresql, orders, subscribe):
+    """Its queue is gone, or its address is none."""
+    subscribe(
+        '"SubscriptionRouting"',
+        ('"public"."orders"', "A", "Shop.Placed"),
+        ('"public"."it\'s gone"', "B", "Shop.Else"),
+        ('"public"."it\'s gone"', "B", "Shop.Placed"),
+        ("orders@[open", "C", "Shop.Placed"),
+    )
+    found = findings(postgresql.url)
+    fails = "whoever publishes such an event fails, or its copy does"
+    subscription = "The subscription of {!r} to {!r} in SubscriptionRouting@[public] has the address {!r}, "
+    assert [each.message for each in found] == [
+        f"{subscription.format('C', 'Shop.Placed', 'orders@[open')}which is none: {fails}.",
+        subscription.format("B", "Shop.Else", '"public"."it\'s gone"')
+        + f"and there is no such table: {fails}; so with 1 more.",
+    ]
+    for each in found:
+        follow(postgresql, each)
+    assert addresses(postgresql, '"SubscriptionRouting"') == ['"public"."orders"']
 
 
 def test_a_table_of_subscriptions_that_nobody_may_read_is_left_alone(

@@ -289,8 +289,12 @@ def test_a_message_without_a_destination_fails_the_one_that_sends_it(given, bill
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"Headers": [("NServiceBus.MessageId", "another")], "MessageId": "m"}, {"Destination": ""}],
-    ids=["two ids", "no destination"],
+    [
+        {"Headers": [("NServiceBus.MessageId", "another")], "MessageId": "m"},
+        {"Destination": ""},
+        {"ReplyToAddress": "a@b@c@d"},
+    ],
+    ids=["two ids", "no destination", "no address to reply to"],
 )
 def test_messages_that_cannot_be_made_fail_those_that_send_them(given, billing, error, wrong):
     """However many they are."""

@@ -159,3 +159,37 @@ def test_a_job_creates_what_is_missing(postgresql, monkeypatch):
     database = postgresql.url.rpartition("/")[2]
     assert (result.exit_code, result.stdout) == (0, f"created queue=orders@[public]@[{database}]\n")
     assert postgresql.queue("orders").count() == 0
+
+
+def several(engine, **more):
+    return SourceOptions.parse({"url": engine.url, **more})
+
+
+def test_every_queue_of_a_list_is_looked_for_and_created(engine):
+    given = several(engine, queues='["orders", "billing"]')
+    engine.create_queue("orders")
+    assert refusal(lambda: check_ready(given)).startswith(
+        f"There is no queue table {full(engine, 'billing')} in"
+    )
+    assert [line.partition("=")[2].partition("@")[0] for line in create_missing(given)] == ["billing"]
+    check_ready(given)
+
+
+def test_messages_of_each_queue_need_a_table_to_wait_in(engine):
+    """Where they are tried again later; those of a pattern are the queues that are there."""
+    for given in (several(engine, queues='["orders", "billing"]'), several(engine, queuePattern="Sales.*")):
+        create_missing(given)
+        engine.create_queue("Sales.A") if given.queue_pattern else None
+        assert ".Delayed" in refusal(lambda given=given: check_ready(given, retries=True))
+        made = create_missing(given, retries=True)
+        names = [line.partition("=")[2].partition("@")[0] for line in made]
+        assert names == (
+            ["Sales.A.Delayed"] if given.queue_pattern else ["orders.Delayed", "billing.Delayed"]
+        )
+        check_ready(given, retries=True)
+
+
+def test_a_pattern_that_matches_nothing_yet_is_fine(engine):
+    given = several(engine, queuePattern="Sales.*")
+    check_ready(given)
+    assert create_missing(given) == []

@@ -20,12 +20,14 @@ from tests.support.messages import body, row_id
 from tests.support.sending import steps
 from tests.support.stored import (
     DESTINATION,
+    EVENT,
     GIVE_UP_AT,
     WAITS_FOR,
     StoreAndForward,
     numbers_in,
     store,
 )
+from tests.support.subscriptions import SubscriptionRows
 
 
 @pytest.fixture
@@ -327,3 +329,71 @@ def test_options_that_no_two_databases_allow_are_refused(engine, outgoing, gate)
     ):
         with pytest.raises(ConfigurationError, match=said):
             StoreAndForward(engine, outgoing, gate.url, sink=sink)
+
+
+def test_what_waits_for_a_database_that_an_option_named_otherwise_goes_back_at_the_next_start(
+    engine, outgoing, other, billing, gate
+):
+    gate.shut()
+    store(outgoing, range(3))
+    with running(engine, outgoing, gate.url, sink={"endpoint.Billing.url": gate.url}) as job:
+        job.databases.look()
+        assert drained(job) == Sent(parked=3)
+    with running(engine, outgoing, other.url) as job:
+        assert job.databases.look() == 3
+        assert drained(job) == Sent(sent=3)
+    assert numbers_in(billing) == [0, 1, 2]
+
+
+EVENT_TYPE = "Shop.OrderPlaced, Shop, Version=1.0.0.0"
+
+
+def test_an_event_goes_to_all_that_have_subscribed_in_the_other_database(
+    job, engine, outgoing, other, billing
+):
+    routing = SubscriptionRows(other).create()
+    for name in ("billing", "shipping"):
+        routing.add(at_home(other, name), "Shop.OrderPlaced", endpoint=name)
+    store(outgoing, [0], None, **{EVENT: EVENT_TYPE})
+    store(outgoing, [1])
+    store(outgoing, [2], None, **{EVENT: "Shop.OrderLost, Shop"})
+    # A message that names a queue goes there.
+    store(outgoing, [3], **{EVENT: EVENT_TYPE})
+    assert drained(job) == Sent(sent=4, unsubscribed=1)
+    assert numbers_in(other.queue("shipping")) == [0]
+    assert sorted(numbers_in(billing)) == [0, 1, 3]
+    assert {row.headers for row in billing.rows()} == {messages.headers(n) for n in (0, 1, 3)}
+
+
+def test_an_event_waits_while_nobody_can_tell_who_wants_it(job, engine, outgoing, other, billing, gate):
+    SubscriptionRows(other).create().add(at_home(other, "billing"), "Shop.OrderPlaced", endpoint="billing")
+    gate.shut()
+    store(outgoing, [0, 1], None, **{EVENT: EVENT_TYPE})
+    store(outgoing, [2])
+    assert drained(job) == Sent(parked=3)
+    gate.open()
+    assert job.databases.look() == 3
+    assert drained(job) == Sent(sent=3)
+    assert sorted(numbers_in(billing)) == [0, 1, 2]
+
+
+def test_a_subscriber_whose_queue_is_gone_fails_the_event_and_a_retry_reaches_it_alone(
+    job, engine, outgoing, other, billing
+):
+    routing = SubscriptionRows(other).create()
+    for name in ("billing", "gone"):
+        routing.add(at_home(other, name), "Shop.OrderPlaced", endpoint=name)
+    store(outgoing, [0], None, **{EVENT: EVENT_TYPE})
+    assert drained(job) == Sent(sent=1, failed=1)
+    assert [(number, queue) for number, queue, *_ in failures(engine)] == [(0, at_home(engine, "outgoing"))]
+    gone = other.create_queue("gone")
+    assert put_back(engine) == 1
+    assert drained(job) == Sent(sent=1, repeated=1)
+    assert (numbers_in(billing), numbers_in(gone)) == ([0], [0])
+
+
+def test_events_fail_where_the_other_database_has_no_table_of_subscriptions(job, engine, outgoing, billing):
+    store(outgoing, [0], None, **{EVENT: EVENT_TYPE})
+    store(outgoing, [1])
+    assert drained(job) == Sent(sent=1, failed=1)
+    assert (numbers_in(billing), [number for number, *_ in failures(engine)]) == ([1], [0])

@@ -14,6 +14,7 @@ from tests.support.messages import message_id
 from tests.support.outcomes import frame, outcome, outgoing, settled_all
 from tests.support.sending import batch, ids_in, options, send
 from tests.support.stored import DESTINATION
+from tests.support.subscriptions import SubscriptionRows
 
 
 @pytest.fixture
@@ -91,3 +92,19 @@ def test_what_a_handler_sends_to_another_database_is_stored_with_its_outcome(
     assert done == Sent(sent=2, handled=1)
     assert (outcomes.sent_to(stored), stored_for(stored)) == ([7], [named(engine, "Billing")])
     assert outcomes.sent_to(orders) == [8]
+
+
+def test_a_copy_of_an_event_for_another_database_is_stored_for_its_own_subscriber(
+    engine, elsewhere, orders, stored, given
+):
+    routing = SubscriptionRows(engine).create()
+    for name in ("orders", "Billing"):
+        routing.add(named(engine, name), "Shop.OrderPlaced", endpoint=name)
+    events = batch(range(2), EventType="Shop.OrderPlaced")
+    assert send(given, events) == (4, 0)
+    assert send(given, events) == (0, 4)
+    assert (ids_in(orders), stored_for(orders)) == ([message_id(0), message_id(1)], [None, None])
+    assert (ids_in(stored), stored_for(stored)) == (
+        [message_id(0), message_id(1)],
+        [named(engine, "Billing")] * 2,
+    )

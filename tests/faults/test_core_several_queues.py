@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError
+from sqlqueue_spark.engines import retry
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
 from sqlqueue_spark.receive import joint_scanner, joint_turn
 from tests.support import tampering
 from tests.support.driver import STEPS, Crash, at_step, crash, streaming
@@ -370,3 +371,38 @@ def test_a_queue_that_appears_is_picked_up(engine, monkeypatch):
         stream.stop()
         assert by_queue(stream.messages()) == {"Sales.A": [1, 2, 3, 4, 5], "Sales.B": [*range(1, 11)]}
         assert (instances["Sales"].count(), instances["Salesmen"].count()) == (5, 5)
+
+
+# -- beside neighbours, and to an end --------------------------------------------------------------
+
+
+def test_the_oldest_rows_are_left_to_neighbours_in_the_queue_where_they_are(engine, queues):
+    for table in queues:
+        table.insert(50)
+    with streaming(engine, queues, queues=queues.listed) as stream, queues["b"].session() as neighbour:
+        neighbour.lock(1)
+        assert stream.trigger()
+        queues["b"].insert(10, start=50)
+        queues["a"].insert(10, start=50)
+        assert stream.trigger()
+        assert by_queue(stream.sink[1]) == {"a": [*range(51, 61)]}
+        told = stream.receiver.waiting()
+        assert told is not None
+        assert told["leftToNeighbours"] == 10
+
+
+def test_a_run_does_not_end_as_if_a_locked_queue_were_empty(postgresql, monkeypatch):
+    monkeypatch.setattr(retry, "RETRY_SECONDS", 1.0)
+    engine, queues = postgresql, Queues(postgresql, *FIVE)
+    ids = fill(queues)
+    with streaming(engine, queues, queues=queues.listed, **SMALL) as stream:
+        stream.receiver.stop_at_present_end()
+        with queues["c"].session() as somebody:
+            cursor = somebody.connection.cursor()  # type: ignore[attr-defined] # a PostgreSQL session's own
+            cursor.execute("LOCK TABLE c IN ACCESS EXCLUSIVE MODE")
+            with pytest.raises(TryAgain, match="locked by someone else while claiming from c@"):
+                assert [stream.trigger() for _ in range(20)] == []
+            has_everything(stream, ids, "abde")
+        while stream.trigger():
+            pass
+        has_everything(stream, ids)

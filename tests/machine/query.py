@@ -42,7 +42,16 @@ from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
-from tests.machine.world import DELAYED, DESTINATIONS, ENDPOINT, ERROR, SOURCES, World, listed
+from tests.machine.world import (
+    DELAYED,
+    DESTINATIONS,
+    ENDPOINT,
+    ERROR,
+    EVENT_TYPE,
+    SOURCES,
+    World,
+    listed,
+)
 from tests.support.outcomes import composed_outcomes
 from tests.support.outcomes import frame as outcome_frame
 from tests.support.sending import composed
@@ -52,6 +61,8 @@ BATCH_WRITTEN = "batch written but not logged"
 BATCH_LOGGED = "batch logged"
 #: In the place of a destination, where a message is handled or fails.
 OUTCOME = "an outcome"
+#: In the place of a destination, where a message is published: to those who have subscribed.
+EVENT = "an event"
 #: So often a message is tried again later.
 _MOST_RETRIES = 2
 
@@ -111,6 +122,11 @@ class Setup:
     def readers(self) -> int:
         """How many sources Spark sees."""
         return 1 if self.joined else self.sources
+
+    @property
+    def publishes(self) -> bool:
+        """Whether some messages are events. A received one publishes one in the place of its second message."""
+        return any(EVENT in route for route in self.routes)
 
     @property
     def kind(self) -> str:
@@ -509,7 +525,7 @@ class Query:
         _reached(BATCH_LOGGED)
         if way.commit == "at once":
             self._settle_at_once(ends)
-        self._look_ahead(numbers)
+        self._look_ahead([*numbers, *self._expired(ends)])
         return f"batch {batch}: {listed(numbers)}"
 
     def _settle_at_once(self, ends: list[dict[str, Any]]) -> None:
@@ -648,6 +664,7 @@ class Query:
     def _goes_to(self, n: int, to: str | None) -> str:
         if self.setup.handles:
             return OUTCOME
+        to = DESTINATIONS[1] if to == EVENT else to
         return ERROR if n in self.world.ledger.poison else to or self.options.queue
 
     def _route(self, n: int) -> Route:
@@ -657,13 +674,19 @@ class Query:
         """Send rows as the sink does for ``foreachBatch``, in two tasks."""
         given = self._sink_options()
         found = self._destinations.setdefault(sink, Destinations(given))
-        addresses = dict.fromkeys(to or self.options.queue for _, to in rows)
+        addresses = dict.fromkeys(to or self.options.queue for _, to in rows if to != EVENT)
         batch = Batch(
             query=f"query {self.checkpoint.query}", number=self.checkpoint.done, attempt=self.process
         )
         last = self._last_runs.get(sink)
         run = self._last_runs[sink] = prepare(
-            given, found, addresses, again=last is not None, batch=batch, last=last
+            given,
+            found,
+            addresses,
+            again=last is not None,
+            events=self.setup.publishes,
+            batch=batch,
+            last=last,
         )
         frames = (
             self._outcomes([message for message, _ in rows]) if self.setup.handles else self._frames(rows)
@@ -692,7 +715,7 @@ class Query:
                 {
                     "Queue": SOURCES[0],
                     **{name: message[name] for name in ("RowVersion", "Id", "Headers", "Body")},
-                    "Outgoing": [{"Destination": to, "Body": str(n).encode()} for to in DESTINATIONS],
+                    "Outgoing": [{**self._addressed(to), "Body": str(n).encode()} for to in DESTINATIONS],
                     "Failure": {"ExceptionType": "Machine", "Message": "fails", "RetryAfter": waits}
                     if fails
                     else None,
@@ -700,6 +723,11 @@ class Query:
             )
         half = max(1, -(-len(told) // 2))
         return [outcome_frame(told[at : at + half]) for at in range(0, len(told), half)]
+
+    def _addressed(self, to: str) -> dict[str, str]:
+        """Where what an outcome sends goes."""
+        event = self.setup.publishes and to == DESTINATIONS[1]
+        return {"EventType": EVENT_TYPE} if event else {"Destination": to}
 
     def _frames(self, rows: list[tuple[dict[str, Any], str | None]]) -> list[pa.RecordBatch]:
         """What the two tasks of a sink are given."""
@@ -720,7 +748,16 @@ class Query:
                     ],
                     pa.binary(),
                 ),
-                "Destination": pa.array([to for _, to in rows], pa.string()),
+                "Destination": pa.array([None if to == EVENT else to for _, to in rows], pa.string()),
+                **(
+                    {
+                        "EventType": pa.array(
+                            [EVENT_TYPE if to == EVENT else None for _, to in rows], pa.string()
+                        )
+                    }
+                    if self.setup.publishes
+                    else {}
+                ),
             }
         )
         return table.to_batches(max_chunksize=max(1, -(-len(rows) // 2)))  # type: ignore[no-any-return] # pyarrow has no types
@@ -771,6 +808,15 @@ class Query:
             raise self.broken(
                 "the stream says that there is nothing new, and has a transaction open that holds rows"
             )
+
+    def _expired(self, ends: list[dict[str, Any]]) -> list[int]:
+        """The messages of a batch that have expired: it has them, and delivers none."""
+        return [
+            self.world.ledger.numbers.get((part.queue.partition("@")[0], seq), 0)
+            for end in map(Offset.from_json, ends)
+            for part in (() if end is None else end.parts)
+            for seq in part.expired.rows()
+        ]
 
     def _look_ahead(self, present: list[int]) -> None:
         """Check that the rows of a claim ahead are delivered within two batches."""

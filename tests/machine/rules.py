@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.machine.query import Crash as Dead
 from tests.machine.query import Options, Query, Way, watching
-from tests.machine.world import SOURCES, World, listed
+from tests.machine.world import DESTINATIONS, SOURCES, World, listed
 
 
 class Step(ABC):
@@ -297,6 +297,19 @@ class MoveBack(Step):
         if not moved and not died:
             return None
         return f"a mover dies when {self.dies}" if died else f"a mover moves {listed(moved)} back"
+
+
+@dataclass(frozen=True)
+class Subscribe(Step):
+    """The endpoint of the first destination subscribes to the events, or ends that."""
+
+    begin: bool = True
+
+    def happen(self, world: World, query: Query) -> str | None:
+        if not query.setup.publishes or query.setup.handles:
+            return None
+        world.subscribe(DESTINATIONS[0], begin=self.begin)
+        return f"{DESTINATIONS[0]} {'subscribes to' if self.begin else 'wants no more'} events"
 
 
 def _die() -> None:

@@ -31,6 +31,7 @@ _RECEIVING = (
 )
 _STAGING = (fail_points.ROWS_STAGED, fail_points.STAGE_SEALED)
 _SENDING = (
+    fail_points.SUBSCRIBERS_FOUND,
     fail_points.IDS_CHECKED,
     fail_points.ROWS_INSERTED,
     fail_points.IDS_INSERTED,
@@ -135,6 +136,14 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
             st.builds(r.Restart, st.sampled_from([(("queue", to),) for to in ("shipping", "billing")])),
         ),
     ),
+    "subscribing": (
+        (
+            _SENDS,
+            _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS),
+            st.builds(r.Subscribe, st.booleans()),
+            _PLAIN,
+        ),
+    ),
     "tried_again": ((_SENDS, _faulty(_SENDING, *_DEATHS), _PLAIN),),
     "moved_back": ((_SENDS, _PLAIN, _PLAIN, _MOVED, _PLAIN),),
     "taken_off": ((*_TO_BOTH, _DIES, _TAKEN_OFF, _PLAIN),),
@@ -207,6 +216,8 @@ _ROUTES = st.sampled_from(
     (((None,),), (("billing",), ("shipping",)), (("billing", "shipping"),), ((None,), ("shipping",)))
 )
 
+_EVENTS = st.sampled_from((((q.EVENT,),), ((q.EVENT,), ("billing",)), ((q.EVENT,), (None,))))
+
 
 def atomic() -> st.Chance[Scenario]:
     """Scenarios with sendsAtomicWithReceive, now and then in other modes, and two destinations."""
@@ -249,7 +260,7 @@ def sending() -> st.Chance[Scenario]:
         follows=st.booleans(),
         sinks=st.integers(1, 2),
         errors=st.booleans(),
-        routes=_ROUTES,
+        routes=st.one_of(_ROUTES, _EVENTS),
     )
     restart = _restarts(
         queue=("shipping", "billing"),
@@ -259,7 +270,12 @@ def sending() -> st.Chance[Scenario]:
     )
     changed = (_faulty(_SENDING, *_DEATHS), _restarts(queue=("shipping", "billing")))
     return _scenarios(
-        setup, (*_RECEIVING, *_SENDING), oddities=(_odd(),), restarts=(restart,), changed_half_way=changed
+        setup,
+        (*_RECEIVING, *_SENDING),
+        oddities=(_odd(),),
+        restarts=(restart,),
+        changed_half_way=changed,
+        subscribing=(st.builds(r.Subscribe, st.booleans()),),
     )
 
 
@@ -322,6 +338,7 @@ def handling() -> st.Chance[Scenario]:
         follows=st.booleans(),
         handles=st.just(True),
         errors=st.just(True),
+        routes=st.sampled_from((((None,),), ((q.EVENT,),))),
     )
     restart = _restarts(
         mode=(ATOMIC, RECEIVE_ONLY),

@@ -18,10 +18,10 @@ from sqlqueue_spark.receive.joint_session import JointSession
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.open_claim import OpenClaim, Settling
 from sqlqueue_spark.receive.part import Part
+from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.receive.replay import Wanted
 from sqlqueue_spark.receive.scanner import StreamScanner
 from sqlqueue_spark.receive.stage_dispatch import StageDispatch
-from sqlqueue_spark.receive.stream_session import Session
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
@@ -292,6 +292,23 @@ def outcomes_at_once() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def tables_of_copies() -> Iterator[None]:
+    """The outbox knows the copy of an event by its place among the copies, not by the table that it goes to."""
+
+    def by_place(
+        self: Composed, address: str, positions: Sequence[int], final: Callable[[str], str] = str
+    ) -> list[str]:
+        if positions and self.is_copy(positions[0]):
+            places = [to for to, its in self.destinations() if self.is_copy(its[0])]
+            address = f"copy {places.index(self.destination(positions[0]))}"
+        return keys(self, address, positions, final)
+
+    keys = Composed.keys
+    with mock.patch.object(Composed, "keys", by_place):
+        yield
+
+
 #: Takes a fix out within a block.
 Fix = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -312,6 +329,7 @@ FIXES: dict[Fix, str] = {
     stage_of_the_offset: "atomic",
     batches_left_to_the_sink: "atomic",
     keys_of_final_addresses: "sending",
+    tables_of_copies: "sending",
     origins_of_outcomes: "handling",
     ids_of_handled_messages: "handling",
     outcomes_at_once: "handling",

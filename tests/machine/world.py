@@ -21,6 +21,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send.delayed_mover import DelayedMover
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
+from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 from tests.machine.wires import Network
 from tests.support.neighbour.statements import POSTGRESQL
 
@@ -33,6 +34,8 @@ ERROR = "error"
 #: Where those of the first source wait that are tried again.
 DELAYED = f"{SOURCES[0]}.Delayed"
 ENDPOINT = "Machine"
+#: The type of events. The second destination has subscribed to it from the beginning, the first one may.
+EVENT_TYPE = "Machine.Event"
 #: After so many milliseconds an operator gives up.
 _ADMIN_WAITS = 10
 _CREATE = "CREATE TABLE {} (id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE)"
@@ -142,6 +145,7 @@ class World:
         with PostgresConnection(Target(url=url)) as connection, connection.transaction():
             OutboxTable(connection, ENDPOINT).create()
             DelayedTable(connection, Table(table=DELAYED, schema="public")).create()
+            SubscriptionTable(connection, table_of("public")).create()
         self.now = 0.0
         self.reset()
 
@@ -167,6 +171,7 @@ class World:
             "; ".join([*statements, *(f"SELECT setval('{s}_seq_seq', 1, false)" for s in self._queues)]),
             prepare=False,
         )
+        self.subscribe(DESTINATIONS[1])
 
     _queues = (*SOURCES, *DESTINATIONS, ELSEWHERE, ERROR)
 
@@ -316,6 +321,18 @@ class World:
             rows = self._run(self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", SOURCES[0])
             self.ledger.numbers.update({(SOURCES[0], seq): n for seq, n in rows})
         return moved
+
+    # -- subscribers -------------------------------------------------------------------------------
+
+    def subscribe(self, queue: str, *, begin: bool = True) -> None:
+        """Let the endpoint of a queue subscribe to the events, or end that."""
+        if begin:
+            row = (f'"public"."{queue}"', queue, EVENT_TYPE)
+            self.admin.execute(
+                'INSERT INTO "SubscriptionRouting" VALUES (%s, %s, %s) ON CONFLICT DO NOTHING', row
+            )
+        else:
+            self.admin.execute('DELETE FROM "SubscriptionRouting" WHERE endpoint = %s', (queue,))
 
     # -- operators ---------------------------------------------------------------------------------
 

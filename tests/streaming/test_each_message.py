@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.handling import Reply, Send, each_message
+from sqlqueue_spark.handling import Publish, Reply, Send, each_message
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import HandleOptions, agreed
 from sqlqueue_spark.pipeline.delayed_delivery import delivering
@@ -23,6 +23,7 @@ from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import failed_in, sent_to
 from tests.support.sending import batch, send
 from tests.support.streams import drain, stream, to_each
+from tests.support.subscriptions import SubscriptionRows
 from tests.support.waiting import eventually
 
 PROGRAM = module_of("handle")
@@ -131,14 +132,26 @@ def test_a_message_that_ends_or_hangs_its_worker_fails_alone(spark, postgresql, 
     ]  # fmt: skip
 
 
-def test_a_reply_relates_as_a_recorded_one(spark, postgresql, queues, tmp_path):
-    """The recorded command is handled, and the reply compared with that of the .NET endpoint that handled such a one."""
+def test_a_reply_and_an_event_relate_as_recorded_ones(spark, postgresql, queues, tmp_path):
+    """The recorded command is handled, and the reply compared with that of the .NET endpoint that handled such a one.
+
+    The recorded events were published outside of a handler: they relate to no message, and begin a conversation.
+    """
     orders, *_, _ = queues
     command = next(row for row in dotnet.rows("queue") if "Interop.OrderPlaced" in row.headers)
     orders.insert_row(id=command.id, headers=command.headers, body=command.body)
     replies = postgresql.create_queue("Interop.Recorder")
     sink = SqlQueueSink(options={"url": postgresql.url, "errorQueue": "error", **MODES["receiveOnly"]})
-    answer = each_message(lambda _: Reply("Interop.OrderReply, Interop", b"{}"), queue="orders")
+    published = next(
+        found for row in dotnet.rows("queue")
+        if (found := json.loads(row.headers)).get("NServiceBus.MessageIntent") == "Publish"
+    )  # fmt: skip
+    types = published["NServiceBus.EnclosedMessageTypes"]
+    events = postgresql.create_queue("events")
+    SubscriptionRows(postgresql).create().add(events, "Interop.IOrderEvent")
+    answer = each_message(
+        lambda _: [Reply("Interop.OrderReply, Interop", b"{}"), Publish(types, b"{}")], queue="orders"
+    )
     drain(to_each(stream(spark, postgresql, orders).transform(answer), tmp_path, sink))
     (ours,) = [json.loads(row.headers) for row in replies.rows()]
     asked = json.loads(command.headers)
@@ -151,6 +164,17 @@ def test_a_reply_relates_as_a_recorded_one(spark, postgresql, queues, tmp_path):
     for name in ("ConversationId", "CorrelationId"):
         assert ours[f"NServiceBus.{name}"] == asked[f"NServiceBus.{name}"]
     assert ours["NServiceBus.RelatedTo"] == asked["NServiceBus.MessageId"]
+    (event,) = [json.loads(row.headers) for row in events.rows()]
+    of_dotnet = {
+        "NServiceBus.OpenTelemetry.StartNewTrace",
+        "$.diagnostics.originating.hostid",
+        "NServiceBus.Version",
+    }
+    assert set(event) == {*(published.keys() - of_dotnet), "NServiceBus.RelatedTo"}
+    for name in ("MessageIntent", "EnclosedMessageTypes", "ContentType"):
+        assert event[f"NServiceBus.{name}"] == published[f"NServiceBus.{name}"]
+    for name in ("ConversationId", "CorrelationId", "RelatedTo", "ReplyToAddress"):
+        assert event[f"NServiceBus.{name}"] == ours[f"NServiceBus.{name}"]
 
 
 def test_a_frame_without_a_queue_is_refused(spark, postgresql, queues):
@@ -169,12 +193,15 @@ def test_the_job_handles_what_is_there(spark, postgresql, queues, tmp_path, monk
     orders, _, shipping, error = queues
     place(orders, range(6))
     (tmp_path / "shop_orders.py").write_text(
-        "from sqlqueue_spark.handling import Send\n\n"
+        "from sqlqueue_spark.handling import Publish, Send\n\n"
         "def handle(message):\n"
         "    if message.json()['order'] == 4:\n"
         "        raise ValueError('no')\n"
-        "    return Send('shipping', 'Shop.Ship, Shop', message.body)\n"
+        "    event = Publish(['Shop.Odd', 'Shop.Placed, Shop'][message.json()['order'] % 2], message.body)\n"
+        "    return [Send('shipping', 'Shop.Ship, Shop', message.body), event]\n"
     )
+    reports = postgresql.create_queue("reports")
+    SubscriptionRows(postgresql).create().add(reports, "Shop.Placed")
     spark.sparkContext.addPyFile(str(tmp_path / "shop_orders.py"))
     monkeypatch.syspath_prepend(str(tmp_path))
     source = {"url": postgresql.url, "queue": "orders", "pollInterval": "100ms"}
@@ -191,7 +218,8 @@ def test_the_job_handles_what_is_there(spark, postgresql, queues, tmp_path, monk
     assert [row.body for row in waiting.rows()] == [body(4)]
     first, batch, _ = capsys.readouterr().out.splitlines()
     assert first == "handling queue=orders"
-    assert batch.endswith(" retried=1")
+    assert batch.endswith(" retried=1 unsubscribed=2")
+    assert sent_to(reports) == [1, 3, 5]
     waiting.make_due()
     assert move(postgresql, "orders") == (1, 0)
     PROGRAM.run(spark, *given_to_both, HandleOptions.parse(given))

@@ -13,6 +13,7 @@ from sqlqueue_spark.options import ConnectionOptions
 from tests.support.delayed import DelayedRows
 from tests.support.messages import body, headers, message_ids, row_id
 from tests.support.streams import end
+from tests.support.subscriptions import SubscriptionRows
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
@@ -34,7 +35,7 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
             end(names["query"])
             assert names["query"].exception() is None
 
-    receive, send, send_batch, process, fail, handle, forward = PROGRAMS
+    receive, send, send_batch, publish, process, fail, handle, forward = PROGRAMS
     orders, billing, shipping = (postgresql.create_queue(name) for name in ("orders", "Billing", "Shipping"))
     for endpoint in ("Shop.Spark", "Shop.Orders"):
         outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), endpoint)
@@ -55,6 +56,14 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
     for _ in range(2):  # the second time nothing is sent
         run(send_batch)
         assert [row.body for row in billing.rows()] == [honey.body, honey.body]
+
+    reports = postgresql.create_queue("Reports")
+    SubscriptionRows(postgresql).create().add(reports, "Shop.LinePlaced", "Shop.IEvent")
+    run(publish)
+    assert sorted(row.body for row in reports.rows()) == [
+        b'{"order":4711,"line":1,"sku":"TEA"}',
+        b'{"order":4711,"line":2,"sku":"HONEY"}',
+    ]
 
     postgresql.execute("CREATE TABLE placed (id varchar(200), body text)")
     for _ in range(2):  # the second time as other rows with the same message ids
@@ -80,6 +89,9 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
     run(handle)
     assert [row.body for row in web.rows()] == [b'{"order":1}']
     assert shipping.rows()[-1].body == b'{"order":1}'
+    event = reports.rows()[-1]
+    assert (reports.count(), event.body) == (3, b'{"order":1}')
+    assert json.loads(event.headers)["NServiceBus.MessageIntent"] == "Publish"
     assert [row.body for row in waiting.rows()] == [b'{"order":-1}']
 
     orders.insert(5)

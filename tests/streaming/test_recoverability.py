@@ -71,6 +71,10 @@ def test_no_retries_are_none(messages):
     "given, said",
     [
         ({"delayedRetries": -1}, "delayedRetries is -1"),
+        (
+            {"delayedRetriesIncrease": timedelta(days=13_000)},
+            "the last of 3 retries waits for more than 100 years",
+        ),
         ({"delayedRetriesIncrease": "soon"}, "delayedRetriesIncrease is 'soon'"),
         ({"queue": None}, "needs to know the queue"),
     ],

@@ -35,6 +35,8 @@ class Forward(Stream):
         self.others: dict[int, list[Message]] = {}
         #: The options of the sink that differ from the source's.
         self.sink_says: dict[str, str] = {}
+        #: Whether the sink publishes the messages, by the types in their headers, and sends them nowhere else.
+        self.publishes = False
         #: The query's id as Spark tells it; empty where Spark does not tell.
         self.query = self.name
         self._began()
@@ -59,6 +61,7 @@ class Forward(Stream):
                 "transactionMode": self.options.transaction_mode,
                 "stream": self.options.stream or "",
                 "outbox": self.outbox,
+                **({"publish": "true"} if self.publishes else {}),
                 **self.sink_says,
             }
         )
@@ -90,7 +93,7 @@ class Forward(Stream):
                 **{name: [message[name] for message in messages] for name in received},
                 "Headers": [message["Headers"] for message in messages],
                 "Body": pa.array([message["Body"] for message in messages], pa.binary()),
-                "Destination": to,
+                **({} if self.publishes else {"Destination": to}),
             }
         )
         self.send(rows)
@@ -99,9 +102,9 @@ class Forward(Stream):
         """Send the rows of the present batch in two tasks."""
         given = self.sink_options
         found = Destinations(given)
-        to = rows["Destination"].unique().to_pylist()
+        to = () if self.publishes else rows["Destination"].unique().to_pylist()
         batch = Batch(query=self.query, number=self.done, attempt=self._attempt)
-        run = self._last = prepare(given, found, to, batch=batch, last=self._last)
+        run = self._last = prepare(given, found, to, batch=batch, last=self._last, events=self.publishes)
         half = max(1, -(-rows.num_rows // 2))
         tasks = rows.combine_chunks().to_batches(max_chunksize=half)
         if given.transaction_mode == ATOMIC:

@@ -20,7 +20,9 @@ _OUTGOING = pa.struct(
         ("Headers", _TEXTS),
         ("Body", pa.binary()),
         ("MessageId", pa.string()),
+        ("ReplyToAddress", pa.string()),
         ("DelayDeliveryFor", pa.duration("us")),
+        ("EventType", pa.string()),
     ]
 )
 _FAILURE = pa.struct(

@@ -25,6 +25,13 @@ from sqlqueue_spark.tables.queues import InTransit, Oldest, Queue, QueueTable
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
+from sqlqueue_spark.tables.subscriptions import (
+    Subscription,
+    SubscriptionTable,
+    present,
+    readable_tables,
+    table_of,
+)
 from tests.support.recording import Answer
 from tests.support.sending import Outgoing, outgoing_rows
 
@@ -130,6 +137,10 @@ def stage(connection: Connection) -> Stage:
 
 def delayed(connection: Connection) -> DelayedTable:
     return DelayedTable(connection, Table(table="orders.Delayed", schema="dbo"))
+
+
+def subscriptions(connection: Connection) -> SubscriptionTable:
+    return SubscriptionTable(connection, table_of("dbo"))
 
 
 def inserter(connection: Connection) -> Inserter:
@@ -441,6 +452,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("UPDLOCK, READPAST", "wiww", [["7", 0, "{}", NOW]])],
         [DUE],
     ),
+    "delayed_awaited": (
+        lambda c: delayed(c).awaited(',"sqlqueue.WaitsFor":"'),
+        [Answer("DISTINCT", "w", [[',"sqlqueue.WaitsFor":"sink.url"}']])],
+        [',"sqlqueue.WaitsFor":"sink.url"}'],
+    ),
     "delayed_parked": (
         lambda c: delayed(c).lock_parked(',"sqlqueue.WaitsFor":"sink.url"}', None, 2_000),
         [Answer("UPDLOCK, READPAST", "wiw", [["7", 0, NOW]])],
@@ -460,6 +476,41 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         lambda c: delayed(c).waiting(),
         [Answer("COUNT_BIG", "iii", [[3, 1, -3]])],
         Waiting(3, 1, timedelta(seconds=-3)),
+    ),
+    "subscriptions_create": (lambda c: subscriptions(c).create(), [], None),
+    "subscribers": (
+        lambda c: subscriptions(c).subscribers(["Shop.B", "Shop.A"]),
+        [
+            Answer(
+                "j.Topic, s.QueueAddress", "ww", [["Shop.A", "x@[dbo]@[shop]"], ["Shop.A", "y@[dbo]@[shop]"]]
+            )
+        ],
+        {"Shop.A": ["x@[dbo]@[shop]", "y@[dbo]@[shop]"]},
+    ),
+    "subscriptions": (
+        lambda c: subscriptions(c).all(),
+        [Answer("s.Endpoint, s.Topic", "www", [["Billing", "Shop.A", "x@[dbo]@[shop]"]])],
+        [Subscription("Billing", "Shop.A", "x@[dbo]@[shop]")],
+    ),
+    "subscribe": (
+        lambda c: subscriptions(c).add("Billing", "x@[dbo]@[shop]", ["Shop.B", "Shop.A"]),
+        [Answer("MERGE", changed=2)],
+        None,
+    ),
+    "unsubscribe": (
+        lambda c: subscriptions(c).remove("Billing", ["Shop.B", "Shop.A"]),
+        [Answer("DELETE s", changed=2)],
+        None,
+    ),
+    "subscription_tables": (
+        readable_tables,
+        [Answer("HAS_PERMS_BY_NAME", "ww", [["dbo", "SubscriptionRouting"]])],
+        [Table(table="SubscriptionRouting", schema="dbo")],
+    ),
+    "present_tables": (
+        lambda c: present(c, [TABLE, Table(table="gone", schema="dbo")]),
+        [Answer("a.value, b.value", "ww", [["dbo", "orders"]])],
+        {TABLE},
     ),
     "stage_create": (lambda c: stage(c).create(), [], None),
     "stage_storage": (lambda c: stage(c).create(), [], None),

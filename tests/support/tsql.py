@@ -36,6 +36,7 @@ def rendered(name: str, table: Table = HOSTILE) -> str:
         queue=SQLSERVER.table(table),
         stage=SQLSERVER.table(Table(table="bill]ing.Outgoing", schema="my schema")),
         delayed=SQLSERVER.table(Table(table="bill]ing.Delayed", schema="my schema")),
+        subscriptions=SQLSERVER.table(Table(table="SubscriptionRouting", schema="my schema")),
         catalog=quote("sh[op"),
         schema=quote("my schema"),
         user=quote("SHOP\\my ]user"),
@@ -78,6 +79,8 @@ TEXTS = {
             "stage_seal",
             "stage_move",
             "stage_try",
+            "subscribe",
+            "unsubscribe",
         )
     },
     **{
@@ -86,10 +89,17 @@ TEXTS = {
         )
         for name, text in vars(neighbour_statements.SQLSERVER).items()
     },
-    "script of queues": ddl.script(SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")]),
+    "script of queues": ddl.script(
+        SQLSERVER, [HOSTILE, Table(table="orders", schema="dbo")], subscriptions=HOSTILE
+    ),
     "script of rights": "".join(
-        rights.script(SQLSERVER, "SHOP\\my ]user", role, [HOSTILE], outbox=HOSTILE, stage=HOSTILE)
-        for role in rights.ROLES
+        rights.script(
+            SQLSERVER, "SHOP\\my ]user", role, [HOSTILE], outbox=HOSTILE, stage=HOSTILE, subscriptions=HOSTILE
+        )
+        for role in (rights.RECEIVER, rights.SENDER)
+    ),
+    "script of an installer's rights": rights.script(
+        SQLSERVER, "SHOP\\my ]user", rights.INSTALLER, [HOSTILE], outbox=HOSTILE, stage=HOSTILE
     ),
     "script of an outbox": outbox_tables.script("sqlserver", "Sales.It's ]odd"),
 }

@@ -69,7 +69,9 @@ def test_a_transaction_that_stays_open_is_found_on_sql_server():
     since, now = datetime(2026, 1, 2, 3, 4, 5), datetime(2026, 1, 2, 4, 10, 5)  # noqa: DTZ001 -- as the driver gives them
     costs = "its locks stay, the log cannot be truncated, and old versions of rows are kept"
     connection = answering(
-        open_transactions=[(costs, 51, "shop", "box", None, since, now)], database=[("Shop]s", 0)]
+        open_transactions=[(costs, 51, "shop", "box", None, since, now)],
+        database=[("Shop]s", 0)],
+        subscription_tables=[],
     )
     assert list(of_database(connection)) == [
         Finding(
@@ -79,4 +81,4 @@ def test_a_transaction_that_stays_open_is_found_on_sql_server():
         )
     ]
     assert connection.asked["open_transactions"] == {"seconds": 120}
-    assert list(of_database(answering(open_transactions=[]))) == []
+    assert list(of_database(answering(open_transactions=[], subscription_tables=[]))) == []

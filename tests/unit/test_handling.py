@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.handling import ReceivedMessage, Reply, Send, each_message
+from sqlqueue_spark.handling import Publish, ReceivedMessage, Reply, Send, each_message
 from sqlqueue_spark.handling.calls import Handler, Limits
 from sqlqueue_spark.handling.each_message import HandlingTask
 from tests.support import messages
@@ -94,7 +94,37 @@ def test_a_reply_relates_to_its_message_as_that_of_a_net_endpoint():
         "Body": b'{"ok":true}',
         "MessageId": None,
         "ReplyToAddress": "orders",
+        "EventType": None,
     }
+
+
+def test_an_event_relates_to_its_message_as_a_reply_does():
+    types = "Shop.OrderAccepted, Shop;Shop.IOrderEvent, Shop"
+    (((sent,), failure),) = outcomes(lambda _: Publish(types, {"ok": True}, id="m"), batch(1))
+    assert failure is None
+    assert {**sent, "Headers": json.loads(sent["Headers"])} == {
+        "Destination": None,
+        "Headers": {
+            "NServiceBus.MessageIntent": "Publish",
+            "NServiceBus.RelatedTo": message_id(1),
+            "NServiceBus.CorrelationId": message_id(1),
+            "NServiceBus.ConversationId": "20000000-0000-4000-8000-000000000001",
+            "NServiceBus.EnclosedMessageTypes": types,
+        },
+        "Body": b'{"ok":true}',
+        "MessageId": "m",
+        "ReplyToAddress": "orders",
+        "EventType": types,
+    }
+
+
+@pytest.mark.parametrize("kind", [None, "", " ;, Shop", 7])
+def test_an_event_has_a_type(kind):
+    failure = failure_of(lambda _: Publish(kind))
+    assert (failure["Unrecoverable"], failure["Message"]) == (
+        True,
+        f"The handler answered a Publish whose type is {kind!r}; give it the full name of a type, by which others subscribe.",
+    )
 
 
 def test_several_messages_go_out_in_their_order():

@@ -292,3 +292,18 @@ def test_a_session_without_configuration_is_that_of_conf():
     text = (ROOT / "conf/spark-defaults.conf").read_text()
     lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     assert on_one_machine() == {**dict(lines), "spark.ui.showConsoleProgress": "false"}
+
+
+def test_queues_are_a_list_in_the_file(program, tmp_path):
+    """It becomes the text that the option takes."""
+    file = tmp_path / "job.toml"
+    file.write_text('[source]\nqueues = ["orders", "billing"]\n')
+    assert configured(program, file, [], {})["source"] == {"queues": '["orders", "billing"]'}
+
+
+@pytest.mark.parametrize("queues", ["[1, 2]", "[2026-01-01]", '["orders", ["billing"]]'])
+def test_a_list_of_something_else_is_refused(program, tmp_path, queues):
+    file = tmp_path / "job.toml"
+    file.write_text(f"[source]\nqueues = {queues}\n")
+    with pytest.raises(ConfigurationError, match=r"The value of queues in .* is a list"):
+        configured(program, file, [], {})

@@ -16,7 +16,16 @@ from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
 from sqlqueue_spark.receive import slices
 from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.receive.slices import DestructiveSlice, Slice, SliceReader, plan, plan_taking
+from sqlqueue_spark.receive.slices import (
+    DestructiveSlice,
+    Share,
+    Slice,
+    SliceReader,
+    plan,
+    plan_jointly,
+    plan_taking,
+    plan_taking_jointly,
+)
 from sqlqueue_spark.row_set import RowSet
 
 MEGABYTE = 1 << 20
@@ -277,3 +286,52 @@ class Failing(Table):
         self.tries += 1
         yield from ()
         raise self.error
+
+
+def shares(*rows, **more):
+    return [
+        Share(statement=READ, queue=f"queue {at}", address=f"address {at}", claimed=claimed(*each), **more)
+        for at, each in enumerate(rows)
+    ]
+
+
+def cut(parts):
+    return [[(address, part.queue, list(part.rows)) for address, part in each.slices] for each in parts]
+
+
+def test_slices_over_several_queues_are_cut_where_bytes_are_similar():
+    """A queue's rows may go on in the next slice, and a slice may have several queues."""
+    parts = plan_jointly(shares([(1, 6)], [(1, 2)], [(7, 10)]), 3)
+    assert cut(parts) == [
+        [("address 0", "queue 0", [(1, 4)])],
+        [("address 0", "queue 0", [(5, 6)]), ("address 1", "queue 1", [(1, 2)])],
+        [("address 2", "queue 2", [(7, 10)])],
+    ]
+
+
+@pytest.mark.parametrize("pieces", range(1, 20))
+def test_the_slices_have_every_row_of_every_queue_once_and_in_order(pieces):
+    given = shares([(1, 5), (9, 9)], [(3, 3)], [], [(1, 30)])
+    parts = plan_jointly(given, pieces)
+    assert len(parts) <= pieces
+    assert all(each.slices for each in parts)
+    for share in given:
+        rows = [row for each in parts for _, part in each.slices if part.queue == share.queue for row in part.rows.rows()]  # fmt: skip
+        assert rows == list(share.claimed.live.rows())
+
+
+def test_slices_over_several_queues_have_the_witnesses_of_their_rows():
+    (one,) = plan_jointly(shares([(1, 3)], [(2, 4)], witnesses={1: "one", 4: "four"}), 1)
+    assert [part.witnesses for _, part in one.slices] == [{1: "one"}, {4: "four"}]
+
+
+def test_slices_over_several_queues_are_taken_as_those_of_one_are():
+    parts = plan_taking_jointly(shares([(1, 6)], [(1, 6)]), 2, 4)
+    assert [[(address, part.counts) for address, part in each.slices if isinstance(part, DestructiveSlice)] for each in parts] == [
+        [("address 0", (4, 2))],
+        [("address 1", (4, 2))],
+    ]  # fmt: skip
+
+
+def test_without_live_rows_there_are_no_slices():
+    assert plan_jointly(shares([], []), 4) == []

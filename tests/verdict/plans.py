@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from sqlqueue_spark.engines.connection import Connection
 from sqlqueue_spark.engines.statements import Parameters, Statement
+from sqlqueue_spark.tables.subscriptions import NAME as SUBSCRIPTIONS
 from tests.verdict.probes import Facts, NotApplicable, Probe, Verdict
 from tests.verdict.said import DELAYED, DESTINATION, QUEUE, STAGE, Heard, Tables, say_everything
 
@@ -69,7 +70,10 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("delayed_due", "delayed_forward"), Way(index="due", one_at_a_time=True)),
     "delayed_parked": Way(index="due", one_at_a_time=True),
     **dict.fromkeys(("delayed_send", "delayed_headers"), Way(index="delayed row")),
-    "delayed_length": Way(scans=frozenset({DELAYED})),
+    **dict.fromkeys(("delayed_length", "delayed_awaited"), Way(scans=frozenset({DELAYED}))),
+    **dict.fromkeys(
+        ("subscribers", "subscriptions", "subscribe", "unsubscribe"), Way(scans=frozenset({SUBSCRIPTIONS}))
+    ),
 }
 
 #: The first key column of each index. To convert it is to lose the index; to convert another column costs next to nothing.
@@ -176,4 +180,4 @@ def _expected(plan: Plan | None, way: Way, index: str) -> Facts:
 
 
 #: Tables whose plans are looked at.
-TABLES = frozenset({QUEUE, DESTINATION, STAGE, DELAYED, "Verdict_OutboxData"})
+TABLES = frozenset({QUEUE, DESTINATION, STAGE, DELAYED, SUBSCRIPTIONS, "Verdict_OutboxData"})

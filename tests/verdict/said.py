@@ -23,6 +23,7 @@ from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Stage
+from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
 from tests.support.sending import Outgoing, outgoing_rows
 
 ENDPOINT = "Verdict"
@@ -33,7 +34,7 @@ QUEUE, DESTINATION = "orders", "billing"
 CATALOGUE = frozenset({
     *("catalog", "columns", "compatibility", "database", "holders", "identity", "index_names", "indexes"),
     *("namesakes", "numbers", "open_transactions", "outbox_exists", "rights", "schema", "server", "settings", "space", "stage_held"),
-    *("delayed_stored", "delayed_zone", "storage", "subscription_tables", "tables", "unquoted_subscriptions"),
+    *("delayed_stored", "delayed_zone", "present_tables", "storage", "subscription_tables", "tables", "unquoted_subscriptions"),
 })  # fmt: skip
 SESSION = frozenset({"announce", "clean_indexes",
     *("attempt_begin", "attempt_check", "attempt_state", "attempt_undo", "attempt_unhurried", "backend", "clock"),
@@ -51,6 +52,7 @@ DDL_PREFIXES = (
     "stage_create",
     "delayed_create",
     "delayed_index",
+    "subscriptions_create",
 )
 DDL = frozenset({"stage_storage", "stage_index", "stage_clear"})
 
@@ -126,6 +128,7 @@ def create(connection: Connection) -> Tables:
         Stage(connection, stage).create()
         delayed = Table(table=DELAYED, schema=schema)
         DelayedTable(connection, delayed).create()
+        SubscriptionTable(connection, table_of(schema)).create()
     with connection.transaction():
         found = [queues.find(connection, Table(table=name, schema=schema)) for name in (QUEUE, DESTINATION)]
     queue, destination = (each for each in found if each is not None)
@@ -142,6 +145,7 @@ def say_everything(connection: Connection, tables: Tables) -> None:
         *_sending(connection, tables),
         *_staging(connection, tables),
         *_delaying(connection, tables),
+        *_subscribing(connection),
     ):
         with contextlib.suppress(TryAgain):
             action()
@@ -243,8 +247,18 @@ def _delaying(connection: Connection, tables: Tables) -> Iterator[Callable[[], o
         yield forward
     yield table.first_due_in
     yield table.waiting
+    yield lambda: table.awaited(',"sqlqueue.WaitsFor":')
     yield lambda: table.lock_parked(',"sqlqueue.WaitsFor":', None, 2_000)
     yield move
+
+
+def _subscribing(connection: Connection) -> Iterator[Callable[[], object]]:
+    table = SubscriptionTable(connection, table_of(connection.dialect.default_schema))
+    topics = [f"Shop.Event{number}" for number in range(50)]
+    yield lambda: table.subscribers(topics)
+    yield table.all
+    yield lambda: table.add("Billing", "billing", topics)
+    yield lambda: table.remove("Billing", topics)
 
 
 def _messages() -> pa.RecordBatch:

@@ -136,3 +136,12 @@ WHERE d.due >= :since::timestamptz AND w.place > 0
 ORDER BY d.due
 LIMIT :count
 FOR UPDATE OF d SKIP LOCKED
+
+-- name: delayed_awaited
+-- Returns how the headers end of messages that wait for databases: each end once.
+-- in: how such an end begins     out: the end
+-- It reads the whole table, once for each start of a job.
+SELECT DISTINCT substr(d.headers, w.place)
+FROM {delayed} AS d
+CROSS JOIN LATERAL (SELECT strpos(d.headers, :ending) AS place) AS w
+WHERE w.place > 0

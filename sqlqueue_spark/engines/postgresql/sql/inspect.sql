@@ -107,37 +107,6 @@ WHERE f.bodyless OR f.headless
 ORDER BY f.seq
 LIMIT 1
 
--- name: subscription_tables
--- Returns the tables of subscriptions that this login may read.
--- out: schema, table
--- Endpoints may call their table as they like, so its columns tell it.
-SELECT n.nspname::text, c.relname::text
-FROM pg_catalog.pg_class AS c
-JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
-WHERE c.relkind = 'r'
-  AND a.attname IN ('queueaddress', 'endpoint', 'topic')
-  AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
-GROUP BY n.nspname, c.relname
-HAVING count(*) = 3
-ORDER BY n.nspname, c.relname
-
--- name: unquoted_subscriptions
--- Returns subscriptions whose address a .NET endpoint takes for another table's.
--- out: endpoint, topic, address
--- Without quotation marks a dot parts a schema from a table: X.Y is the table Y of the schema X. So an address is right
--- where there is such a table.
-SELECT s.endpoint::text, s.topic::text, s.queueaddress::text
-FROM {subscriptions} AS s
-WHERE strpos(s.queueaddress, '.') > 0 AND strpos(s.queueaddress, '"') = 0
-  AND NOT EXISTS (
-      SELECT 1
-      FROM pg_catalog.pg_class AS c
-      JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
-      WHERE n.nspname || '.' || c.relname = s.queueaddress
-  )
-ORDER BY s.endpoint, s.topic
-
 -- name: open_transactions
 -- Returns the oldest transactions of this database that have been open for long and keep the server from cleaning up.
 -- in: how many seconds are long     out: what it costs, session (NULL: a prepared transaction), login, host, program, since when
@@ -206,13 +175,6 @@ VACUUM {queue};
 UPDATE {queue}
 SET body = coalesce(body, ''), headers = CASE headers WHEN 'null' THEN '{{}}' ELSE headers END
 WHERE body IS NULL OR headers = 'null';
-
--- name: remedy_subscriptions
--- A remedy for people: writes addresses as the .NET endpoints do, for queues in the schema of the table of subscriptions.
--- in: what begins such an address: the schema, a dot and a quotation mark
-UPDATE {subscriptions}
-SET queueaddress = :prefix || queueaddress || '"'
-WHERE strpos(queueaddress, '.') > 0 AND strpos(queueaddress, '"') = 0;
 
 -- name: remedy_transaction
 -- A remedy for people: ends a session, and rolls its transaction back.

@@ -69,6 +69,20 @@ GRANT UPDATE (mark) ON {stage} TO {user};
 GRANT TRUNCATE ON {stage} TO {user};
 GRANT USAGE ON SEQUENCE {sequence} TO {user};
 
+-- name: grants_publisher
+-- For people: gives the right that a publisher needs to the table of subscriptions, one a line.
+GRANT USAGE ON SCHEMA {schema} TO {user};
+GRANT SELECT ON {subscriptions} TO {user};
+
+-- name: grants_subscriber
+-- For people: gives all the rights that a subscriber needs to the table of subscriptions, one a line.
+-- UPDATE: another address takes the place of the one that is there.
+GRANT USAGE ON SCHEMA {schema} TO {user};
+GRANT SELECT ON {subscriptions} TO {user};
+GRANT INSERT ON {subscriptions} TO {user};
+GRANT UPDATE ON {subscriptions} TO {user};
+GRANT DELETE ON {subscriptions} TO {user};
+
 -- name: grants_installer
 -- For people: gives all the rights that an installer needs to a schema, one a line.
 -- The installer owns what the installer creates. USAGE: while a table is created, its default finds the sequence by name.

@@ -139,3 +139,13 @@ WHERE d.Due >= CAST(:since AS datetime) AND w.place > 0
 ORDER BY d.Due
 OFFSET 0 ROWS FETCH NEXT :count ROWS ONLY
 OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
+
+-- name: delayed_awaited
+-- Returns how the headers end of messages that wait for databases: each end once.
+-- in: how such an end begins     out: the end
+-- It reads the whole table, once for each start of a job. READUNCOMMITTED: it waits for nobody, and a row that is just moved does no harm.
+SELECT DISTINCT SUBSTRING(d.Headers, w.place, 400)
+FROM {delayed} AS d WITH (READUNCOMMITTED)
+CROSS APPLY (SELECT CHARINDEX(CAST(:ending AS nvarchar(400)), d.Headers COLLATE Latin1_General_BIN2) AS place) AS w
+WHERE w.place > 0
+OPTION (MAXDOP 1, MAX_GRANT_PERCENT = 10)

@@ -73,12 +73,6 @@ WHERE t.object_id = :object_id AND v.value IS NOT NULL
 -- name: stopping_row
 -- Nothing to do: a NULL body reads as an empty one here.
 
--- name: subscription_tables
--- Nothing to do: a dot in an address has no meaning here.
-
--- name: unquoted_subscriptions
--- Nothing to do, as in subscription_tables.
-
 -- name: open_transactions
 -- Returns the oldest transactions of this database that have been open for long.
 -- in: how many seconds are long     out: what it costs, session, login, host, program, since when in UTC, the clock in UTC
@@ -141,9 +135,6 @@ ALTER TABLE {queue} REBUILD;
 
 -- name: remedy_stopping_row
 -- Nothing to do, as in stopping_row.
-
--- name: remedy_subscriptions
--- Nothing to do, as in subscription_tables.
 
 -- name: remedy_transaction
 -- A remedy for people: ends a session, and rolls its transaction back.

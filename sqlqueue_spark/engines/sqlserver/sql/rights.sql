@@ -51,6 +51,18 @@ GRANT INSERT ON {stage} TO {user};
 GRANT UPDATE (Headers) ON {stage} TO {user};
 GRANT ALTER ON {stage} TO {user};
 
+-- name: grants_publisher
+-- For people: gives the right that a publisher needs to the table of subscriptions.
+GRANT SELECT ON {subscriptions} TO {user};
+
+-- name: grants_subscriber
+-- For people: gives all the rights that a subscriber needs to the table of subscriptions, one a line.
+-- UPDATE: another address takes the place of the one that is there.
+GRANT SELECT ON {subscriptions} TO {user};
+GRANT INSERT ON {subscriptions} TO {user};
+GRANT UPDATE ON {subscriptions} TO {user};
+GRANT DELETE ON {subscriptions} TO {user};
+
 -- name: grants_installer
 -- For people: gives all the rights that an installer needs to a schema, one a line.
 -- To create a table, the installer needs both CREATE TABLE in the database and ALTER on the schema. ALTER also lets the

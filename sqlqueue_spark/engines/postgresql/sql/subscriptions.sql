@@ -1,0 +1,103 @@
+-- subscriptions.sql · PostgreSQL · the table that tells which queue gets the events of which type
+
+-- name: subscriptions_create
+-- Creates the table of subscriptions as the .NET transport makes it.
+-- Where the table is there already, the statement does nothing.
+CREATE TABLE IF NOT EXISTS {subscriptions} (
+    queueaddress varchar(200) NOT NULL,
+    endpoint varchar(200) NOT NULL,
+    topic varchar(200) NOT NULL,
+    PRIMARY KEY (endpoint, topic)
+)
+
+-- name: subscribers
+-- Returns who has subscribed to some types.
+-- in: array, as text, of types     out: type, address
+-- One look for all types of a chunk. The table has a row for an endpoint and type, and no index that begins with the type: the
+-- transport's own publishers read it whole, too. Without quotation marks a dot parts a schema from a table, as in
+-- unquoted_subscriptions: where there is such a table, the address comes quoted.
+SELECT s.topic::text,
+       coalesce('"' || replace(t.schema, '"', '""') || '"."' || replace(t.name, '"', '""') || '"', s.queueaddress)::text
+FROM {subscriptions} AS s
+LEFT JOIN LATERAL (
+    SELECT n.nspname::text AS schema, c.relname::text AS name
+    FROM pg_catalog.pg_class AS c
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE n.nspname = split_part(s.queueaddress, '.', 1) AND n.nspname || '.' || c.relname = s.queueaddress
+) AS t ON strpos(s.queueaddress, '.') > 0 AND strpos(s.queueaddress, '"') = 0
+WHERE s.topic = ANY (:topics::text[])
+ORDER BY s.topic, s.queueaddress
+
+-- name: subscriptions
+-- Returns all subscriptions.
+-- out: endpoint, type, address
+SELECT s.endpoint::text, s.topic::text, s.queueaddress::text
+FROM {subscriptions} AS s
+ORDER BY s.topic, s.endpoint
+
+-- name: subscribe
+-- Lets a queue have the events of some types, for an endpoint.
+-- in: address, endpoint, array, as text, of types     out: number of rows
+-- An endpoint has one queue a type, so another address takes the place of the one that is there, as with the transport. ON CONFLICT
+-- waits for an endpoint that is just subscribing to the same. The array is sorted: two who subscribe do not deadlock.
+INSERT INTO {subscriptions} AS s (queueaddress, endpoint, topic)
+SELECT :address::text, :endpoint::text, t.topic
+FROM unnest(:topics::text[]) AS t (topic)
+ON CONFLICT (endpoint, topic) DO UPDATE SET queueaddress = excluded.queueaddress
+WHERE s.queueaddress <> excluded.queueaddress
+
+-- name: unsubscribe
+-- Ends an endpoint's subscriptions to some types.
+-- in: endpoint, array, as text, of types     out: number of rows
+DELETE FROM {subscriptions} WHERE endpoint = :endpoint::text AND topic = ANY (:topics::text[])
+
+-- name: subscription_tables
+-- Returns the tables of subscriptions that this login may read.
+-- out: schema, table
+-- Endpoints may call their table as they like, so its columns tell it.
+SELECT n.nspname::text, c.relname::text
+FROM pg_catalog.pg_class AS c
+JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid
+WHERE c.relkind = 'r'
+  AND a.attname IN ('queueaddress', 'endpoint', 'topic')
+  AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+GROUP BY n.nspname, c.relname
+HAVING count(*) = 3
+ORDER BY n.nspname, c.relname
+
+-- name: unquoted_subscriptions
+-- Returns subscriptions whose address a .NET endpoint takes for another table's.
+-- out: endpoint, topic, address
+-- Without quotation marks a dot parts a schema from a table: X.Y is the table Y of the schema X. So an address is right
+-- where there is such a table.
+SELECT s.endpoint::text, s.topic::text, s.queueaddress::text
+FROM {subscriptions} AS s
+WHERE strpos(s.queueaddress, '.') > 0 AND strpos(s.queueaddress, '"') = 0
+  AND NOT EXISTS (
+      SELECT 1
+      FROM pg_catalog.pg_class AS c
+      JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+      WHERE n.nspname || '.' || c.relname = s.queueaddress
+  )
+ORDER BY s.endpoint, s.topic
+
+-- name: present_tables
+-- Returns which of some tables are there.
+-- in: arrays, as text, of schemas and of tables     out: schema, table
+SELECT w.schema, w.name
+FROM unnest(:schemas::text[], :tables::text[]) AS w (schema, name)
+JOIN pg_catalog.pg_namespace AS n ON n.nspname = w.schema
+JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.name AND c.relkind IN ('r', 'p')
+
+-- name: remedy_subscriptions
+-- A remedy for people: writes addresses as the .NET endpoints do, for queues in the schema of the table of subscriptions.
+-- in: what begins such an address: the schema, a dot and a quotation mark
+UPDATE {subscriptions}
+SET queueaddress = :prefix || queueaddress || '"'
+WHERE strpos(queueaddress, '.') > 0 AND strpos(queueaddress, '"') = 0;
+
+-- name: remedy_subscription
+-- A remedy for people: ends the subscriptions of a queue that is not there.
+-- in: its address
+DELETE FROM {subscriptions} WHERE queueaddress = :address;

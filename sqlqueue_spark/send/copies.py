@@ -1,0 +1,133 @@
+"""Makes the copies of events, one for each table that has subscribed, with the same message id in each.
+
+Events have no destination until somebody looks who has subscribed. Then a chunk becomes one or more chunks whose messages all have one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.send.chunks import CHUNK_BYTES
+from sqlqueue_spark.send.composed import Composed
+from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.routes import Routes
+from sqlqueue_spark.send.sent import Sent
+from sqlqueue_spark.tables.insert import CHUNK
+
+
+class _Group(NamedTuple):
+    """Messages that go to one address, or messages that are no events; ``sources`` are their positions in ascending order."""
+
+    sources: pa.Array
+    destinations: pa.Array
+    published: bool
+
+
+def with_copies(routes: Routes, chunk: Composed | Outcomes) -> tuple[Sequence[Composed | Outcomes], Sent]:
+    """A chunk with copies in the place of its events, as one or more chunks, and how many events went to nobody.
+
+    A chunk of sends is cut between the tables of the subscribers, a chunk of outcomes between received messages: each has at most as
+    many copies as a transaction should, and all that an outcome sends stays together.
+
+    :raises QueueError: there is no table of subscriptions; or a queue that has subscribed is gone, and there is no error queue.
+    """
+    sends = chunk.sends if isinstance(chunk, Outcomes) else chunk
+    if sends is None or sends.events is None:
+        return [chunk], Sent()
+    groups, nobody = _groups(routes, sends)
+    fail_points.step(fail_points.SUBSCRIBERS_FOUND)
+    done = Sent(unsubscribed=nobody)
+    if isinstance(chunk, Outcomes):
+        return list(_cut(_outcomes(chunk, sends, groups), _most(routes, sends))), done
+    packed = _packed(groups, _most(routes, sends))
+    return [_copied(sends, each, first=not number) for number, each in enumerate(packed)], done
+
+
+def _groups(routes: Routes, chunk: Composed) -> tuple[list[_Group], int]:
+    """The messages of a chunk by where they go, those that are no events first; and how many events go to nobody."""
+    assert chunk.events is not None
+    events = chunk.events.without(sorted(chunk.failed)) if chunk.failed else chunk.events
+    by_topics = events.by_topics()
+    wanted = {topic for topics, positions in by_topics if positions for topic in topics}
+    found = routes.subscribers(wanted) if wanted else {}
+    nobody = 0
+    to: dict[str, list[int]] = {}
+    for topics, positions in by_topics:
+        addresses = dict.fromkeys(address for topic in topics for address in found.get(topic, ()))
+        nobody += 0 if addresses else len(positions)
+        for address in addresses:
+            to[address] = sorted([*to[address], *positions]) if address in to else positions
+    others = pc.indices_nonzero(events.numbers.is_null()).cast(pa.int32())
+    groups = [_Group(others, chunk.addresses(others), published=False)] if len(others) else []
+    for address, positions in to.items():
+        if positions:
+            sources = pa.array(positions, pa.int32())
+            groups.append(
+                _Group(sources, pa.repeat(pa.scalar(address, pa.string()), len(sources)), published=True)
+            )
+    return groups, nobody
+
+
+def _packed(groups: Sequence[_Group], most: int) -> Iterator[Sequence[_Group]]:
+    """The groups, as many together as fit into a transaction."""
+    together: list[_Group] = []
+    count = 0
+    for each in groups:
+        if together and count + len(each.sources) > most:
+            yield together
+            together, count = [], 0
+        together.append(each)
+        count += len(each.sources)
+    if together:
+        yield together
+
+
+def _copied(chunk: Composed, groups: Sequence[_Group], *, first: bool) -> Composed:
+    """The messages of these groups, one group behind the other. The rows of the first group need no new Ids."""
+    return chunk.copied(*_columns(groups), keeps_ids=first and len(groups) == 1)
+
+
+def _outcomes(outcomes: Outcomes, sends: Composed, groups: Sequence[_Group]) -> Outcomes:
+    """The outcomes, which send the messages of these groups, in the order of the received messages."""
+    if not groups:
+        return outcomes.sending(None, ())
+    columns = _columns(groups)
+    order = pc.sort_indices(columns[0])
+    sources, destinations, published = (each.take(order) for each in columns)
+    owners = pa.array(outcomes.owners, pa.int32()).take(sources)
+    return outcomes.sending(sends.copied(sources, destinations, published), owners.to_pylist())
+
+
+def _columns(groups: Sequence[_Group]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Position of the message, destination, and whether it is published, of each copy."""
+    published = [pa.repeat(pa.scalar(each.published), len(each.sources)) for each in groups]
+    return (
+        pa.concat_arrays([each.sources for each in groups]),
+        pa.concat_arrays([each.destinations for each in groups]),
+        pa.concat_arrays(published),
+    )
+
+
+def _cut(outcomes: Outcomes, most: int) -> Iterator[Outcomes]:
+    """The outcomes, so many together that they send at most so many messages; each stays whole."""
+    sends = Counter(outcomes.owners)
+    first = count = 0
+    for at in range(len(outcomes)):
+        if count and count + sends[at] > most:
+            yield outcomes.only(range(first, at))
+            first, count = at, 0
+        count += sends[at]
+    yield outcomes.only(range(first, len(outcomes))) if first else outcomes
+
+
+def _most(routes: Routes, chunk: Composed) -> int:
+    """How many copies of a chunk's messages go out in one transaction."""
+    bytes_each = max(1, chunk.size // max(1, len(chunk)))
+    return max(1, min(CHUNK, Target.of(routes.options).dialect.written, CHUNK_BYTES // bytes_each))

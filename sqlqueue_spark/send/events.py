@@ -1,0 +1,105 @@
+"""Which messages of a chunk are events, and which types each of them is published as.
+
+An event is published as its type and as the types that it inherits from, which its header EnclosedMessageTypes names. Format: the
+events of NServiceBus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
+from sqlqueue_spark.send.header_shapes import Alike, Unsendable
+
+
+@dataclass(frozen=True)
+class Events:
+    """The events among the messages of a chunk.
+
+    :param numbers: of each message the number of its types in ``topics``; NULL where it is no event.
+    :param topics: the types that events are published as, their full names; most events of a chunk have the same.
+    """
+
+    numbers: pa.Array
+    topics: Sequence[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, published: pa.Array, event_types: pa.Array, enclosed: pa.Array) -> Events:
+        """The events of a chunk.
+
+        :param published: which messages are events.
+        :param event_types: the type that each is published as, if its row says so, and ``enclosed`` its types as its headers tell them.
+        """
+        together = pc.binary_join_element_wise(pc.fill_null(event_types, ""), pc.fill_null(enclosed, ""), ";")
+        texts = pc.if_else(published, together, pa.scalar(None, pa.string())).dictionary_encode()
+        return cls(texts.indices, [type_names(text) for text in texts.dictionary.to_pylist()])
+
+    def typeless(self) -> list[int]:
+        """The positions of events that have no type."""
+        nameless = [number for number, names in enumerate(self.topics) if not names]
+        return self._of(nameless) if nameless else []
+
+    def by_topics(self) -> list[tuple[tuple[str, ...], list[int]]]:
+        """The positions of the events with the types that they are published as."""
+        return [(names, self._of([number])) for number, names in enumerate(self.topics)]
+
+    def positions(self) -> list[int]:
+        """The positions of the events."""
+        return pc.indices_nonzero(self.numbers.is_valid()).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+    def take(self, positions: pa.Array) -> Events:
+        """Those of the messages at these positions."""
+        return replace(self, numbers=self.numbers.take(positions))
+
+    def without(self, positions: Sequence[int]) -> Events:
+        """The same messages, of which these are no events."""
+        everywhere = pa.array(range(len(self.numbers)), pa.int32())
+        its = pc.is_in(everywhere, value_set=pa.array(positions, pa.int32()))
+        return replace(self, numbers=pc.if_else(its, pa.scalar(None, pa.int32()), self.numbers))
+
+    def _of(self, numbers: Sequence[int]) -> list[int]:
+        its = pc.is_in(self.numbers, value_set=pa.array(numbers, pa.int32()))
+        return pc.indices_nonzero(its).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+
+
+def check_events(published: pa.Array, types: pa.Array, destinations: pa.Array, delayed: pa.Array) -> None:
+    """Refuse events that say where to or when; the arguments are columns of one chunk.
+
+    :raises Unsendable: an event has a destination, or waits.
+    """
+    for its, what in (
+        (
+            destinations.is_valid(),
+            "a Destination, but an event goes to the queues that have subscribed to it",
+        ),
+        (delayed, "a time of delivery, but an event goes at once to those who have subscribed to it now"),
+    ):
+        at = pc.index(pc.and_(published, its), True).as_py()
+        if at >= 0:
+            raise Unsendable(
+                at,
+                f"A row is an event (its EventType is {types[at].as_py()!r}) and has {what}; leave one of the two NULL.",
+            )
+
+
+def typeless(position: int) -> Unsendable:
+    """The error that an event has no type."""
+    return Unsendable(
+        position,
+        "A row is to be published and has no type by which anybody could subscribe to it; set the option messageType, give the row the "
+        f"column EventType or the header {ENCLOSED_MESSAGE_TYPES}, or filter such rows.",
+    )
+
+
+def parted(group: Alike, published: pa.Array) -> Iterator[Alike]:
+    """The events of a group, and its other rows."""
+    its = published.take(group.positions)
+    if (pc.sum(its).as_py() or 0) in (0, len(its)):
+        yield group
+    else:
+        yield group.filtered(its)
+        yield group.filtered(pc.invert(its))
