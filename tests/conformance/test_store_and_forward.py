@@ -11,6 +11,7 @@ from sqlqueue_spark.administration import failed_retry, outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.pipeline.database_watch import watched
 from sqlqueue_spark.send import Sent
 from tests.support import messages
 from tests.support.delayed import DelayedRows, move
@@ -28,6 +29,7 @@ from tests.support.stored import (
     store,
 )
 from tests.support.subscriptions import SubscriptionRows
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -141,7 +143,9 @@ def test_while_the_database_is_down_messages_wait_and_go_when_it_is_back(
 def test_a_batch_that_finds_the_database_down_parks_and_tries_it_no_more(job, outgoing, gate, caplog):
     gate.shut()
     store(outgoing, range(3))
-    assert drained(job) == Sent(parked=3)
+    with watched(job.databases):
+        assert drained(job) == Sent(parked=3)
+        eventually(job.databases.down)  # long before retryInterval is over
     assert [
         each.getMessage().partition(":")[0] for each in caplog.records if each.levelname == "WARNING"
     ] == [
