@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from tests.support.quick_java import quick_submit
+from tests.support.quick_java import quick, quick_submit
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -26,10 +26,13 @@ COMMAND = [str(Path(sys.executable).with_name("sqlqueue")), "demo"]
 
 
 def demo(*arguments):
+    quickly = (
+        quick() if "store-and-forward" in arguments else quick_submit()
+    )  # the one has no folder of settings
     ran = subprocess.run(
         [*COMMAND, *arguments],
         cwd=ROOT,
-        env=os.environ | quick_submit(),
+        env=os.environ | quickly,
         capture_output=True,
         text=True,
         check=False,
@@ -45,33 +48,33 @@ def concluded(said):
     return {name: text for name, text in shown.items() if name not in {"drained", "rate"}}
 
 
-def test_the_demo_drains_everything_once(tmp_path):
-    """A second run goes on."""
-    folder = ("--folder", str(tmp_path / "demo"))
-    try:
-        code, said = demo(*folder, "--messages", "400")
-        assert (code, concluded(said)) == (0, {"rows in Delta": "400", "rows left": "0"})
-        code, said = demo(*folder, "--messages", "40")
-        assert (code, concluded(said)) == (
-            0,
-            {"rows in Delta": "440, those of earlier runs included", "rows left": "0"},
-        )
-        assert "What to type next:" in said
-        file = tmp_path / "demo" / "url"
-        password = urlsplit(file.read_text()).password
-        assert (file.stat().st_mode & 0o777, password in said) == (0o600, False)
-        assert f'export SQLQUEUE_URL="$(cat {file})"' in said
-    finally:
-        stopped = demo(*folder, "--stop")
-    assert stopped == (0, "")
-
-
 @pytest.fixture
 def folder():
     """One that no other run of pytest closes to the servers' user meanwhile."""
     made = Path(tempfile.mkdtemp(prefix="sqlqueue-demo-"))
     yield made / "demo"
     shutil.rmtree(made)
+
+
+def test_the_demo_drains_everything_once(folder):
+    """A second run goes on."""
+    of_demo = ("--folder", str(folder))
+    try:
+        code, said = demo(*of_demo, "--messages", "400")
+        assert (code, concluded(said)) == (0, {"rows in Delta": "400", "rows left": "0"})
+        code, said = demo(*of_demo, "--messages", "40")
+        assert (code, concluded(said)) == (
+            0,
+            {"rows in Delta": "440, those of earlier runs included", "rows left": "0"},
+        )
+        assert "What to type next:" in said
+        file = folder / "url"
+        password = urlsplit(file.read_text()).password
+        assert (file.stat().st_mode & 0o777, password in said) == (0o600, False)
+        assert f'export SQLQUEUE_URL="$(cat {file})"' in said
+    finally:
+        stopped = demo(*of_demo, "--stop")
+    assert stopped == (0, "")
 
 
 def test_the_demo_of_two_databases_has_every_order_accepted_once(folder):
@@ -111,7 +114,7 @@ def test_a_demo_of_two_databases_that_is_ended_leaves_nothing_running(folder, tm
     with said.open("wb") as out:
         running = subprocess.Popen(
             [*COMMAND, "store-and-forward", "--folder", str(folder)],
-            cwd=ROOT, env=os.environ | quick_submit(), stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            cwd=ROOT, env=os.environ | quick(), stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     signal.signal(signal.SIGINT, before)
     eventually(lambda: "submitted" in said.read_text().partition("--body")[2], within=LONG)
