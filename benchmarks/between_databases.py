@@ -1,4 +1,4 @@
-"""What store-and-forward costs, as ratios within one run: `python benchmarks/store_and_forward.py`.
+"""What store-and-forward costs, as ratios within one run: `python benchmarks/between_databases.py`.
 
 The job from one database to another against forwarding within one, both with an outbox; and its pace towards a database that answers,
 while 1,000,000 messages wait for one that is down. It speaks to PostgreSQL alone. Rounds are interleaved and medians compared.
