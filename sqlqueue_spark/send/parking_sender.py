@@ -61,6 +61,8 @@ class ParkingSender(Sender):
             try:
                 return done + (super()._sent(chunk.only(left)) if left else Sent())
             except DatabaseDown as lost:  # what has gone out meanwhile is known by its outbox
+                if lost.target not in away:  # that of the error queue, without which nobody can go on
+                    raise
                 self._parking.note(lost, self._destinations.option_of(lost.target))
         return done
 

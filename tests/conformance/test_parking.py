@@ -6,9 +6,8 @@ import threading
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConnectionLost
-from sqlqueue_spark.options import ConnectionOptions, SinkOptions
+from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import DatabaseWait, Destinations, FrameColumns, RemoteDatabases, Sent, prepare
 from sqlqueue_spark.spark.send_task import SendTask
 from tests.support.delayed import DelayedRows
@@ -16,7 +15,7 @@ from tests.support.driver import BATCH_WRITTEN, Crash, Stream, at_step, crash, w
 from tests.support.gate import gated
 from tests.support.messages import body
 from tests.support.sending import steps
-from tests.support.stored import numbers_in
+from tests.support.stored import create_home, create_outbox, numbers_in
 from tests.support.waiting import eventually
 
 COLUMNS = ("Queue", "RowVersion", "Id", "Headers", "Body", "Destination")
@@ -61,16 +60,13 @@ class Copies(Stream):
 @pytest.fixture
 def orders(engine):
     """The queue; beside it are the queue near, the error queue, an outbox, and the table in which messages wait."""
-    for name in ("error", "near"):
-        engine.create_queue(name)
-    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Copies")
-    DelayedRows(engine, "orders").create()
-    return engine.create_queue("orders")
+    engine.create_queue("near")
+    return create_home(engine, "Copies", "orders")
 
 
 @pytest.fixture
 def far(elsewhere):
-    outbox_tables.create(ConnectionOptions.parse({"url": elsewhere.url}), "Copies")
+    create_outbox(elsewhere, "Copies")
     return elsewhere.create_queue("far")
 
 
@@ -155,6 +151,21 @@ def test_without_an_error_queue_the_batch_fails_and_its_rows_stay(engine, orders
         with pytest.raises(ConnectionLost):
             stream.trigger()
     assert (orders.count(), DelayedRows(engine, "orders").count()) == (3, 0)
+
+
+def test_a_batch_fails_whose_error_queue_lies_in_a_database_that_is_down(
+    engine, elsewhere, orders, far, gate, monkeypatch
+):
+    monkeypatch.setattr("sqlqueue_spark.engines.retry.RETRY_SECONDS", 0.2)
+    elsewhere.create_queue("lost")
+    orders.insert(3)
+    gate.shut()
+    with (
+        copying(engine, orders, gate, "near", errorQueue="lost", **{"endpoint.lost.url": gate.url}) as stream,
+        pytest.raises(ConnectionLost),
+    ):
+        stream.trigger()
+    assert orders.count() == 3
 
 
 def test_a_batch_waits_for_a_database_until_it_is_back_and_says_so_once(engine, gate, caplog):

@@ -1,13 +1,12 @@
 """What senders have stored for another database goes there once; while that is down it waits, and holds nobody up."""
 
-import contextlib
 import json
 import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sqlqueue_spark.administration import failed_retry, outbox_tables
+from sqlqueue_spark.administration import failed_retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
@@ -15,7 +14,7 @@ from sqlqueue_spark.pipeline.database_watch import watched
 from sqlqueue_spark.send import Sent
 from tests.support import messages
 from tests.support.delayed import DelayedRows, move
-from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash, watched_connections
+from tests.support.driver import BATCH_WRITTEN, Crash, at_step, crash
 from tests.support.gate import gated
 from tests.support.messages import body, row_id
 from tests.support.sending import steps
@@ -25,7 +24,10 @@ from tests.support.stored import (
     GIVE_UP_AT,
     WAITS_FOR,
     StoreAndForward,
+    create_home,
+    create_outbox,
     numbers_in,
+    running,
     store,
 )
 from tests.support.subscriptions import SubscriptionRows
@@ -35,17 +37,14 @@ from tests.support.waiting import eventually
 @pytest.fixture
 def outgoing(engine):
     """The queue in which senders store what goes elsewhere."""
-    for name in ("error", "orders.local"):
-        engine.create_queue(name)
-    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Forward")
-    DelayedRows(engine, "outgoing").create()
-    return engine.create_queue("outgoing")
+    engine.create_queue("orders.local")
+    return create_home(engine, "Forward", "outgoing")
 
 
 @pytest.fixture
 def other(elsewhere):
     """The other database, with the queues billing and shipping."""
-    outbox_tables.create(ConnectionOptions.parse({"url": elsewhere.url}), "Forward")
+    create_outbox(elsewhere, "Forward")
     elsewhere.create_queue("shipping")
     return elsewhere
 
@@ -59,17 +58,6 @@ def billing(other):
 def gate(other):
     with gated(other.url) as gate:
         yield gate
-
-
-@contextlib.contextmanager
-def running(engine, outgoing, url, **options):
-    """A job; it ends with the block."""
-    job = StoreAndForward(engine, outgoing, url, **options)
-    with watched_connections(job.opened):
-        try:
-            yield job
-        finally:
-            job.stop()
 
 
 @pytest.fixture

@@ -5,16 +5,15 @@ import contextlib
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.options import ConnectionOptions
 from tests.support.delayed import DelayedRows
-from tests.support.driver import STEPS, Crash, at_step, crash, watched_connections
+from tests.support.driver import STEPS, Crash, at_step, crash
 from tests.support.gate import gated
 from tests.support.proxy import proxied
 from tests.support.sending import steps
-from tests.support.stored import StoreAndForward, numbers_in, store
+from tests.support.stored import create_home, create_outbox, numbers_in, running, store
 
 MANY = 12
+FEW = {"maxMessagesPerTrigger": "5"}
 SENDING = (
     fail_points.IDS_CHECKED,
     fail_points.ROWS_INSERTED,
@@ -23,17 +22,23 @@ SENDING = (
 )
 
 
+pytestmark = pytest.mark.usefixtures("told_of_steps")
+
+
+@pytest.fixture
+def told_of_steps():
+    with steps():
+        yield
+
+
 @pytest.fixture
 def outgoing(engine):
-    engine.create_queue("error")
-    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Forward")
-    DelayedRows(engine, "outgoing").create()
-    return engine.create_queue("outgoing")
+    return create_home(engine, "Forward", "outgoing")
 
 
 @pytest.fixture
 def billing(elsewhere):
-    outbox_tables.create(ConnectionOptions.parse({"url": elsewhere.url}), "Forward")
+    create_outbox(elsewhere, "Forward")
     return elsewhere.create_queue("billing")
 
 
@@ -41,16 +46,6 @@ def billing(elsewhere):
 def gate(elsewhere):
     with gated(elsewhere.url) as gate:
         yield gate
-
-
-@contextlib.contextmanager
-def running(engine, outgoing, url, **options):
-    job = StoreAndForward(engine, outgoing, url, **{"maxMessagesPerTrigger": "5", **options})
-    with watched_connections(job.opened), steps():
-        try:
-            yield job
-        finally:
-            job.stop()
 
 
 def finish(job, gate):
@@ -83,7 +78,7 @@ def test_each_message_arrives_once_if_the_job_dies_and_the_database_goes_down_or
     engine, outgoing, billing, gate, first, step
 ):
     store(outgoing, range(MANY))
-    with running(engine, outgoing, gate.url) as job:
+    with running(engine, outgoing, gate.url, **FEW) as job:
         if first == "down":
             gate.shut()
             job.databases.look()
@@ -105,7 +100,7 @@ def test_messages_go_back_once_if_the_job_dies_meanwhile(engine, outgoing, billi
     monkeypatch.setattr("sqlqueue_spark.send.parked_release._PORTION", 5)
     store(outgoing, range(MANY))
     gate.shut()
-    with running(engine, outgoing, gate.url) as job:
+    with running(engine, outgoing, gate.url, **FEW) as job:
         job.databases.look()
         job.drain()
         gate.open()
@@ -123,7 +118,7 @@ def test_each_message_arrives_once_if_a_connection_to_the_other_database_breaks(
     engine, outgoing, billing, elsewhere, gate, word, deliver
 ):
     store(outgoing, range(MANY))
-    with proxied(elsewhere.url) as proxy, running(engine, outgoing, proxy.url) as job:
+    with proxied(elsewhere.url) as proxy, running(engine, outgoing, proxy.url, **FEW) as job:
         job.databases.look()
         proxy.cut_at(word, deliver=deliver)
         job.drain()
@@ -137,7 +132,10 @@ def test_two_jobs_on_one_queue_send_each_message_once_though_the_database_comes_
     engine, outgoing, billing, gate
 ):
     store(outgoing, range(MANY))
-    with running(engine, outgoing, gate.url) as one, running(engine, outgoing, gate.url) as other:
+    with (
+        running(engine, outgoing, gate.url, **FEW) as one,
+        running(engine, outgoing, gate.url, **FEW) as other,
+    ):
         for turn in range(4):
             for job in (one, other):
                 job.databases.look()
@@ -153,7 +151,7 @@ def test_a_queue_of_the_other_database_that_is_dropped_meanwhile_fails_its_messa
     engine, outgoing, billing, gate, elsewhere
 ):
     store(outgoing, range(MANY // 2))
-    with running(engine, outgoing, gate.url) as job:
+    with running(engine, outgoing, gate.url, **FEW) as job:
         job.databases.look()
         assert job.trigger()
         billing.execute("DROP TABLE {table}")

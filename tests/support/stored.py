@@ -1,19 +1,22 @@
 """A store-and-forward job without Spark: :class:`tests.support.driver.Stream` with the job's sink at its end, and a second database."""
 
+import contextlib
 import json
 import pickle
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
 from sqlqueue_spark.spark.send_task import counted
 from sqlqueue_spark.spark.stored_sink import StoredTask
 from tests.support import messages
-from tests.support.driver import Message, Stream
+from tests.support.delayed import DelayedRows
+from tests.support.driver import Message, Stream, watched_connections
 from tests.support.engines import Engine, QueueTable
 from tests.support.messages import body, row_id
 
@@ -34,6 +37,29 @@ def store(queue: QueueTable, numbers: Sequence[int], to: str | None = "billing",
     """Commit messages in the queue that go to a queue of the other database."""
     for number in numbers:
         queue.insert_row(id=row_id(number), headers=stored_headers(number, to, **more), body=body(number))
+
+
+def create_home(engine: Engine, endpoint: str, name: str) -> QueueTable:
+    """Create a queue, and beside it the error queue, the outbox, and the table in which the queue's messages wait."""
+    engine.create_queue("error")
+    create_outbox(engine, endpoint)
+    DelayedRows(engine, name).create()
+    return engine.create_queue(name)
+
+
+def create_outbox(engine: Engine, endpoint: str) -> None:
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), endpoint)
+
+
+@contextlib.contextmanager
+def running(engine: Engine, queue: QueueTable, other: str, **options: Any) -> Iterator["StoreAndForward"]:
+    """A job that has not begun yet; it ends with the block."""
+    job = StoreAndForward(engine, queue, other, **options)
+    with watched_connections(job.opened):
+        try:
+            yield job
+        finally:
+            job.stop()
 
 
 def numbers_in(queue: QueueTable) -> list[int]:
