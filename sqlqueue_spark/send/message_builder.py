@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
-from sqlqueue_spark.messages.failed import FAILED_QUEUE, Failure, poison
+from sqlqueue_spark.messages.failed import Failure, poison
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     DELIVER_AT,
@@ -27,7 +27,6 @@ from sqlqueue_spark.messages.message import (
     TIME_SENT,
     format_member,
     format_time,
-    parse_headers,
 )
 from sqlqueue_spark.messages.outgoing import (
     COLUMN_BYTES,
@@ -44,19 +43,20 @@ from sqlqueue_spark.messages.outgoing import (
     format_time_span,
     milliseconds,
     new_id_texts,
-    new_row_ids,
     parse_time_span,
 )
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
+from sqlqueue_spark.send.column_values import among, mapped, told
 from sqlqueue_spark.send.composed import Composed, Failed, in_order
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike, members
+from sqlqueue_spark.send.message_ids import ids_of_rows, message_ids
 from sqlqueue_spark.send.outbox_keys import origins
+from sqlqueue_spark.send.received_in_transit import in_transit
 
-_UUID = r"\A[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
 _READ = {
     "Body": pa.binary(),
     "MessageId": pa.string(),
@@ -149,7 +149,7 @@ class MessageBuilder:
         own, nothing = told(given["Id"]), pa.nulls(len(given), pa.string())
         received, to_send = (own, nothing) if self.columns.received else (nothing, own)
         ids = self._message_ids(told(given["MessageId"]), groups, received, new_ids)
-        row_ids = _row_ids(to_send)
+        row_ids = ids_of_rows(to_send)
         delayed = pc.or_(given["DeliverAt"].is_valid(), given["DelayDeliveryFor"].is_valid())
         destinations = pc.coalesce(told(given["Destination"]), pa.scalar(self.options.queue, pa.string()))
         published, events = self._events(given, groups, delayed)
@@ -157,7 +157,7 @@ class MessageBuilder:
             destinations = pc.if_else(published, SUBSCRIBERS, destinations)
         for group in groups:
             if group.poison:  # a transform that goes by headers knows no destination for it
-                its = _among(group.positions, len(given))
+                its = among(group.positions, len(given))
                 destinations = pc.if_else(its, self.options.error_queue, destinations)
         if destinations.null_count:
             raise Unsendable(
@@ -297,14 +297,14 @@ class MessageBuilder:
             own[REPLY_TO_ADDRESS] = reply_to = self._full_addresses(reply_to, group.positions)
         if TIME_TO_BE_RECEIVED not in names:
             if ttl.null_count < len(ids):
-                own[TIME_TO_BE_RECEIVED] = _each(format_time_span, ttl, pa.string())
+                own[TIME_TO_BE_RECEIVED] = mapped(format_time_span, ttl, pa.string())
         elif "Expires" not in self.columns.names:
-            ttl = pc.coalesce(ttl, _each(parse_time_span, group.asked[TIME_TO_BE_RECEIVED], ttl.type))
+            ttl = pc.coalesce(ttl, mapped(parse_time_span, group.asked[TIME_TO_BE_RECEIVED], ttl.type))
         delay_ms = pc.divide(given["DelayDeliveryFor"].cast(pa.int64()), 1_000)
         due = given["DeliverAt"]
         own |= self._delayed(group, given)
         headers = group.completed(standard, [members(name, values) for name, values in own.items()])
-        ttl_ms = _each(milliseconds, ttl, pa.int64())
+        ttl_ms = mapped(milliseconds, ttl, pa.int64())
         columns = [
             headers,
             body,
@@ -330,7 +330,7 @@ class MessageBuilder:
         published = pc.or_(event_types.is_valid(), self.options.publish)
         for group in groups:
             if group.poison:
-                published = pc.and_not(published, _among(group.positions, len(given)))
+                published = pc.and_not(published, among(group.positions, len(given)))
         if not pc.any(published).as_py():
             return None, None
         check_events(published, event_types, told(given["Destination"]), delayed)
@@ -371,7 +371,7 @@ class MessageBuilder:
         own = {FORWARD_DESTINATION: self._full_addresses(to, group.positions, kept=True)}
         if DELIVER_AT not in group.names:
             times = due.dictionary_encode()  # most messages of a chunk are due at one of a few times
-            own[DELIVER_AT] = _each(format_time, times.dictionary, pa.string()).take(times.indices)
+            own[DELIVER_AT] = mapped(format_time, times.dictionary, pa.string()).take(times.indices)
         return own
 
     def _first_queues(self, destinations: pa.Array) -> pa.Array:
@@ -458,73 +458,6 @@ class MessageBuilder:
         return pc.coalesce(ids, new_id_texts(len(ids)))
 
 
-def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> pa.Array:
-    """The message id of each row: that of the column or of the header, else the Id of the received row; NULL where none is.
-
-    :param own: the column MessageId.
-    :raises Unsendable: column and header differ.
-    """
-    nothing = pa.nulls(len(own), pa.string())
-    header = in_order(
-        [group.positions for group in groups],
-        [told(group.asked.get(MESSAGE_ID, nothing[: len(group.positions)])) for group in groups],
-    )
-    differ = pc.not_equal(own, header)
-    if pc.any(differ).as_py():
-        at = pc.index(differ, True).as_py()
-        raise Unsendable(
-            at,
-            f"A row has the MessageId {own[at].as_py()!r} and the header {MESSAGE_ID} {header[at].as_py()!r}, and its "
-            "outbox can only know it by one of them; drop the column, or take the header out of Headers where this is "
-            "a new message.",
-        )
-    return pc.coalesce(own, header, received)
-
-
-def in_transit(
-    groups: Sequence[Alike], queues: pa.Array, options: SinkOptions
-) -> Iterator[tuple[int, str, Unsendable]]:
-    """The delayed messages that were received on their way to another queue: whoever passes one on keeps it from its reader.
-
-    :param queues: where each row was received; NULL where the frame does not tell. Then the message counts as arrived,
-        because the source moves on what is on its way.
-    :returns: the position of each, the address that it is to go to, and the error that it makes.
-    """
-    for group in groups:
-        if FORWARD_DESTINATION not in group.asked:
-            continue
-        columns = (
-            group.positions,
-            group.texts,
-            group.asked[FORWARD_DESTINATION],
-            queues.take(group.positions),
-        )
-        for at, text, wanted, queue in zip(*(each.to_pylist() for each in columns), strict=True):
-            if wanted and queue and not has_failed(text) and not _one_queue(options, wanted, queue):
-                error = Unsendable(
-                    at,
-                    f"A row is a delayed message on its way to {wanted!r}, not one for the queue {queue!r}, so it is not passed on; "
-                    "see why it cannot be moved there (is there such a queue, and may this login insert into it?), set the option "
-                    f"errorQueue, and such rows go there, or filter them by the header {FORWARD_DESTINATION}.",
-                )
-                yield at, wanted, error
-
-
-def has_failed(headers: str | None) -> bool:
-    """Whether a row is that of a failed message, which goes nowhere by itself: it is an ordinary one where it stands."""
-    return FAILED_QUEUE in (parse_headers(headers) or {})
-
-
-def _one_queue(options: SinkOptions, *addresses: str) -> bool:
-    """Whether these addresses mean one queue. The case of letters does not count, as on most servers."""
-    naming = options.naming(Target.of(options).dialect)
-    try:
-        tables = {(table.schema.casefold(), table.table.casefold()) for table in map(naming.table, addresses)}
-    except ConfigurationError:
-        return False
-    return len(tables) == 1
-
-
 def _untold(due: pa.Array) -> pa.Array:
     """Whether each time is outside the years that every engine's tables hold."""
     first, last = (pa.scalar(datetime(year, 1, 1, tzinfo=UTC), due.type) for year in (1753, 9999))
@@ -537,27 +470,6 @@ def _as_it_is(headers: pa.Array, bodies: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([headers, bodies, *nothing], OUTGOING.names[1:])
 
 
-def _among(positions: pa.Array, count: int) -> pa.Array:
-    """For each of so many positions, whether it is one of these."""
-    return pc.is_in(pa.array(range(count), pa.int32()), value_set=positions)
-
-
-def _row_ids(given: pa.Array) -> pa.Array:
-    """The Id of each row to send: its own, or a new one where it has none."""
-    new = new_row_ids(len(given))
-    if given.null_count == len(given):
-        return new
-    odd = pc.fill_null(pc.invert(pc.match_substring_regex(given, _UUID)), False)
-    if pc.any(odd).as_py():
-        at = pc.index(odd, True).as_py()
-        raise Unsendable(
-            at,
-            f"The Id {given[at].as_py()!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids "
-            "of your own into MessageId.",
-        )
-    return pc.coalesce(_each(lambda text: bytes.fromhex(text.replace("-", "")), given, new.type), new)
-
-
 def _is_stored(destinations: Destinations, address: str) -> bool:
     """Whether messages to an address are stored in this database; not where nobody can read it."""
     try:
@@ -566,21 +478,9 @@ def _is_stored(destinations: Destinations, address: str) -> bool:
         return False
 
 
-def _each(function: Callable[..., object], values: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Apply a function to each value that is not NULL. A column that is all NULL costs nothing."""
-    if values.null_count == len(values):
-        return pa.nulls(len(values), type_)
-    return pa.array([None if value is None else function(value) for value in values.to_pylist()], type_)
-
-
 def _fitting(values: pa.Array) -> pa.Array:
     """The values that fit into the columns CorrelationId and ReplyToAddress; NULL for those that do not."""
     fits = pc.and_(
         pc.less_equal(pc.binary_length(values), COLUMN_BYTES), pc.invert(pc.match_substring(values, "\0"))
     )
     return pc.if_else(fits, values, pa.scalar(None, pa.string()))
-
-
-def told(values: pa.Array) -> pa.Array:
-    """The texts, with NULL in place of each empty one."""
-    return pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values)

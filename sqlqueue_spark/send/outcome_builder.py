@@ -21,13 +21,16 @@ from sqlqueue_spark.messages.failed import Failure, poison
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
+from sqlqueue_spark.send.column_values import told
 from sqlqueue_spark.send.composed import Composed, Failed, in_order
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike
-from sqlqueue_spark.send.message_builder import Count, MessageBuilder, NewIds, in_transit, message_ids, told
+from sqlqueue_spark.send.message_builder import Count, MessageBuilder, NewIds
+from sqlqueue_spark.send.message_ids import message_ids
 from sqlqueue_spark.send.outbox_keys import origins
 from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.received_in_transit import in_transit
 
 _SIZED = ("Headers", "Body", "Outgoing")
 

@@ -15,11 +15,13 @@ import pyarrow.compute as pc
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.failed import Failure
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
+from sqlqueue_spark.send.column_values import among, told
 from sqlqueue_spark.send.composed import Composed, in_order
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable
-from sqlqueue_spark.send.message_builder import Count, MessageBuilder, in_transit, told
+from sqlqueue_spark.send.message_builder import Count, MessageBuilder
 from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
 from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.received_in_transit import in_transit
 
 #: The columns that are added: where a message goes in the other database, or as an event of which type.
 _TO, _EVENT = "store-and-forward to", "store-and-forward event"
@@ -68,7 +70,7 @@ class StoredBuilder:
         # Nobody has moved these on, so they fail.
         moving = [at for at, *_ in in_transit(groups, queues, self.local.options)]
         if moving:
-            stays = pc.or_(stays, _among(moving, len(to)))
+            stays = pc.or_(stays, among(pa.array(moving, pa.int32()), len(to)))
         if not pc.any(stays).as_py():
             yield from self._stored(batch, groups)
             return
@@ -122,7 +124,3 @@ def _read(name: str, groups: Sequence[Alike]) -> pa.Array:
     """A header's value of each row; NULL where a row has none, or an empty one."""
     values = [group.asked.get(name, pa.nulls(len(group.positions), pa.string())) for group in groups]
     return told(in_order([group.positions for group in groups], values))
-
-
-def _among(positions: Sequence[int], count: int) -> pa.Array:
-    return pc.is_in(pa.array(range(count), pa.int32()), value_set=pa.array(positions, pa.int32()))

@@ -1,0 +1,55 @@
+"""The id by which each message is known, and the Id of the row that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from sqlqueue_spark.messages.message import MESSAGE_ID
+from sqlqueue_spark.messages.outgoing import new_row_ids
+from sqlqueue_spark.send.column_values import mapped, told
+from sqlqueue_spark.send.composed import in_order
+from sqlqueue_spark.send.header_shapes import Alike, Unsendable
+
+_UUID = r"\A[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\z"
+
+
+def message_ids(own: pa.Array, groups: Sequence[Alike], received: pa.Array) -> pa.Array:
+    """The message id of each row: that of the column or of the header, else the Id of the received row; NULL where none is.
+
+    :param own: the column MessageId.
+    :raises Unsendable: column and header differ.
+    """
+    nothing = pa.nulls(len(own), pa.string())
+    header = in_order(
+        [group.positions for group in groups],
+        [told(group.asked.get(MESSAGE_ID, nothing[: len(group.positions)])) for group in groups],
+    )
+    differ = pc.not_equal(own, header)
+    if pc.any(differ).as_py():
+        at = pc.index(differ, True).as_py()
+        raise Unsendable(
+            at,
+            f"A row has the MessageId {own[at].as_py()!r} and the header {MESSAGE_ID} {header[at].as_py()!r}, and its "
+            "outbox can only know it by one of them; drop the column, or take the header out of Headers where this is "
+            "a new message.",
+        )
+    return pc.coalesce(own, header, received)
+
+
+def ids_of_rows(given: pa.Array) -> pa.Array:
+    """The Id of each row to send: its own, or a new one where it has none."""
+    new = new_row_ids(len(given))
+    if given.null_count == len(given):
+        return new
+    odd = pc.fill_null(pc.invert(pc.match_substring_regex(given, _UUID)), False)
+    if pc.any(odd).as_py():
+        at = pc.index(odd, True).as_py()
+        raise Unsendable(
+            at,
+            f"The Id {given[at].as_py()!r} of a row is no UUID; leave the column out (each row then gets a new one) and put ids "
+            "of your own into MessageId.",
+        )
+    return pc.coalesce(mapped(lambda text: bytes.fromhex(text.replace("-", "")), given, new.type), new)

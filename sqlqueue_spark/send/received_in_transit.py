@@ -1,0 +1,58 @@
+"""Tells which received rows are delayed messages on their way to another queue: whoever passes one on keeps it from its reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.failed import FAILED_QUEUE
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send.header_shapes import Alike, Unsendable
+
+
+def in_transit(
+    groups: Sequence[Alike], queues: pa.Array, options: SinkOptions
+) -> Iterator[tuple[int, str, Unsendable]]:
+    """The delayed messages that were received on their way to another queue: whoever passes one on keeps it from its reader.
+
+    :param queues: where each row was received; NULL where the frame does not tell. Then the message counts as arrived,
+        because the source moves on what is on its way.
+    :returns: the position of each, the address that it is to go to, and the error that it makes.
+    """
+    for group in groups:
+        if FORWARD_DESTINATION not in group.asked:
+            continue
+        columns = (
+            group.positions,
+            group.texts,
+            group.asked[FORWARD_DESTINATION],
+            queues.take(group.positions),
+        )
+        for at, text, wanted, queue in zip(*(each.to_pylist() for each in columns), strict=True):
+            if wanted and queue and not has_failed(text) and not _one_queue(options, wanted, queue):
+                error = Unsendable(
+                    at,
+                    f"A row is a delayed message on its way to {wanted!r}, not one for the queue {queue!r}, so it is not passed on; "
+                    "see why it cannot be moved there (is there such a queue, and may this login insert into it?), set the option "
+                    f"errorQueue, and such rows go there, or filter them by the header {FORWARD_DESTINATION}.",
+                )
+                yield at, wanted, error
+
+
+def has_failed(headers: str | None) -> bool:
+    """Whether a row is that of a failed message, which goes nowhere by itself: it is an ordinary one where it stands."""
+    return FAILED_QUEUE in (parse_headers(headers) or {})
+
+
+def _one_queue(options: SinkOptions, *addresses: str) -> bool:
+    """Whether these addresses mean one queue. The case of letters does not count, as on most servers."""
+    naming = options.naming(Target.of(options).dialect)
+    try:
+        tables = {(table.schema.casefold(), table.table.casefold()) for table in map(naming.table, addresses)}
+    except ConfigurationError:
+        return False
+    return len(tables) == 1
