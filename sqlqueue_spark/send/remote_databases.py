@@ -21,6 +21,10 @@ from sqlqueue_spark.tables import queues
 
 log = logger(__name__)
 
+#: Each so many looks try every database: messages may wait of which this driver does not know, because somebody held them at its last
+#: look, or because another job of the queue has parked them.
+_ALL_AGAIN = 30
+
 
 class RemoteDatabases:
     """Tries the databases that a sink sends to, which are others than that in which its messages are received.
@@ -41,6 +45,7 @@ class RemoteDatabases:
         #: Those for which messages may wait. At first all: an earlier process may have parked some.
         self._awaited = set(self._names)
         self._reached: set[Target] = set()
+        self._looks = 0
 
     def down(self) -> dict[Target, str]:
         """The databases that are down, each with the name of the option that leads there."""
@@ -61,8 +66,11 @@ class RemoteDatabases:
         return True
 
     def note(self, sent: Sent) -> None:
-        """Note what became of a batch: if messages were parked, the next look tries every database."""
-        if sent.parked:
+        """Note what became of a batch: if messages were parked, the next look tries every database.
+
+        A task that dies may have parked messages. Spark runs it again, and then it only says that it repeats them.
+        """
+        if sent.parked or sent.repeated:
             with self._lock:
                 self._awaited |= self._names.keys()
 
@@ -75,13 +83,21 @@ class RemoteDatabases:
         :raises TryAgain: the database of the received messages gave way; the next look goes on.
         """
         with self._lock:
+            self._looks += 1
+            if self._looks % _ALL_AGAIN == 0:
+                self._awaited |= self._names.keys()
             wanted = [each for each in self._names if each in self._down or each in self._awaited]
         answering = [target for target in wanted if self._answers(target)]
         back = 0
         for target in answering:
-            back += self._put_back(self._names[target])
-            with self._lock:
+            with self._lock:  # before, because a batch may park messages while we look
                 self._awaited.discard(target)
+            try:
+                back += self._put_back(self._names[target])
+            except BaseException:
+                with self._lock:
+                    self._awaited.add(target)
+                raise
         return back
 
     def watch(self, pause: Callable[[float], bool]) -> None:
