@@ -56,6 +56,7 @@ class Outcomes:
     :param sends: all that they send; None for nothing. ``owners`` has for each of these messages the position of the received one
         that sends it, in ascending order.
     :param failed: those that have failed, by their positions. Nothing of what they send goes out.
+    :param by_id: whether a message that was handled as another row is done. Not if it was to go elsewhere: there another outbox knows it.
     """
 
     queues: pa.Array
@@ -67,6 +68,7 @@ class Outcomes:
     sends: Composed | None
     owners: Sequence[int]
     failed: Mapping[int, Failed]
+    by_id: bool = True
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -131,11 +133,11 @@ class Outcomes:
             if origin in known:
                 continue
             origins.append(origin)
-            if id_ in known or id_ in ids:
+            if self.by_id and (id_ in known or id_ in ids):
                 before.append(at)
                 continue
             accepted.append(at)
-            if at not in self.failed:
+            if self.by_id and at not in self.failed:
                 ids[id_] = None
         return Decided(accepted, before, origins, list(ids))
 

@@ -5,6 +5,7 @@ Their batch is not settled, so they stand in their table, and the claim's locks 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Self
 
 import pyarrow as pa
@@ -57,7 +58,7 @@ class ReceivedRows:
             for queue in pc.unique(rows["Queue"]).to_pylist()
         ]
         batch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-        return self._builder.received(batch, self._builder.grouped(batch))
+        return replace(self._builder.received(batch, self._builder.grouped(batch)), by_id=False)
 
     def _of_queue(self, connection: Connection, queue: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         with connection.transaction():

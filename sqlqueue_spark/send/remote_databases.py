@@ -21,6 +21,10 @@ from sqlqueue_spark.tables import queues
 
 log = logger(__name__)
 
+#: Each so many looks try every database: messages may wait of which this driver does not know, because somebody held them at its last
+#: look, or because another job of the queue has parked them.
+_ALL_AGAIN = 30
+
 
 class RemoteDatabases:
     """Tries the databases that a sink sends to, which are others than that in which its messages are received.
@@ -47,6 +51,7 @@ class RemoteDatabases:
         self._woken = threading.Event()
         #: What was last in the way of a look.
         self._said = ""
+        self._looks = 0
 
     def down(self) -> dict[Target, str]:
         """The databases that are down, each with the name of the option that leads there."""
@@ -71,11 +76,13 @@ class RemoteDatabases:
         """Note what became of a batch: if messages were parked, the next look tries every database.
 
         It comes at once where none was known to be down, so that the next batch does not find that out again.
+
+        A task that dies may have parked messages. Spark runs it again, and then it only says that it repeats them.
         """
-        if sent.parked:
+        if sent.parked or sent.repeated:
             with self._lock:
                 self._awaited |= self._names.keys()
-                new = not self._down
+                new = sent.parked and not self._down
             if new:
                 self._woken.set()
 
@@ -88,13 +95,21 @@ class RemoteDatabases:
         :raises TryAgain: the database of the received messages gave way; the next look goes on.
         """
         with self._lock:
+            self._looks += 1
+            if self._looks % _ALL_AGAIN == 0:
+                self._awaited |= self._names.keys()
             wanted = [each for each in self._names if each in self._down or each in self._awaited]
         answering = [target for target in wanted if self._answers(target)]
         back = 0
         for target in answering:
-            back += self._put_back(self._names[target])
-            with self._lock:
+            with self._lock:  # before, because a batch may park messages while we look
                 self._awaited.discard(target)
+            try:
+                back += self._put_back(self._names[target])
+            except BaseException:
+                with self._lock:
+                    self._awaited.add(target)
+                raise
         if self._renamed:
             back += self._put_back_of_others()
             self._renamed = False

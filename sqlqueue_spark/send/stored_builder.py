@@ -7,7 +7,7 @@ sample. They end with this hop; all other headers and the body go on as they are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -87,7 +87,7 @@ class StoredBuilder:
 
         def received(positions: Sequence[int]) -> Outcomes:
             its = batch.take(pa.array(positions, pa.int32()))
-            return self.local.received(its, self.local.grouped(its))
+            return replace(self.local.received(its, self.local.grouped(its)), by_id=False)
 
         while True:
             try:

@@ -29,6 +29,7 @@ from tests.support.stored import (
     numbers_in,
     running,
     store,
+    stored_headers,
 )
 from tests.support.subscriptions import SubscriptionRows
 from tests.support.waiting import eventually
@@ -222,6 +223,21 @@ def test_a_message_that_names_no_other_database_goes_to_the_local_queue(engine, 
     with running(engine, outgoing, gate.url, job={"localQueue": "orders.local"}) as job:
         assert drained(job) == Sent(sent=5, handled=3)
     assert (numbers_in(billing), numbers_in(engine.queue("orders.local"))) == ([0, 1], [2, 3, 4])
+
+
+@pytest.mark.parametrize("fate", ["gone", "down"])
+def test_a_message_that_goes_elsewhere_is_not_done_because_one_of_its_id_stays(
+    engine, outgoing, billing, gate, fate
+):
+    outgoing.insert_row(id=row_id(1), headers=stored_headers(0, None), body=body(0))
+    outgoing.insert_row(id=row_id(2), headers=stored_headers(0), body=body(0))
+    if fate == "gone":
+        billing.execute("DROP TABLE {table}")
+    else:
+        gate.shut()
+    with running(engine, outgoing, gate.url, job={"localQueue": "orders.local"}) as job:
+        done = drained(job)
+    assert (done.handled, done.failed + done.parked) == (1, 1)
 
 
 def test_without_a_local_queue_the_job_ends_and_names_the_row(job, outgoing, billing):

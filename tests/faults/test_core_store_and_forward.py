@@ -5,6 +5,12 @@ import contextlib
 import pytest
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.parked import end_of
+from sqlqueue_spark.send.parked_release import release
+from sqlqueue_spark.tables import delayed
+from sqlqueue_spark.tables.delayed import DelayedTable
 from tests.support.delayed import DelayedRows
 from tests.support.driver import STEPS, Crash, at_step, crash
 from tests.support.gate import gated
@@ -162,3 +168,44 @@ def test_a_queue_of_the_other_database_that_is_dropped_meanwhile_fails_its_messa
         finish(job, gate)
     assert numbers_in(again) == [*range(MANY // 2, MANY)]
     assert (numbers_in(engine.queue("error")), outgoing.count()) == ([5], 0)
+
+
+def test_messages_that_are_parked_while_the_driver_looks_are_put_back_at_its_next_look(
+    engine, outgoing, billing, gate, monkeypatch
+):
+    def release_and_park(*given):
+        back = release(*given)
+        if parking:
+            store(outgoing, [parking.pop()])
+            gate.shut()
+            assert job.trigger()
+        return back
+
+    monkeypatch.setattr("sqlqueue_spark.send.remote_databases.release", release_and_park)
+    with running(engine, outgoing, gate.url) as job:
+        parking = [0]
+        job.databases.look()
+        assert (numbers_in(billing), DelayedRows(engine, "outgoing").count()) == ([], 1)
+        gate.open()
+        assert job.databases.look() == 1
+        job.drain()
+    assert places(engine, outgoing, billing) == ([0], 0, 0, 0)
+
+
+def test_messages_that_somebody_held_when_the_driver_looked_are_put_back_at_a_later_look(
+    engine, outgoing, billing, gate
+):
+    store(outgoing, [0])
+    gate.shut()
+    with running(engine, outgoing, gate.url) as job:
+        job.databases.look()
+        job.drain()
+        gate.open()
+        with connect(Target.of(job.home)) as other:
+            table = delayed.table_of(Table(table="outgoing", schema=engine.default_schema))
+            assert len(DelayedTable(other, table).lock_parked(end_of(None), None, 10)) == 1
+            assert job.databases.look() == 0
+            other.rollback()
+        assert sum(job.databases.look() for _ in range(30)) == 1
+        job.drain()
+    assert places(engine, outgoing, billing) == ([0], 0, 0, 0)

@@ -41,7 +41,7 @@ def check(world: World, query: Query) -> None:
     ledger = world.ledger
     moved = world.in_table(ELSEWHERE)
     doubled = {n for n, count in moved.items() if count + ledger.taken[n] > 1} - ledger.may_double
-    _say(query, "moved on twice", doubled)
+    say(query, "moved on twice", doubled)
     (check_stored if query.setup.stores else check_sent_on)(world, query)
     if query.setup.handles:
         check_handled(world, query)
@@ -73,9 +73,9 @@ def ended(world: World, query: Query) -> Counter[str]:
 def check_stored(world: World, query: Query) -> None:
     ledger = world.ledger
     found = Counter(n for rows in query.stored.values() for n in rows)
-    _say(query, "lost", _lost(world, lambda n: found[n] or ledger.taken[n]))
+    say(query, "lost", _lost(world, lambda n: found[n] or ledger.taken[n]))
     doubled = {n for n in ledger.sent if found[n] + ledger.taken[n] > 1} - ledger.may_double
-    _say(query, "delivered twice", doubled)
+    say(query, "delivered twice", doubled)
 
 
 def check_sent_on(world: World, query: Query) -> None:
@@ -91,10 +91,10 @@ def check_sent_on(world: World, query: Query) -> None:
         ledger.sent | elsewhere
     ) - ledger.may_be_lost - ledger.perished
     missing -= {n for n in ledger.may_double | ledger.came_back | ledger.moved_back if ledger.taken[n]}
-    _say(query, "lost on the way to a destination", missing)
-    _say(query, "lost", _lost(world, lambda n: n in done or ledger.taken[n]))
+    say(query, "lost on the way to a destination", missing)
+    say(query, "lost", _lost(world, lambda n: n in done or ledger.taken[n]))
     sent = ledger.sent | elsewhere
-    _say(
+    say(
         query,
         "sent twice",
         {n for (n, _), count in there.items() if count > 1 and n in sent} - ledger.may_double,
@@ -104,26 +104,26 @@ def check_sent_on(world: World, query: Query) -> None:
         ATOMIC
     }:  # what was sent and what was settled were two commits, and the replica stood between
         both -= ledger.came_back
-    _say(query, "sent on though another consumer has it", both)
+    say(query, "sent on though another consumer has it", both)
     if (
         not query.modes & {ATOMIC, NO_TRANSACTION}
         and "none" not in query.outboxes
         and not query.setup.handles
     ):
         twice = {pair for pair, count in by_id.items() if count > 1}
-        _say(query, "sent twice under one id", {n for n in sent if any(ledger.ids[n] == i for i, _ in twice)})
+        say(query, "sent twice under one id", {n for n in sent if any(ledger.ids[n] == i for i, _ in twice)})
 
 
 def check_handled(world: World, query: Query) -> None:
     """A message that is handled goes to both destinations; one that fails goes to neither. An id is handled once."""
     ledger = world.ledger
     first, second = (world.in_table(name) for name in DESTINATIONS)
-    _say(query, "sent in part", {n for n in first | second if first[n] != second[n]})
+    say(query, "sent in part", {n for n in first | second if first[n] != second[n]})
     failed = world.in_table(ERROR)
-    _say(query, "handled and failed", {n for n in first & failed if n in ledger.sent} - ledger.may_double)
+    say(query, "handled and failed", {n for n in first & failed if n in ledger.sent} - ledger.may_double)
     if query.modes == {RECEIVE_ONLY} and "none" not in query.outboxes:
         by_id = Counter(ledger.ids[n] for n in first.elements())
-        _say(query, "handled twice under one id", {n for n in first if by_id[ledger.ids[n]] > 1})
+        say(query, "handled twice under one id", {n for n in first if by_id[ledger.ids[n]] > 1})
 
 
 def _lost(world: World, is_somewhere) -> set[int]:  # type: ignore[no-untyped-def] # a predicate
@@ -132,6 +132,7 @@ def _lost(world: World, is_somewhere) -> set[int]:  # type: ignore[no-untyped-de
     return {n for n in ledger.sent - excused if not is_somewhere(n)}
 
 
-def _say(query: Query, what: str, numbers: set[int]) -> None:
+def say(query: Query, what: str, numbers: set[int]) -> None:
+    """Tell of messages that break a promise, if there are any."""
     if numbers:
         raise query.broken(f"{listed(numbers)} {what}")

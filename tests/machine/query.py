@@ -116,6 +116,10 @@ class Setup:
     errors: bool = False
     #: Whether the sink is given outcomes: each message goes to both destinations or fails, and not always in the same way.
     handles: bool = False
+    #: Whether it is a store-and-forward job. Then a message goes to the first queue of its route in another database.
+    forwards: bool = False
+    #: Whether the time is over at the end for which parked messages wait.
+    gives_up: bool = False
     routes: tuple[Route, ...] = ((None,),)
 
     @property
@@ -134,12 +138,15 @@ class Setup:
         if self.stores:
             return f"{self.options.mode}, stored"
         outbox = "" if self.options.mode == ATOMIC else f", outbox {self.options.outbox}"
-        return f"{self.options.mode}, {'handled' if self.handles else 'sent on'}{outbox}"
+        does = "stored and forwarded" if self.forwards else "handled" if self.handles else "sent on"
+        return f"{self.options.mode}, {does}{outbox}"
 
     def __str__(self) -> str:
         sink = "a sink that knows batches by number"
         if self.handles:
             sink = "a sink that is given outcomes"
+        elif self.forwards:
+            sink = f"a store-and-forward job, by turns to {self.routes}{', which gives up' if self.gives_up else ''}"
         elif not self.stores:
             errors = ", with an error queue" if self.errors else ""
             sink = f"{self.sinks} sink(s) that send, by turns, to {self.routes}{errors}"

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from sqlqueue_spark.errors import SqlQueueError
+from tests.machine.forwarding import ForwardingQuery
+from tests.machine.forwarding_invariants import finish
 from tests.machine.invariants import check, drain
 from tests.machine.query import Broken, Query, Setup, protocol
 from tests.machine.rules import Nothing, Step
@@ -26,20 +28,24 @@ def run(world: World, scenario: Scenario) -> Query:
     """
     world.reset()
     world.tell(str(scenario.setup))
-    query = Query(world, scenario.setup)
+    query = (ForwardingQuery if scenario.setup.forwards else Query)(world, scenario.setup)
     try:
         for step in scenario.steps:
             said = step.happen(world, query)
             if said is not None:
                 world.tell(said)
         world.heal()
-        query.read_all()
-        drain(world, query)
-        while world.move_back():
+        if isinstance(query, ForwardingQuery):
+            finish(world, query)
+        else:
+            query.read_all()
             drain(world, query)
+            while world.move_back():
+                drain(world, query)
         if query.runs:
             query.stop()
-        check(world, query)
+        if not isinstance(query, ForwardingQuery):
+            check(world, query)
     except Broken:
         raise
     except SqlQueueError as error:

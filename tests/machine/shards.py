@@ -6,11 +6,13 @@ from typing import Any
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY
 from tests.machine import chance as st
+from tests.machine import forwarding_rules as f
 from tests.machine import query as q
 from tests.machine import rules as r
+from tests.machine.forwarding import NOWHERE
 from tests.machine.query import Options, Setup, Way
 from tests.machine.scenario import Scenario
-from tests.machine.world import SOURCES
+from tests.machine.world import DESTINATIONS, SOURCES
 
 _COUNT = st.integers(1, 5)
 _SOURCE = st.integers(0, 1)
@@ -49,7 +51,7 @@ _TURNS = (
 _TAKING = (fail_points.OFFSET_LOGGED, fail_points.ROWS_TAKEN, q.BATCH_WRITTEN, q.OFFSET_NOT_LOGGED)
 
 
-_PLAIN = st.just(r.Trigger())
+_PLAIN: st.Chance[Any] = st.just(r.Trigger())
 
 
 def _faulty(steps: Sequence[str], *whats: str) -> st.Chance[r.Step]:
@@ -111,6 +113,21 @@ _OTHERWISE: st.Chance[r.Step] = st.builds(
 )
 _TO_BOTH = [st.builds(r.Send, _COUNT, st.just(source)) for source in range(2)]
 _TAKEN_OFF = _restarts(reads=(SOURCES[:1], SOURCES[1:]))
+_DOWN: st.Chance[r.Step] = st.builds(f.GoDown, _SOURCE)
+_UP: st.Chance[r.Step] = st.builds(f.ComeBack, _SOURCE)
+_UP_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.ComeBack(n)) for n in range(len(DESTINATIONS)))
+_DOWN_ALL: tuple[st.Chance[r.Step], ...] = tuple(st.just(f.GoDown(n)) for n in range(len(DESTINATIONS)))
+_LOOKS: st.Chance[Any] = st.just(f.Look())
+_LOOKS_BADLY: st.Chance[r.Step] = st.builds(
+    f.Look, st.sampled_from(fail_points.RELEASE_STEPS), st.sampled_from((*_DEATHS, *_CUTS, *_LOST_COMMITS))
+)
+#: A session that nobody has any more still holds what the driver was putting back.
+_HOLDS: st.Chance[r.Step] = st.just(f.Look(fail_points.PARKED_SENT, "cut that nobody notices"))
+_HELD: tuple[st.Chance[Any], ...] = (_SENDS, *_DOWN_ALL, _PLAIN, *_UP_ALL, _HOLDS, _LOOKS, _PLAIN)
+_RETRIED: st.Chance[r.Step] = st.builds(f.RetryErrors, st.sampled_from((None, *fail_points.RETRY_STEPS)))
+_PARKS_AND_DIES = _faulty((fail_points.CHUNK_SENT, q.BATCH_WRITTEN), *_DEATHS)
+_TASK_DIES = _faulty(_SENDING, "the task dies")
+_TASK_PARKS_AND_DIES = _faulty((fail_points.CHUNK_SENT,), "the task dies")
 _COMMITS = st.builds(r.Take, st.integers(1, 3), _SOURCE, st.just("commits"))
 #: Steps that mean something in this order, by the name of a bundle. Stories with that bundle tell them now and then.
 _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
@@ -148,13 +165,46 @@ _PHRASES: dict[str, tuple[tuple[st.Chance[Any], ...], ...]] = {
     "moved_back": ((_SENDS, _PLAIN, _PLAIN, _MOVED, _PLAIN),),
     "taken_off": ((*_TO_BOTH, _DIES, _TAKEN_OFF, _PLAIN),),
     "finished_otherwise": ((_SENDS, _DIES, _OTHERWISE, _DIES, _OTHERWISE, _PLAIN),),
+    "given_up": (
+        (_SENDS, _DOWN, _PARKS_AND_DIES, st.just(f.GiveUp()), *_UP_ALL, _PLAIN),
+        (_SENDS, _DOWN, _PLAIN, st.just(f.GiveUp()), *_UP_ALL, _RETRIED, _PLAIN),
+        (_SENDS, _DOWN, _PARKS_AND_DIES, _PLAIN, st.just(f.GiveUp())),
+    ),
+    "put_back": (
+        (_SENDS, _DOWN, _PLAIN, *_UP_ALL, _LOOKS_BADLY, _PLAIN, st.one_of(_LOOKS, st.just(f.GiveUp()))),
+        (_SENDS, _DOWN, _PLAIN, st.just(r.Crash()), *_UP_ALL, _LOOKS),
+    ),
+    "held": (_HELD, _HELD),
+    "tasks_that_die": (
+        (
+            _PLAIN,
+            _LOOKS,
+            *[st.just(r.Send())] * 2,
+            *_DOWN_ALL,
+            _TASK_PARKS_AND_DIES,
+            *_UP_ALL,
+            _PLAIN,
+            _LOOKS,
+        ),
+    ),
+    "dropped": (
+        (_SENDS, st.builds(f.DropQueue, _SOURCE), _PLAIN, st.builds(f.CreateQueue, _SOURCE), _RETRIED),
+    ),
+    "fail_over_there": (
+        (_SENDS, st.builds(f.ReplicateThere, _SOURCE), _PLAIN, st.builds(f.FailOverThere, _SOURCE), _PLAIN),
+    ),
 }
 
 
 def _scenarios(
-    setup: st.Chance[Setup], steps: Sequence[str], **own: tuple[st.Chance[r.Step], ...]
+    setup: st.Chance[Setup],
+    steps: Sequence[str],
+    *,
+    always: tuple[st.Chance[r.Step], ...] = (),
+    **own: tuple[st.Chance[r.Step], ...],
 ) -> st.Chance[Scenario]:
     """:param steps: the named steps that such a stream passes.
+    :param always: what befalls a stream of this family in every story.
     :param own: bundles of this family.
     """
     bundles = {
@@ -175,7 +225,7 @@ def _scenarios(
 
     def story(chosen: list[str], *, often: int, fewest: int, most: int) -> st.Chance[tuple[r.Step, ...]]:
         """:param often: how often a single step is told where each phrase is told once."""
-        befalls = [step for name in chosen for step in bundles[name]]
+        befalls = [*always, *(step for name in chosen for step in bundles[name])]
         plain = [_PLAIN] * max(1, len(befalls) // 2)
         one = st.one_of(st.just(r.Nothing()), _SENDS, *plain, _COMMITS, *befalls).map(lambda step: (step,))
         told = [st.tuples(*phrase) for name in chosen for phrase in phrases.get(name, ())]
@@ -185,7 +235,9 @@ def _scenarios(
     # Half of the stories are about anything, the other half about things that must happen in a certain order.
     names = [*sorted(bundles), *own]
     anything = st.some_of(names, most=3).flatmap(lambda chosen: story(chosen, often=5, fewest=5, most=16))
-    phrased = st.tuples(st.sampled_from(sorted(phrases)), st.sampled_from(names)).flatmap(
+    # A family to which something befalls always has phrases enough of its own.
+    begun = sorted(name for name in phrases if name in own or not always)
+    phrased = st.tuples(st.sampled_from(begun), st.sampled_from(names)).flatmap(
         lambda chosen: story(sorted(set(chosen)), often=2, fewest=2, most=6)
     )
     return st.builds(Scenario, setup, st.one_of(anything, phrased))
@@ -357,4 +409,77 @@ def handling() -> st.Chance[Scenario]:
     )
 
 
-SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking, several, handling)}
+_TURNS_THERE = (
+    "goes down",
+    "goes down and notices nothing",
+    "comes back",
+    "goes down before it hears a commit",
+    "goes down before it answers a commit",
+)
+
+
+def forwarding() -> st.Chance[Scenario]:
+    """Scenarios of a store-and-forward job between three databases, of which two go down and come back."""
+    billing, shipping = DESTINATIONS
+    setup = st.builds(
+        Setup,
+        options=st.builds(
+            Options,
+            outbox=st.sampled_from(("optimistic", "pessimistic")),
+            limit=_LIMIT,
+            ahead=st.booleans(),
+        ),
+        stores=st.just(False),
+        forwards=st.just(True),
+        errors=st.just(True),
+        gives_up=st.sampled_from((True, False, False)),
+        routes=st.sampled_from(
+            (
+                ((billing,),),
+                ((billing,), (shipping,)),
+                ((billing,), (shipping,), (None,)),
+                ((shipping,), (billing,), (billing,), (NOWHERE,)),
+            )
+        ),
+    )
+    steps = (*_RECEIVING, *_SENDING)
+    whats = [f"{to} {what}" for to in DESTINATIONS for what in _TURNS_THERE]
+    looks = (_LOOKS, _LOOKS_BADLY)
+    gives_up: st.Chance[r.Step] = st.builds(f.GiveUp, st.sampled_from((None, None, *fail_points.DUE_STEPS)))
+    return _scenarios(
+        setup,
+        steps,
+        always=(_DOWN, _UP, _LOOKS),
+        oddities=(_odd(),),
+        restarts=(
+            _restarts(
+                queue=DESTINATIONS,
+                outbox=("optimistic", "pessimistic"),
+                limit=(1, 3, 10),
+                ahead=(True, False),
+            ),
+        ),
+        half_way=(
+            _faulty((q.OFFSET_NOT_LOGGED, fail_points.OFFSET_LOGGED, *_SENDING, q.BATCH_WRITTEN), *whats),
+            st.builds(f.GoDown, _SOURCE, st.booleans()),
+            st.just(r.Notice()),
+        ),
+        tried_again=(_faulty(_SENDING, *_DEATHS), _PLAIN),
+        given_up=(gives_up, _RETRIED, _PARKS_AND_DIES),
+        put_back=looks,
+        held=(_HOLDS, st.just(r.Notice())),
+        tasks_that_die=(_TASK_DIES, _faulty(_SENDING, "the driver looks")),
+        dropped=(st.builds(f.DropQueue, _SOURCE), st.builds(f.CreateQueue, _SOURCE), _RETRIED),
+        stored_by_us=(st.builds(f.StoreByUs, _COUNT, st.sampled_from((None, *_SENDING))),),
+        fail_over_there=(
+            st.builds(f.ReplicateThere, _SOURCE),
+            st.builds(f.FailOverThere, _SOURCE),
+            _faulty(
+                [each for each in steps if each in _TURNS],
+                *(f"{to} replica is as far" for to in DESTINATIONS),
+            ),
+        ),
+    )
+
+
+SHARDS = {each.__name__: each for each in (storing, atomic, sending, taking, several, handling, forwarding)}

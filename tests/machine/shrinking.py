@@ -41,7 +41,10 @@ def _simpler(scenario: Scenario) -> Iterator[Scenario]:
         for each in _simpler_steps(step):
             yield replace(scenario, steps=(*steps[:at], each, *steps[at + 1 :]))
     setup = scenario.setup
-    for each in (*_nearer(setup, Setup(stores=setup.stores)), *_simpler_options(setup)):
+    for each in (
+        *_nearer(setup, Setup(stores=setup.stores, forwards=setup.forwards)),
+        *_simpler_options(setup),
+    ):
         yield replace(scenario, setup=each)
 
 

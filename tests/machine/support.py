@@ -7,7 +7,15 @@ from tests.machine.world import World
 
 #: So many scenarios of each family are played, which takes two minutes of a processor in all. Without a fix 50
 #: scenarios have found most broken promises.
-EXAMPLES = {"storing": 180, "atomic": 130, "sending": 150, "taking": 180, "several": 150, "handling": 60}
+EXAMPLES = {
+    "storing": 180,
+    "atomic": 130,
+    "sending": 150,
+    "taking": 180,
+    "several": 150,
+    "handling": 60,
+    "forwarding": 60,
+}
 
 
 def holds(world: World, shard: str) -> None:

@@ -8,13 +8,16 @@ notices later: until then the locks stay, and nobody who lives holds them.
 import contextlib
 import re
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from sqlqueue_spark.engines.postgresql import connection
@@ -22,6 +25,7 @@ from sqlqueue_spark.engines.postgresql import connection
 #: The number by which a session is known behind a pooler; it is another one each time.
 _MARK = re.compile(rb"\d{12,}")
 _LOST = "server closed the connection unexpectedly"
+_REFUSED = "connection failed: Connection refused"
 
 
 class Network:
@@ -36,18 +40,26 @@ class Network:
         self.unnoticed: list[psycopg.Connection] = []
         #: The settings of its session that each connection was last given, by the connection's identity.
         self.sessions: dict[int, bytes] = {}
-        self._free: list[psycopg.Connection] = []
+        #: The databases that nobody reaches: all connections to them are broken, and new ones are refused.
+        self.shut: set[str] = set()
+        #: How many commits were heard whose answer was lost.
+        self.unanswered = 0
+        self._free: defaultdict[str, list[psycopg.Connection]] = defaultdict(list)
         self._readers: list[Any] = []
         #: The readers that are lent, and to whom, because a worker that dies gives nothing back.
         self._lent: list[tuple[weakref.ref[ReaderWire], Any]] = []
-        self._cut_at_commit: tuple[str, bool] | None = None
+        self._cut_at_commit: tuple[str, bool, str | None] | None = None
         #: Is called before a connection is cut at a commit.
         self.before_cut: Callable[[], object] = lambda: None
         #: Is called when a worker's commit was heard, and its answer is lost.
         self.worker_not_answered: Callable[[], object] = lambda: None
 
     def connect(self, conninfo: str, **_: object) -> "Wire":
-        raw = self._free.pop() if self._free else self._connected(conninfo)
+        database = _database(conninfo)
+        if database in self.shut:
+            raise psycopg.OperationalError(_REFUSED)
+        free = self._free[database]
+        raw = free.pop() if free else self._connected(conninfo)
         wire = Wire(self, raw, self.process)
         self.wires.append(wire)
         return wire
@@ -71,6 +83,16 @@ class Network:
             wire.cut(noticed=noticed)
         return busy
 
+    def shut_off(self, database: str, *, noticed: bool = True) -> None:
+        """Let nobody reach a database any more; ``noticed`` says whether its server notices at once who is gone."""
+        self.shut.add(database)
+        self.cut_off(database, noticed=noticed)
+
+    def cut_off(self, database: str, *, noticed: bool = True) -> None:
+        """Cut all connections to a database."""
+        for wire in [each for each in self.wires if each.database == database]:
+            wire.cut(noticed=noticed)
+
     def notice(self) -> int:
         """Let the server notice which connections were cut; returns how many those were."""
         noticed, self.unnoticed = self.unnoticed, []
@@ -78,19 +100,26 @@ class Network:
             self.keep(raw)
         return len(noticed)
 
-    def cut_at_next_commit(self, process: str, *, delivered: bool) -> None:
-        """Cut the connection on which this process next commits something, before or after the server hears it."""
-        self._cut_at_commit = (process, delivered)
+    def cut_at_next_commit(self, process: str, *, delivered: bool, down: str | None = None) -> None:
+        """Cut the connection on which this process next commits something, before or after the server hears it.
 
-    def commit_of(self, process: str) -> bool | None:
+        :param down: the database in which the commit is; from then on nobody reaches it. None for a commit anywhere.
+        """
+        self._cut_at_commit = (process, delivered, down)
+
+    def commit_of(self, process: str, database: str | None = None) -> bool | None:
         """What is to become of the commit that the process makes now.
 
         True: the server hears it, and then the connection breaks. False: the connection breaks before. None: it just works.
         """
         if self._cut_at_commit is None or self._cut_at_commit[0] != process:
             return None
-        _, delivered = self._cut_at_commit
+        _, delivered, down = self._cut_at_commit
+        if down is not None and down != database:
+            return None
         self._cut_at_commit = None
+        if down is not None:
+            self.shut.add(down)
         return delivered
 
     def forget_faults(self) -> None:
@@ -107,7 +136,7 @@ class Network:
             raw.execute("SELECT pg_advisory_unlock_all()")
             raw.commit()
             vars(raw).pop("holds")
-        self._free.append(raw)
+        self._free[raw.info.dbname].append(raw)
 
     def keep_reader(self, raw: Any) -> None:
         self._lent = [(wire, each) for wire, each in self._lent if each is not raw]
@@ -121,7 +150,7 @@ class Network:
     def close(self) -> None:
         self.notice()
         self._close_readers([raw for _, raw in self._lent])
-        for each in (*self._free, *self._readers):
+        for each in (*(raw for free in self._free.values() for raw in free), *self._readers):
             each.close()
         self._free.clear()
         self._readers.clear()
@@ -141,6 +170,7 @@ class Wire:
 
     def __init__(self, network: Network, raw: psycopg.Connection, process: str) -> None:
         self.process = process
+        self.database = raw.info.dbname
         self._network = network
         self._raw: psycopg.Connection | None = raw
 
@@ -168,13 +198,14 @@ class Wire:
 
     def commit(self) -> None:
         raw = self._alive()
-        heard = self._network.commit_of(self.process) if self.busy else None
+        heard = self._network.commit_of(self.process, self.database) if self.busy else None
         if heard is None:
             raw.commit()
             return
         self._network.before_cut()
         if heard:
             raw.commit()
+            self._network.unanswered += 1
         self.cut()
         raise psycopg.OperationalError(_LOST)
 
@@ -201,6 +232,11 @@ class Wire:
         if self._raw is None:
             raise psycopg.OperationalError(_LOST)
         return self._raw
+
+
+@cache
+def _database(conninfo: str) -> str:
+    return str(conninfo_to_dict(conninfo)["dbname"])
 
 
 class _Cursor(psycopg.Cursor[Any]):

@@ -30,6 +30,7 @@ from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
+from tests.machine import without_forwarding as forwarding
 
 
 @contextlib.contextmanager
@@ -333,4 +334,9 @@ FIXES: dict[Fix, str] = {
     origins_of_outcomes: "handling",
     ids_of_handled_messages: "handling",
     outcomes_at_once: "handling",
+    forwarding.parked_by_an_earlier_try: "forwarding",
+    forwarding.origins_of_parked_messages: "forwarding",
+    forwarding.putting_back_at_once: "forwarding",
+    forwarding.parked_by_an_earlier_process: "forwarding",
+    forwarding.parked_by_a_task_that_died: "forwarding",
 }

@@ -6,7 +6,7 @@ sent it, who took it for good, who destroyed it. So the ledger says which messag
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from sqlqueue_spark.send.delayed_mover import DelayedMover
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.outbox import OutboxTable
 from sqlqueue_spark.tables.subscriptions import SubscriptionTable, table_of
+from tests.machine.remote import CREATE, Remote
 from tests.machine.wires import Network
 from tests.support.neighbour.statements import POSTGRESQL
 
@@ -36,9 +37,10 @@ DELAYED = f"{SOURCES[0]}.Delayed"
 ENDPOINT = "Machine"
 #: The type of events. The second destination has subscribed to it from the beginning, the first one may.
 EVENT_TYPE = "Machine.Event"
+#: Who stores messages for other databases.
+SENDER = "Sales"
 #: After so many milliseconds an operator gives up.
 _ADMIN_WAITS = 10
-_CREATE = "CREATE TABLE {} (id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE)"
 _WAY = rf',"NServiceBus.SqlServer.ForwardDestination":"\"public\".\"{ELSEWHERE}\""'
 _INSERT = """
 INSERT INTO {} (id, expires, headers, body)
@@ -53,6 +55,10 @@ _AGE = """
 UPDATE {0} SET expires = now() AT TIME ZONE 'UTC' - interval '1 second' WHERE seq = ANY (ARRAY(
     SELECT seq FROM {0} WHERE expires > now() AT TIME ZONE 'UTC' FOR UPDATE SKIP LOCKED))
 RETURNING convert_from(body, 'UTF8')::int
+"""
+#: What nobody holds is due.
+_TIME_COMES = """
+UPDATE {0} SET due = due - interval '1 day' WHERE ctid = ANY (ARRAY(SELECT ctid FROM {0} FOR UPDATE SKIP LOCKED)) RETURNING due
 """
 _HELD = """
 SELECT convert_from(q.body, 'UTF8')::int FROM {} AS q
@@ -141,13 +147,26 @@ class World:
         )
         self._others: list[psycopg.Connection] = []
         for name in (*SOURCES, *DESTINATIONS, ELSEWHERE, ERROR):
-            self.admin.execute(sql.SQL(_CREATE).format(sql.Identifier(name)))
+            self.admin.execute(sql.SQL(CREATE).format(sql.Identifier(name)))
         with PostgresConnection(Target(url=url)) as connection, connection.transaction():
             OutboxTable(connection, ENDPOINT).create()
             DelayedTable(connection, Table(table=DELAYED, schema="public")).create()
             SubscriptionTable(connection, table_of("public")).create()
         self.now = 0.0
+        self._remotes: dict[str, Remote] = {}
         self.reset()
+
+    # -- other databases ---------------------------------------------------------------------------
+
+    @property
+    def remotes(self) -> dict[str, Remote]:
+        """The other databases, by the destination that each of them has. Only some families have them."""
+        if not self._remotes:
+            self._remotes = {to: Remote(self.url, self.network, to, ENDPOINT) for to in DESTINATIONS}
+            with PostgresConnection(Target(url=self.url)) as connection, connection.transaction():
+                OutboxTable(connection, SENDER).create()
+            self._tables = []
+        return self._remotes
 
     # -- between scenarios -------------------------------------------------------------------------
 
@@ -163,6 +182,10 @@ class World:
         self.snapshot: Snapshot | None = None
         self.backup: list[tuple[Any, ...]] | None = None
         self._next = itertools.count(1)
+        #: What the headers of a message say beside its id, by its number.
+        self.says: Callable[[int], str] = lambda _: ""
+        for remote in self._remotes.values():
+            remote.reset()
         #: Messages that a stream has read and whose locks an injected death has freed.
         self.excused: set[int] = set()
         self.faults: Counter[str] = Counter()
@@ -185,10 +208,14 @@ class World:
         """Truncate all tables; to be called now and then, because deleted rows leave their space behind."""
         names = ", ".join(f'"{name}"' for name in self.tables())
         self.admin.execute(f"TRUNCATE {names}")
+        for remote in self._remotes.values():
+            remote.tidy()
 
     def close(self) -> None:
         self.heal()
         self.network.close()
+        for remote in self._remotes.values():
+            remote.close()
         for each in (*self._others, self.admin):
             each.close()
 
@@ -265,9 +292,9 @@ class World:
     ) -> tuple[list[int], dict[int, int]]:
         numbers = [next(self._next) for _ in range(count)]
         ids = [f"m{numbers[0] if same_id else n}" for n in numbers]
-        ways = [way] * count
-        done = self._run(connection, _INSERT, source, numbers, ids, [lasts] * count, ways)
         self.ledger.ids.update(zip(numbers, ids, strict=True))
+        ways = [way if way == "poison" else way + self.says(n) for n in numbers]
+        done = self._run(connection, _INSERT, source, numbers, ids, [lasts] * count, ways)
         self.ledger.numbers.update({(source, seq): n for n, seq in done})
         return numbers, dict(done)
 
@@ -304,7 +331,7 @@ class World:
         Whatever ends the mover, its connection is closed.
         """
         waited = self.in_table(DELAYED)
-        self.admin.execute(f"""UPDATE "{DELAYED}" SET due = due - interval '1 day'""")
+        self._run(self.admin, _TIME_COMES, DELAYED)
         process, self.network.process = self.network.process, f"mover {self.now}"
         mover = DelayedMover(
             options=ConnectionOptions.parse({"url": self.url, "lockTimeout": "20ms"}),

@@ -142,10 +142,10 @@ class StoreAndForward(Stream):
             }
         )
         batches = list(task.send(iter(frame.to_batches())))
-        return counted([_Row(each.to_pylist()[0]) for each in batches])
+        return counted([FrameRow(each.to_pylist()[0]) for each in batches])
 
 
-class _Row:
+class FrameRow:
     """A row as Spark hands it to the driver."""
 
     def __init__(self, values: dict[str, int]) -> None:

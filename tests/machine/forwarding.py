@@ -1,0 +1,303 @@
+"""Plays a store-and-forward job: a query whose messages go to two other databases, and the look of its driver at them.
+
+A message goes to the queue that its header names: ``billing`` is in the database of ``sink.url``, ``shipping`` in that of
+``endpoint.shipping.url``. One without that header goes to a queue of the stream's own database.
+"""
+
+import json
+import pickle
+from collections import Counter
+from functools import cache, partial
+from typing import Any
+
+import pyarrow as pa
+
+from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.messages.message import STORED_FOR
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
+from sqlqueue_spark.send import Destinations, FrameColumns, RemoteDatabases, Sender, Sent, prepare
+from sqlqueue_spark.spark.send_task import counted
+from sqlqueue_spark.spark.stored_sink import StoredTask
+from tests.machine.query import Crash, Query, Setup, watching
+from tests.machine.remote import Remote
+from tests.machine.world import DELAYED, DESTINATIONS, ENDPOINT, ERROR, SENDER, SOURCES, World
+from tests.support.sending import composed
+from tests.support.stored import FrameRow
+
+#: An address that names no queue.
+NOWHERE = "nowhere"
+#: So often Spark runs a task that dies.
+_MOST_TASKS = 4
+_TYPES = {
+    "Id": pa.string(),
+    "CorrelationId": pa.string(),
+    "ReplyToAddress": pa.string(),
+    "Expires": pa.timestamp("us", tz="UTC"),
+    "Headers": pa.string(),
+    "Body": pa.binary(),
+    "RowVersion": pa.int64(),
+}
+_COLUMNS = FrameColumns(names={name: name for name in (*_TYPES, "Queue")})
+
+
+class TaskDied(BaseException):
+    """A task is gone, and Spark runs it again; the driver hears nothing of what it did."""
+
+
+class ForwardingQuery(Query):
+    """The job, its driver and its tasks."""
+
+    def __init__(self, world: World, setup: Setup) -> None:
+        super().__init__(world, setup)
+        self.remotes = world.remotes
+        #: Messages that had arrived before they were parked or failed: the job could not know it, and the outbox there does.
+        self.in_doubt: set[int] = set()
+        #: Whether the driver has looked while locks were held by sessions whose process is gone. It stepped over their rows.
+        self.stepped_over = False
+        #: Where those go that a sender stores himself.
+        self._goes: dict[int, str] = {}
+        self._databases: RemoteDatabases | None = None
+        self._destinations_here: tuple[Destinations, Destinations] | None = None
+        world.says = self._says
+
+    # -- where messages go -------------------------------------------------------------------------
+
+    def goes_to(self, n: int) -> str | None:
+        """The address that a message goes to; None where it stays."""
+        if n in self._goes:
+            return self._goes[n]
+        return self._route(n)[0]
+
+    def _says(self, n: int) -> str:
+        to = self.goes_to(n)
+        return "" if to is None else f',"{STORED_FOR}":"{to}"'
+
+    def arrived(self) -> Counter[int]:
+        """How often each message has arrived in the other databases."""
+        return sum((each.arrived() for each in self.remotes.values()), Counter())
+
+    def in_destinations(self) -> Counter[tuple[int, str]]:
+        found = {to: each.arrived() for to, each in self.remotes.items()}
+        here = {f"{to} here": self.world.in_table(to) for to in DESTINATIONS}
+        others = {name: self.world.in_table(name) for name in (ERROR, DELAYED)}
+        return Counter(
+            {(n, to): count for to, its in {**found, **here, **others}.items() for n, count in its.items()}
+        )
+
+    # -- what befalls it ---------------------------------------------------------------------------
+
+    def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:
+        """Allow for what came back in the stream's own database, though it had arrived or others have it.
+
+        What was kept there, parked or failed since is gone: Spark's log says that the batch is done.
+        """
+        ids = self.world.ledger.ids
+        gone = {ids[n] for n, _ in before - self.in_destinations()}
+        self.world.ledger.may_be_lost |= {n for n, id_ in ids.items() if id_ in gone}
+        back = {n for name in (SOURCES[0], DELAYED, ERROR) for n in self.world.in_table(name)}
+        self.in_doubt |= back & set(self.arrived())
+        self.world.ledger.may_double |= {n for n in back if self.world.ledger.taken[n]}
+
+    def fail_over(self, remote: Remote) -> bool:
+        """Let the replica of another database take over. What it forgets is lost, unless it still is somewhere here."""
+        before = remote.arrived()
+        if not remote.fail_over():
+            return False
+        ids = self.world.ledger.ids
+        gone = {ids[n] for n in before - remote.arrived()}
+        # A message that had an id of those was left out.
+        self.world.ledger.may_be_lost |= {n for n, id_ in ids.items() if id_ in gone}
+        return True
+
+    def _befalls(self, what: str) -> None:
+        name, _, then = what.partition(" ")
+        remote = self.remotes.get(name)
+        if remote is None and what not in ("the driver looks", "the task dies"):
+            super()._befalls(what)
+            return
+        self.world.faults[f"another database {then}" if remote else what] += 1
+        match remote, then:
+            case None, "driver looks":
+                self.look()
+            case None, _:
+                raise TaskDied
+            case Remote(), "goes down":
+                remote.shut()
+            case Remote(), "goes down and notices nothing":
+                remote.shut(noticed=False)
+            case Remote(), "comes back":
+                remote.open()
+            case Remote(), "goes down before it hears a commit":
+                remote.shut_at_commit(self.process, heard=False)
+            case Remote(), "goes down before it answers a commit":
+                remote.shut_at_commit(self.process, heard=True)
+            case Remote(), "replica is as far":
+                remote.take_snapshot()
+            case _:
+                raise NotImplementedError(what)
+
+    # -- the driver --------------------------------------------------------------------------------
+
+    def look(self, at: str | None = None, what: str = "") -> str:
+        """Let the driver look at the other databases, as it does now and then; returns in words what came of it."""
+        assert self._databases is not None
+        self.world.network.process = self.process
+        self._note_held()
+        try:
+            if at is None:
+                back = self._databases.look()
+            else:
+                with watching(at, lambda: self._befalls(what)):
+                    back = self._databases.look()
+        except Crash:
+            return "the process is dead"
+        except SqlQueueError as error:
+            return f"not now: {type(error).__name__}: {error}"
+        finally:
+            self.world.network.forget_faults()
+        return f"{back} are put back" if back else "nothing to put back"
+
+    def _start(self) -> None:
+        starting = not self.runs
+        super()._start()
+        if starting:
+            home, other = self._sinks()
+            self._databases = RemoteDatabases(other, home, SOURCES[0])
+            self._destinations_here = Destinations(home), Destinations(other)
+            self._note_held()
+            self._databases.look()
+
+    def _note_held(self) -> None:
+        self.stepped_over |= bool(self.world.network.unnoticed)
+
+    # -- the sink ----------------------------------------------------------------------------------
+
+    def _write(self, batch: int, messages: list[dict[str, Any]]) -> None:
+        self.attempted[self._past, batch] = set()
+        network = self.world.network
+        before, stayed, unanswered = set(self.arrived()), self._stays(), network.unanswered
+        try:
+            self._forward(messages)
+        finally:
+            more = self._stays() - stayed
+            unsure = set(self.arrived()) if network.unanswered > unanswered else before
+            self.in_doubt |= set(more) & unsure
+
+    def _stays(self) -> Counter[int]:
+        return self.world.in_table(DELAYED) + self.world.in_table(ERROR)
+
+    def _forward(self, messages: list[dict[str, Any]]) -> None:
+        """Send a batch as the job's sink does, in two tasks."""
+        assert self._databases is not None
+        assert self._destinations_here is not None
+        home, other = self._sinks()
+        here, there = self._destinations_here
+        prepare(home, here, [self.options.queue], again=self._wrote)
+        self._wrote = True
+        task = StoredTask(
+            columns=_COLUMNS,
+            home=home,
+            destinations=here,
+            other=other,
+            other_destinations=there,
+            down=self._databases.down(),
+        )
+        done = Sent()
+        half = max(1, -(-len(messages) // 2))
+        for part in (messages[:half], messages[half:]):
+            if part:
+                done += self._run(task, part)
+        self._databases.note(done)
+
+    _wrote = False
+
+    @staticmethod
+    def _run(task: StoredTask, rows: list[dict[str, Any]]) -> Sent:
+        columns = {name: pa.array([row[name] for row in rows], type_) for name, type_ in _TYPES.items()}
+        frame = pa.table({**columns, "Queue": [SOURCES[0]] * len(rows)})
+        for _ in range(_MOST_TASKS):
+            own: StoredTask = pickle.loads(pickle.dumps(task))  # noqa: S301 -- as Spark sends it
+            try:
+                return counted(
+                    [FrameRow(row) for each in own.send(iter(frame.to_batches())) for row in each.to_pylist()]
+                )
+            except TaskDied:
+                continue
+        raise AssertionError("a scenario lets a task die once")
+
+    def _sinks(self) -> tuple[SinkOptions, SinkOptions]:
+        """The options of the sink: those for the stream's own database, and those for the others."""
+        urls = tuple(self.remotes[to].url for to in DESTINATIONS)
+        return _sinks(self.world.url, urls, self.options.queue, self.options.outbox)
+
+    # -- others ------------------------------------------------------------------------------------
+
+    def store(self, count: int, at: str | None) -> tuple[list[int], bool]:
+        """Let a sender of ours store messages for the other databases; he may die at a step. He tries twice.
+
+        :returns: the messages, and whether he died.
+        """
+        world = self.world
+        numbers = world.from_elsewhere(count)
+        self._goes.update({n: DESTINATIONS[n % len(DESTINATIONS)] for n in numbers})
+        given = _sender(world.url, tuple(self.remotes[to].url for to in DESTINATIONS))
+        frame = pa.RecordBatch.from_pydict(
+            {
+                "Headers": [json.dumps({"NServiceBus.MessageId": world.ledger.ids[n]}) for n in numbers],
+                "Body": pa.array([str(n).encode() for n in numbers], pa.binary()),
+                "Destination": [self.goes_to(n) for n in numbers],
+            }
+        )
+        before, died = world.network.process, False
+        for attempt, step in enumerate((at, None)):
+            world.network.process = sender = f"sender {numbers[0]}, {attempt} of scenario {world.scenarios}"
+            destinations = Destinations(given)
+            try:
+                with (
+                    watching(step, partial(self._die, sender)),
+                    Sender(given, destinations) as sending,
+                ):
+                    sending.send(composed(given, frame, destinations=destinations))
+            except Crash:
+                died = True
+            finally:
+                world.network.process = before
+        world.ledger.sent.update(numbers)
+        return numbers, died
+
+    def _die(self, process: str) -> None:
+        self.world.network.cut(process)
+        raise Crash
+
+
+@cache
+def _sinks(
+    url: str, others: tuple[str, str], local_queue: str, outbox: str
+) -> tuple[SinkOptions, SinkOptions]:
+    source = {"url": url, "queue": SOURCES[0], "lockTimeout": "20ms"}
+    sink = {
+        "url": others[0],
+        f"endpoint.{DESTINATIONS[1]}.url": others[1],
+        "endpoint": ENDPOINT,
+        "errorQueue": ERROR,
+        "outbox": outbox,
+        "lockTimeout": "20ms",
+    }
+    job = StoreAndForwardOptions.parse({"checkpoint": "none", "localQueue": local_queue})
+    databases = Databases.of(source, sink, job)
+    return SinkOptions.parse(databases.home), SinkOptions.parse(databases.other)
+
+
+@cache
+def _sender(url: str, others: tuple[str, str]) -> SinkOptions:
+    elsewhere = {f"endpoint.{to}.url": other for to, other in zip(DESTINATIONS, others, strict=True)}
+    return SinkOptions.parse(
+        {
+            "url": url,
+            "endpoint": SENDER,
+            "storeAndForward": SOURCES[0],
+            "lockTimeout": "20ms",
+            **elsewhere,
+        }
+    )

@@ -1,0 +1,94 @@
+"""Checks what must hold of a store-and-forward job: each message is in one place, and nothing waits without a reason."""
+
+from collections import Counter
+
+from sqlqueue_spark.send.remote_databases import _ALL_AGAIN as ALL_AGAIN
+from tests.machine.forwarding import NOWHERE, ForwardingQuery
+from tests.machine.forwarding_rules import retry_errors
+from tests.machine.invariants import drain, say
+from tests.machine.world import DELAYED, DESTINATIONS, ELSEWHERE, ERROR, World
+
+
+def finish(world: World, query: ForwardingQuery) -> None:
+    """Let the job come to an end in three steps, and check each message's place after each of them.
+
+    First the databases are as they are: whichever is down holds nobody up. Then all are back: what waits for them is put back.
+    Then an operator puts back what has failed.
+    """
+    drain(world, query)
+    if query.setup.gives_up:
+        world.tell("(at last) what is parked is given up")
+        world.move_back()
+    check_places(world, query)
+    for remote in query.remotes.values():
+        remote.open()
+        if not remote.exists:
+            remote.create()
+    world.tell("(at last) all databases and queues are there")
+    _deliver(world, query)
+    if set(world.in_table(ERROR)) - _failing(world, query):
+        world.tell(f"(at last) {retry_errors(world)}")
+        _deliver(world, query)
+    say(query, "in error though nothing is in their way", set(world.in_table(ERROR)) - _failing(world, query))
+
+
+def _deliver(world: World, query: ForwardingQuery) -> None:
+    if query.runs:  # else the next process looks when it begins
+        world.tell(f"(at last) the driver looks: {query.look()}")
+    drain(world, query)
+    if query.stepped_over and world.in_table(DELAYED):
+        world.tell("(at last) the driver looks again and again, because others held some when it looked")
+        for _ in range(ALL_AGAIN):
+            query.look()
+        drain(world, query)
+    query.stepped_over = False
+    say(query, "parked though their database answers and the driver has looked", set(world.in_table(DELAYED)))
+    check_places(world, query)
+
+
+def _failing(world: World, query: ForwardingQuery) -> set[int]:
+    """The messages that fail whenever they are received."""
+    ledger = world.ledger
+    return {n for n in ledger.ids if n in ledger.poison or query.goes_to(n) == NOWHERE}
+
+
+def check_places(world: World, query: ForwardingQuery) -> None:
+    """Each message is in one place, at the destination that it was sent to or with a reason elsewhere."""
+    ledger = world.ledger
+    arrived = {to: each.arrived() for to, each in query.remotes.items()}
+    there: Counter[int] = sum(arrived.values(), Counter())
+    here: Counter[int] = sum((world.in_table(to) for to in DESTINATIONS), Counter())
+    error, parked, moved = (world.in_table(name) for name in (ERROR, DELAYED, ELSEWHERE))
+
+    say(query, "arrived twice", {n for n, count in there.items() if count > 1})
+    say(query, "arrived twice here", {n for n, count in here.items() if count > 1})
+    say(query, "parked or failed twice", {n for n, count in (parked + error).items() if count > 1})
+    wrong = {n for to, its in arrived.items() for n in its if query.goes_to(n) != to}
+    say(query, "arrived at another queue's database", wrong)
+    say(query, "kept here though they go elsewhere", {n for n in here if query.goes_to(n) is not None})
+    for what, its in (
+        *((f"arrived in {to} twice", each) for to, each in arrived.items()),
+        ("kept here twice", here),
+    ):
+        by_id = Counter(ledger.ids[n] for n in its.elements())
+        say(query, f"{what} under one id", {n for n in its if by_id[ledger.ids[n]] > 1})
+
+    taken = {n for n, count in ledger.taken.items() if count}
+    places = Counter(n for its in (there, here, error, parked, moved, taken) for n in set(its))
+    both = {n for n, count in places.items() if count > 1} - query.in_doubt - ledger.may_double
+    say(query, "in two places", both)
+
+    reasons = {
+        n
+        for n in error
+        if n in ledger.moved_back
+        or (query.remotes.get(query.goes_to(n) or "") and query.remotes[query.goes_to(n) or ""].was_dropped)
+    }
+    say(query, "in error without a reason", set(error) - reasons - _failing(world, query))
+
+    excused = ledger.may_be_lost | ledger.perished | ledger.stillborn
+    known = {(ledger.ids[n], query.goes_to(n)) for n in (*there, *here)}
+    lost = {
+        n for n in ledger.sent - excused if not places[n] and (ledger.ids[n], query.goes_to(n)) not in known
+    }
+    say(query, "lost", lost)

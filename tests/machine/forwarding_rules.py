@@ -1,0 +1,182 @@
+"""The steps that only befall a store-and-forward job and the databases that it sends to."""
+
+from dataclasses import dataclass
+
+from sqlqueue_spark.administration import failed_retry
+from sqlqueue_spark.messages.error_row import Selection
+from sqlqueue_spark.options import ConnectionOptions
+from tests.machine.forwarding import ForwardingQuery
+from tests.machine.query import Crash, Query, watching
+from tests.machine.remote import Remote
+from tests.machine.rules import Step
+from tests.machine.world import DESTINATIONS, ERROR, World, listed
+
+
+class ForwardingStep(Step):
+    def happen(self, world: World, query: Query) -> str | None:
+        return self.befall(world, query) if isinstance(query, ForwardingQuery) else None
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        """As :meth:`Step.happen`."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Look(ForwardingStep):
+    """The driver looks at the other databases, and something befalls it at a named step."""
+
+    at: str | None = None
+    what: str = "crash"
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        if not query.runs:
+            return None
+        said = f" ({self.what} at '{self.at}')" if self.at else ""
+        return f"the driver looks{said}: {query.look(self.at, self.what)}"
+
+
+@dataclass(frozen=True)
+class GoDown(ForwardingStep):
+    number: int = 0
+    noticed: bool = True
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        remote = _remote(query, self.number)
+        if remote.down:
+            return None
+        remote.shut(noticed=self.noticed)
+        world.faults["another database goes down"] += 1
+        return f"the database of {remote.queue} goes down{'' if self.noticed else '; it does not notice'}"
+
+
+@dataclass(frozen=True)
+class ComeBack(ForwardingStep):
+    number: int = 0
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        remote = _remote(query, self.number)
+        if not remote.down:
+            return None
+        remote.open()
+        return f"the database of {remote.queue} comes back"
+
+
+@dataclass(frozen=True)
+class GiveUp(ForwardingStep):
+    """The time is over for which parked messages wait, and a mover moves them to the error queue; it may die at a step."""
+
+    dies: str | None = None
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        died = False
+        try:
+            with watching(self.dies, _die):
+                moved = world.move_back()
+        except Crash:
+            died, moved = True, []
+            world.faults["mover dies"] += 1
+        if died:
+            return f"a mover dies when {self.dies}"
+        if not moved:
+            return None
+        world.faults["messages given up"] += 1
+        return f"{listed(moved)} are given up"
+
+
+@dataclass(frozen=True)
+class RetryErrors(ForwardingStep):
+    """An operator puts back what is in the error queue; the command may die at a step."""
+
+    dies: str | None = None
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        if not world.in_table(ERROR):
+            return None
+        world.faults["errors retried"] += 1
+        return retry_errors(world, self.dies)
+
+
+@dataclass(frozen=True)
+class DropQueue(ForwardingStep):
+    number: int = 0
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        remote = _remote(query, self.number)
+        if not remote.exists:
+            return None
+        remote.drop()
+        world.faults["destination dropped"] += 1
+        return f"the queue {remote.queue} is dropped in the other database"
+
+
+@dataclass(frozen=True)
+class CreateQueue(ForwardingStep):
+    number: int = 0
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        remote = _remote(query, self.number)
+        if remote.exists:
+            return None
+        remote.create()
+        return f"the queue {remote.queue} is created again"
+
+
+@dataclass(frozen=True)
+class ReplicateThere(ForwardingStep):
+    number: int = 0
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        remote = _remote(query, self.number)
+        remote.take_snapshot()
+        return f"the replica of the database of {remote.queue} is as far"
+
+
+@dataclass(frozen=True)
+class FailOverThere(ForwardingStep):
+    number: int = 0
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        remote = _remote(query, self.number)
+        if not query.fail_over(remote):
+            return None
+        world.faults["fail-over of another database"] += 1
+        return f"the replica of the database of {remote.queue} takes over: what was committed since is gone"
+
+
+@dataclass(frozen=True)
+class StoreByUs(ForwardingStep):
+    """A sender with the option storeAndForward stores messages, in two tries; in the first one he may die at a step."""
+
+    count: int = 1
+    dies: str | None = None
+
+    def befall(self, world: World, query: ForwardingQuery) -> str | None:
+        numbers, died = query.store(self.count, self.dies)
+        if died:
+            world.faults["sender dies"] += 1
+        return f"{listed(numbers)} are stored in two tries{f', dying when {self.dies}' if died else ''}"
+
+
+def retry_errors(world: World, dies: str | None = None) -> str:
+    """Let an operator put back all that is in the error queue; returns in words what came of it."""
+    network = world.network
+    before, network.process = network.process, f"operator of scenario {world.scenarios}"
+    given = ConnectionOptions.parse({"url": world.url, "lockTimeout": "20ms"})
+    waited = world.in_table(ERROR)
+    try:
+        with watching(dies, _die):
+            failed_retry.retry(given, ERROR, Selection())
+    except Crash:
+        return f"an operator puts back what has failed and dies when {dies}"
+    finally:
+        network.cut(network.process)
+        network.process = before
+    return f"an operator puts back {listed((waited - world.in_table(ERROR)).elements())}, which had failed"
+
+
+def _die() -> None:
+    raise Crash
+
+
+def _remote(query: ForwardingQuery, number: int) -> Remote:
+    return query.remotes[DESTINATIONS[number % len(DESTINATIONS)]]
