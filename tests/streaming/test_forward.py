@@ -352,8 +352,8 @@ def failed(spark, postgresql, queues, tmp_path, monkeypatch):
         ),
         (
             (),
-            r"Nothing says where to send: give the option queue, or the column Destination with an address for each row, or publish "
-            r"rows by the column EventType\.",
+            (r"Nothing says where to send: give the option queue, or the column Destination with an address for each row, or publish "
+            r"rows by the column EventType\."),
         ),
         (
             ("--to", "Billing", "--function", "no_such.module:route"),
