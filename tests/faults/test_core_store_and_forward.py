@@ -134,6 +134,28 @@ def test_each_message_arrives_once_if_a_connection_to_the_other_database_breaks(
     assert in_order(places(engine, outgoing, billing)) == ARRIVED
 
 
+@pytest.mark.parametrize("step", [fail_points.ROWS_INSERTED, fail_points.DELETED])
+def test_each_message_arrives_once_though_the_servers_of_both_databases_are_killed(
+    engine, outgoing, billing, elsewhere, server, step
+):
+    if engine.name != "postgresql":
+        pytest.skip("the server is not ours to kill")
+    store(outgoing, range(MANY))
+
+    def kill():
+        server.stop(immediate=True)
+        server.start()
+
+    with running(engine, outgoing, elsewhere.url, **FEW) as job:
+        job.databases.look()
+        with at_step(step, kill) as killed:
+            job.drain()
+        job.note_down()
+        job.drain()
+    assert killed == [1]
+    assert in_order(places(engine, outgoing, billing)) == ARRIVED
+
+
 def test_two_jobs_on_one_queue_send_each_message_once_though_the_database_comes_and_goes(
     engine, outgoing, billing, gate
 ):
