@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +24,6 @@ from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed, table_of
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
-from sqlqueue_spark.tables.undelivered import Undelivered
 
 log = plain_text.logger(__name__)
 
@@ -52,7 +50,7 @@ class StageDispatch:
         self._empty = False
         #: Whether this process has looked at the stages that were used before it began.
         self._looked_back = False
-        self._sent: tuple[str, Table, int, int] | None = None
+        self._sent: tuple[str, Table, int] | None = None
 
     def open(self, start: Offset | None, end: Offset) -> None:
         """Give the stage to the batch that ends with ``end``, once: Spark may plan a batch again while it runs.
@@ -72,7 +70,7 @@ class StageDispatch:
                 sent = stage.move_waiting()
                 stage.open(_digest(end), queue=_queues(end))
             self._empty = False
-            self._say_sent(stage, self._own, sent)
+            self._say_sent(self._own, sent)
         elif end.stage:
             self._leave_to_the_sink(end)
         self._opened = end
@@ -90,7 +88,7 @@ class StageDispatch:
         if not end.stage:
             return
         table = Table.from_text(end.stage)
-        stage = self._stage(session.connection, table)
+        stage = Stage(session.connection, table)
         try:
             moved = stage.move(_digest(end)) if self._opened == end or stage.exists() else None
         except Incomplete as error:
@@ -105,7 +103,7 @@ class StageDispatch:
             stage.give_up()
             return
         if moved is not None:
-            self._sent = (session.name, table, moved, stage.failed)
+            self._sent = (session.name, table, moved)
         elif deleting:
             raise ConfigurationError(
                 f"What the last batch of {session.name} sent is not on the stage {table} any more, so its {deleting} "
@@ -116,7 +114,7 @@ class StageDispatch:
     def settled(self) -> None:
         """Note that the transaction in which :meth:`send` was called is committed."""
         if self._sent is not None:
-            _say(*self._sent)
+            log.info("sent queue=%s stage=%s sent=%d", *self._sent)
             self._sent = None
 
     def take(self, start: Offset | None = None) -> None:
@@ -159,7 +157,7 @@ class StageDispatch:
                 if self._just_taken:
                     stage.begin()
                     self._just_taken = False
-            self._say_sent(stage, self._own, sent)
+            self._say_sent(self._own, sent)
             if given_up is not None:
                 log.warning("stage_given_up stage=%s sealed=%s: a batch that was begun there does not belong to this "
                             "checkpoint's last one", self._own, given_up.sealed)  # fmt: skip
@@ -215,7 +213,7 @@ class StageDispatch:
             self._home = self._taken(self._own)
             self._just_taken, self._empty = True, False
         try:
-            yield self._stage(self._home.connection, self._own)
+            yield Stage(self._home.connection, self._own)
         except BaseException:
             self.close()
             raise
@@ -271,7 +269,7 @@ class StageDispatch:
         table = Table.from_text(end.stage)
         with self._pool.borrowed() as session:
             create_stage(session.connection, table)
-            stage = self._stage(session.connection, table)
+            stage = Stage(session.connection, table)
             with session.connection.transaction():
                 whom = stage.holders()
                 if whom and end.empty and not _opened_for(end, stage.mark()):
@@ -284,7 +282,7 @@ class StageDispatch:
                     )
                 sent = stage.move_waiting()
                 stage.open(_digest(end), queue=_queues(end), mode=self._options.transaction_mode)
-        self._say_sent(stage, table, sent)
+        self._say_sent(table, sent)
 
     def _given_up(self, stage: Stage, mark: Mark) -> Mark | None:
         """Make the mark of a claim idle that does not belong to this checkpoint's last batch; return it as it was.
@@ -358,14 +356,14 @@ class StageDispatch:
             left. An atomic source would forget the stage with its next offset.
         """
         with self._pool.transaction() as session:
-            stage, sent = self._stage(session.connection, table), None
+            stage, sent = Stage(session.connection, table), None
             if stage.exists():
                 whom = stage.holders()
                 if not whom:
                     sent = stage.move_waiting(before=self._last_batch(session))
                 elif self._own is not None and (mark := stage.mark()) is not None and mark.waits:
                     raise _in_use(table, ", ".join(whom))
-        self._say_sent(stage, table, sent)
+        self._say_sent(table, sent)
 
     def _last_batch(self, session: Session) -> Batch | None:
         """The last batch in the mark of the source's own stage. What the same batch has staged on another stage is void.
@@ -378,25 +376,9 @@ class StageDispatch:
         mark = own.mark() if own.exists() else None
         return mark.batch if mark is not None and mark.batch.query else None
 
-    def _stage(self, connection: Connection, table: Table) -> Stage:
-        """A stage that is sent: what a destination does not take goes to the error queue, where there is one."""
-        return Stage(connection, table, Undelivered.of(connection, self._options))
-
-    def _say_sent(self, stage: Stage, table: Table, sent: int | None) -> None:
+    def _say_sent(self, table: Table, sent: int | None) -> None:
         if sent is not None:
-            _say(self._options.title, table, sent, stage.failed)
-
-
-def _say(queue: str, table: Table, sent: int, failed: int) -> None:
-    said = f" failed={failed}" if failed else ""
-    log.log(
-        logging.WARNING if failed else logging.INFO,
-        "sent queue=%s stage=%s sent=%d%s",
-        queue,
-        table,
-        sent,
-        said,
-    )
+            log.info("sent queue=%s stage=%s sent=%d", self._options.title, table, sent)
 
 
 _RUN_AGAIN = (

@@ -33,11 +33,11 @@ from sqlqueue_spark.messages.outgoing import ascii_json, new_row_ids, uuid_text
 from sqlqueue_spark.messages.parked import waits_for
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.send.refusals import refused
 from sqlqueue_spark.tables import delayed, queues
 from sqlqueue_spark.tables.delayed import DelayedTable, Due, Forwarded
 from sqlqueue_spark.tables.insert import Column, columns_of, present_columns
 from sqlqueue_spark.tables.queues import QueueTable
-from sqlqueue_spark.tables.refusals import refused
 
 log = logger(__name__)
 

@@ -18,7 +18,6 @@ from sqlqueue_spark.send.remote_databases import RemoteDatabases
 from sqlqueue_spark.send.sent_before import has_sent
 from sqlqueue_spark.tables.stage import Run, Stage, table_of
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch
-from sqlqueue_spark.tables.undelivered import Undelivered
 
 log = logger(__name__)
 
@@ -132,10 +131,10 @@ def _enter(options: SinkOptions, connection: Connection, batch: Batch, last: Run
 
     First send the messages that an earlier batch has left on the stage: Spark logged that batch before this one began.
     """
-    stage = Stage(connection, table_of(options), Undelivered.of(connection, options))
+    stage = Stage(connection, table_of(options))
     with connection.transaction():
         sent = stage.move_waiting(before=batch) if stage.exists() else None
-    _say_sent(options, sent, stage.failed)
+    _say_sent(options, sent)
     with connection.transaction():
         return stage.enter(batch, last)
 
@@ -148,17 +147,16 @@ def _look_back(options: SinkOptions, connection: Connection, batch: Batch) -> No
     :raises QueueError: a destination is not there any more, or refuses a message.
     """
     with suppress(ConfigurationError):  # no stage can have this name, or this login has no rights to it
-        stage = Stage(connection, table_of(options), Undelivered.of(connection, options))
+        stage = Stage(connection, table_of(options))
         with connection.transaction():
             there = stage.exists() and not stage.holders()
             sent = stage.move_waiting(before=batch) if there else None
-        _say_sent(options, sent, stage.failed)
+        _say_sent(options, sent)
 
 
-def _say_sent(options: SinkOptions, sent: int | None, failed: int) -> None:
+def _say_sent(options: SinkOptions, sent: int | None) -> None:
     if sent is not None:
-        said = f" failed={failed}" if failed else ""
-        log.info("sent stream=%s sent=%d%s: what an earlier batch had staged", options.stream, sent, said)
+        log.info("sent stream=%s sent=%d: what an earlier batch had staged", options.stream, sent)
 
 
 def check_one_database(options: SinkOptions, destinations: Destinations, addresses: Iterable[str]) -> None:

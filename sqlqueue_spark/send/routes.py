@@ -20,8 +20,8 @@ from sqlqueue_spark.send.destinations import Destination, Destinations, Placed, 
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.parking import DatabaseDown
 from sqlqueue_spark.send.preflight import check_one_database
+from sqlqueue_spark.send.refusals import Refusal, refused
 from sqlqueue_spark.tables.insert import Inserter
-from sqlqueue_spark.tables.refusals import Refusal, refused
 
 log = logger(__name__)
 

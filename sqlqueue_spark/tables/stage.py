@@ -36,10 +36,8 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.delayed import due_column
 from sqlqueue_spark.tables.insert import columns_of, present_columns
-from sqlqueue_spark.tables.queues import InTransit
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
-from sqlqueue_spark.tables.undelivered import Undelivered
 
 #: A stage's name is its stream's and this. PostgreSQL's names have at most 63 bytes, and the index's name has a few more.
 _SUFFIX = ".Outgoing"
@@ -100,13 +98,9 @@ def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
 class Stage:
     """A stage on an open connection."""
 
-    def __init__(self, connection: Connection, table: Table, undelivered: Undelivered | None = None) -> None:
-        """:param undelivered: what becomes of messages whose destination does not take them; None where that is an error."""
+    def __init__(self, connection: Connection, table: Table) -> None:
         self._connection = connection
         self._table = table
-        self._undelivered = undelivered
-        #: How many messages went to the error queue when messages were last sent.
-        self.failed = 0
         self._doing = f"staging in {table}"
 
     def exists(self) -> bool:
@@ -332,35 +326,12 @@ class Stage:
             raise Unsealed(f"The stage {self._table} was opened for the batch, but never sealed")
         self._check_counts(mark)
         tasks = list(mark.tasks)
-        self.failed = 0
         moved = sum(
-            self._delivered(destination, tasks, mark.after) for destination in sorted(mark.destinations)
+            self._move(destination, tasks, mark.after, settling=True)
+            for destination in sorted(mark.destinations)
         )
         self._write(mark.done())
         return moved
-
-    def read(self, destination: str, tasks: Sequence[str], after: int) -> list[InTransit]:
-        """The messages that these tasks have staged for a destination behind a row of the stage, in their order."""
-        which = self._which(destination, tasks)
-        return [InTransit(*row) for row in self._execute("stage_read", **which, after=after)]
-
-    def _delivered(self, destination: str, tasks: Sequence[str], after: int) -> int:
-        """Send what is staged for a destination; what it does not take goes to the error queue, where there is one."""
-        if self._undelivered is None:
-            return self._move(destination, tasks, after, settling=True)
-        try:
-            with self._connection.attempt():
-                return self._move(destination, tasks, after, settling=True)
-        except SqlQueueError as error:
-            if isinstance(error, TryAgain):
-                raise
-            rows = self.read(destination, tasks, after)
-            table = Table.from_text(destination)
-            found = queues.find(self._connection, table)
-            takes = found is not None and due_column(found.columns) is None
-            failed = self._undelivered.send(rows, table, found if takes else None, error)
-            self.failed += failed
-            return len(rows) - failed
 
     def _check_counts(self, mark: Mark) -> None:
         wanted = {task: count for task, count in mark.tasks.items() if count}

@@ -25,9 +25,9 @@ from sqlqueue_spark.receive.stage_dispatch import StageDispatch
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
+from sqlqueue_spark.send.refusals import Refusal
 from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.tables.queues import Queue
-from sqlqueue_spark.tables.refusals import Refusal
 from sqlqueue_spark.tables.stage import Run, Stage
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
 from tests.machine import without_forwarding as forwarding

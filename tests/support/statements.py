@@ -555,11 +555,6 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [Answer("INSERT INTO", changed=1)],
         None,
     ),
-    "stage_read": (
-        lambda c: stage(c).read("orders@[dbo]@[shop]", ["t"], 3),
-        [Answer("FROM [dbo]", "iwwwtwx", [[5, ID, "c", "r", None, "{}", None]])],
-        [InTransit(5, ID, "c", "r", None, "{}", None)],
-    ),
     "stage_seal": (
         lambda c: stage(c).seal({"u": 1}, ["orders@[dbo]@[shop]"], run="r"),
         [MARKED, Answer("UPDATE", changed=1)],

@@ -118,21 +118,6 @@ FROM (
     ) AS parts
 ) AS messages
 
--- name: stage_read
--- Reads staged messages for a destination that does not take them, in the order of the stage.
--- in: destination, tasks, after which seq     out: seq, id, NULL, NULL, time of expiry, headers, body
--- Only then do messages come to the client. The tables have no optional columns here.
-SELECT seq, id::text, NULL::text, NULL::text, nullif(expires, 'infinity'), headers, body
-FROM (
-    SELECT seq, unnest(ids) AS id, unnest(expires) AS expires, unnest(headers) AS headers, unnest(bodies) AS body
-    FROM (
-        SELECT seq, ids, expires, headers, bodies
-        FROM {stage}
-        WHERE destination = :destination AND task = ANY (:tasks::text[]) AND seq > :after
-        ORDER BY seq
-    ) AS parts
-) AS messages
-
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
 -- in: destination, tasks     out: number of messages

@@ -160,21 +160,6 @@ WHERE Destination = CAST(:destination AS nvarchar(776))
 ORDER BY RowVersion
 OPTION (MAX_GRANT_PERCENT = 10)
 
--- name: stage_read
--- Reads staged messages for a destination that does not take them, in the order of the stage.
--- in: destination, tasks as JSON, after which RowVersion     out: RowVersion, Id, CorrelationId, ReplyToAddress, Expires, headers, body
--- Only then do messages come to the client. Types and MAX_GRANT_PERCENT as in stage_count.
-SELECT RowVersion, LOWER(CONVERT(char(36), Id)), CorrelationId, ReplyToAddress, Expires, Headers, Body
-FROM {stage}
-WHERE Destination = CAST(:destination AS nvarchar(776))
-  AND Task IN (
-      SELECT t.Task COLLATE Latin1_General_BIN2
-      FROM OPENJSON(CAST(:tasks AS nvarchar(max))) WITH (Task varchar(36) '$') AS t
-  )
-  AND RowVersion > :after
-ORDER BY RowVersion
-OPTION (MAX_GRANT_PERCENT = 10)
-
 -- name: stage_try
 -- Sends one staged message to its destination, for the caller to roll back.
 -- in: destination, tasks as JSON     out: number of rows
