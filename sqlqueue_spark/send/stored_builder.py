@@ -7,7 +7,7 @@ sample. They end with this hop; all other headers and the body go on as they are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +18,7 @@ from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
 from sqlqueue_spark.send.column_values import among, told
 from sqlqueue_spark.send.composed import Composed, in_order
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable
-from sqlqueue_spark.send.message_builder import Count, MessageBuilder
+from sqlqueue_spark.send.message_builder import MessageBuilder
 from sqlqueue_spark.send.outcome_builder import OutcomeBuilder
 from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.received_in_transit import in_transit
@@ -49,7 +49,6 @@ class StoredBuilder:
 
     forward: MessageBuilder
     local: OutcomeBuilder
-    untyped: Count = field(default_factory=Count)
 
     def compose(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Stored | Outcomes]:
         """Make what a task sends, chunk by chunk; a chunk is one transaction in each database.
