@@ -138,9 +138,12 @@ class OutcomeBuilder:
             return self._of(FrameColumns(names=names), batch.filter(sound), everywhere.filter(sound), None)
         if not self.columns.outgoing:
             return self._of(FrameColumns(names={}), None, everywhere[:0], None)
-        lists = pc.if_else(sound, self._column(batch, "Outgoing"), None)
+        lists = self._column(batch, "Outgoing")
+        if outcomes.failed or lists.null_count:
+            lists = pc.if_else(sound, lists, None)
         its, owners = pc.list_flatten(lists), pc.list_parent_indices(lists)
-        its, owners = its.filter(its.is_valid()), owners.filter(its.is_valid())
+        if its.null_count:
+            its, owners = its.filter(its.is_valid()), owners.filter(its.is_valid())
         rows = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
 
         new_ids = _NewIds(self.destinations, outcomes, owners.to_pylist())
