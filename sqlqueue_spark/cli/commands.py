@@ -283,11 +283,11 @@ def doctor(
 
 @main.command()
 @click.option("--sink", is_flag=True, help="Those of SqlQueueSink and df.write instead.")
-@click.option("--markdown", is_flag=True, help="As the table of the README.")
+@click.option("--markdown", is_flag=True, help="As a table of Markdown.")
 def options(sink: bool, markdown: bool) -> None:
     """List the options of format("sqlqueue"), to read from or to write to."""
     shown = showing.options_markdown if markdown else showing.options_text
-    _lines(shown(SinkOptions if sink else SourceOptions))
+    _lines(shown((SinkOptions if sink else SourceOptions).described()))
 
 
 #: The demos, by their names, and the modules that run them.

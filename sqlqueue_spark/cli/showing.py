@@ -18,7 +18,7 @@ from sqlqueue_spark.administration.outbox_tables import Report
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, parse_headers
-from sqlqueue_spark.options.fields import Options, camel
+from sqlqueue_spark.options.fields import Described, camel
 from sqlqueue_spark.plain_text import plain, plain_json
 from sqlqueue_spark.tables.queue_admin import Message
 
@@ -198,20 +198,20 @@ def delayed_text(length: DelayedLength) -> Iterator[str]:
         yield f"  first  {f'due since {age(-length.first_due_in)}' if overdue else f'due in {age(length.first_due_in)}'}"
 
 
-def options_text(options: type[Options]) -> Iterator[str]:
+def options_text(described: Iterable[Described]) -> Iterator[str]:
     rows = [
-        (each.name, each.default.replace("`", ""), each.meaning.replace("`", ""))
-        for each in options.described()
+        (each.name, each.kind, each.default.replace("`", ""), each.meaning.replace("`", ""))
+        for each in described
     ]
-    yield from table(("option", "default", "meaning"), rows)
+    yield from table(("option", "value", "default", "meaning"), rows)
 
 
-def options_markdown(options: type[Options]) -> Iterator[str]:
-    """The options as the table that the README has."""
-    yield "| option | default | meaning |"
-    yield "|---|---|---|"
-    for each in options.described():
-        yield f"| `{each.name}` | {each.default} | {each.meaning} |"
+def options_markdown(described: Iterable[Described]) -> Iterator[str]:
+    """The options as a table of docs/options.md."""
+    yield "| option | value | default | meaning |"
+    yield "|---|---|---|---|"
+    for each in described:
+        yield f"| `{each.name}` | {each.kind} | {each.default} | {each.meaning} |"
 
 
 def _overview_row(found: TableOverview) -> tuple[str, ...]:

@@ -42,7 +42,7 @@ class DeltaOptions(Options):
 
     path: str = option("Folder of the Delta table.", parse=text)
     checkpoint: str = option("Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text)  # fmt: skip
-    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False)  # fmt: skip
 
 
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
