@@ -15,6 +15,7 @@ from sqlqueue_spark import functions, register
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import Options, boolean, option, said, text
 from sqlqueue_spark.pipeline.delta_table import is_reachable, knows
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter, Write, append
@@ -55,7 +56,7 @@ def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     cores = _local_cores(spark)
     if cores is not None and said(options, "maxConcurrency") is None:
         options = {**options, "maxConcurrency": str(min(cores, SourceOptions.max_concurrency))}
-    if names := [name for _, name in named(SourceOptions.parse(options))]:
+    if names := [name for _, name in named(SourceOptions.parse(with_password(options)))]:
         register(spark, allowed=names)
     return spark.readStream.format("sqlqueue").options(**options).load()
 
