@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import pkgutil
 import sys
 from collections.abc import Callable
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from sqlqueue_spark.engines.dialects import dialect_of
-from sqlqueue_spark.engines.hosts import hosts
+from sqlqueue_spark.engines.hosts import hosts, same_server
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
@@ -148,6 +150,16 @@ def _names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
 
 
+def _goes_with_the_url(ctx: click.Context, parameter: click.Parameter, password: str | None) -> str | None:
+    """The password; None where the environment has it for another server than that of ``--url``.
+
+    What is typed is read before what stands in the environment.
+    """
+    url, kept = ctx.params.get("url"), os.environ.get("SQLQUEUE_URL")
+    told = ctx.get_parameter_source(parameter.name or "") is ParameterSource.ENVIRONMENT
+    return None if told and url and kept and not same_server(url, kept) else password
+
+
 def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.meta[_DEBUG] = value
 
@@ -248,6 +260,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             "--password",
             envvar="SQLQUEUE_PASSWORD",
             show_envvar=True,
+            callback=_goes_with_the_url,
             help="Password; better in the environment than here.",
         ),
         debug,

@@ -1,6 +1,7 @@
 """The login that the environment gives: ``SQLQUEUE_PASSWORD``, which was given for one database and goes to no other server.
 
-``SQLQUEUE_URL`` says which database that is.
+``SQLQUEUE_URL`` says which database that is. What a program or SQL gives to Spark must name it letter for letter; whoever types a command
+may name another database of the same server.
 """
 
 from __future__ import annotations

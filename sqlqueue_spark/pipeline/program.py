@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships n
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
+from sqlqueue_spark.engines.hosts import same_server
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.readiness import check_ready, check_visible, create_missing
@@ -61,11 +63,17 @@ def common_flags(command: Command) -> Command:
 
 def secret_flag(name: str, variable: str, help_: str) -> Callable[[Command], Command]:
     """A flag for a url or a password. A password is taken from the environment variable alone."""
+    is_password = name.endswith("password")
 
     def check(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
         typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if value and typed and (name.endswith("password") or holds_password(value)):
+        if value and typed and (is_password or holds_password(value)):
             raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=name, variable=variable))
+        if is_password:
+            # It was given for the url of the environment, and goes to no other server that is typed, which is read before.
+            url = ctx.params.get(name.removeprefix("--").replace("password", "url").replace("-", "_"))
+            kept = os.environ.get(variable.replace("PASSWORD", "URL"))
+            return None if url and kept and not same_server(url, kept) else value
         return value
 
     return click.option(name, envvar=variable, callback=check, help=help_)
