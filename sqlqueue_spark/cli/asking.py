@@ -6,7 +6,8 @@ import functools
 import os
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -66,18 +67,29 @@ class Job(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        if (
+            str(Path.cwd()) not in sys.path
+        ):  # so that the modules of people's own functions are found, as by python -m
+            sys.path.append(str(Path.cwd()))
         return self._command().make_context(info_name, args, parent, **extra)
 
     def _command(self) -> click.Command:
-        try:
+        with needing_spark():
             command: click.Command = pkgutil.resolve_name(self._where)
-        except ModuleNotFoundError as error:
-            if error.name not in _SPARK:
-                raise
-            raise click.ClickException(
-                f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[spark]'."
-            ) from error
         return command
+
+
+@contextmanager
+def needing_spark() -> Iterator[None]:
+    """Import what needs Spark within the block: where Spark is missing, one sentence says how to install it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _SPARK:
+            raise
+        raise click.ClickException(
+            f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[spark]'."
+        ) from error
 
 
 def some_text(value: str) -> str:

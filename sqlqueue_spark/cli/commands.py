@@ -16,6 +16,7 @@ from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.outbox_commands import outbox
+from sqlqueue_spark.cli.server_commands import server
 from sqlqueue_spark.cli.subscription_commands import subscribe, subscriptions, unsubscribe
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
@@ -42,20 +43,15 @@ main.add_command(errors)
 main.add_command(subscribe)
 main.add_command(unsubscribe)
 main.add_command(subscriptions)
-main.add_command(
-    asking.Job(
-        "archive",
-        "sqlqueue_spark.pipeline.archive_job:main",
-        help="Copy an error or audit queue into a Delta table, each row once, or take it there.",
-    )
-)
-main.add_command(
-    asking.Job(
-        "store-and-forward",
-        "sqlqueue_spark.pipeline.store_and_forward_job:main",
-        help="Send on what senders have stored for another database, each message once.",
-    )
-)
+main.add_command(server)
+for _name, _module, _help in (
+    ("drain", "drain_job", "Drain a queue into a Delta table, each message once."),
+    ("forward", "forward_job", "Forward the messages of a queue to other queues, each once."),
+    ("handle", "handle_job", "Handle each message of a queue by a Python function, and send what it answers, once."),
+    ("archive", "archive_job", "Copy an error or audit queue into a Delta table, each row once, or take it there."),
+    ("store-and-forward", "store_and_forward_job", "Send on what senders have stored for another database, each message once."),
+):  # fmt: skip
+    main.add_command(asking.Job(_name, f"sqlqueue_spark.pipeline.{_module}:main", help=_help))
 
 
 @main.command()
@@ -315,7 +311,8 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> No
     drain (the default) sends messages to a queue table and drains them into Delta. store-and-forward sends orders to another database
     and answers back, though that one is down for a while.
     """
-    show: Any = importlib.import_module(_DEMOS[name])
+    with asking.needing_spark():
+        show: Any = importlib.import_module(_DEMOS[name])
     if stop:
         show.stop(folder or show.DEFAULT_FOLDER)
     else:

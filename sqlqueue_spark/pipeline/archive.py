@@ -22,13 +22,13 @@ from sqlqueue_spark.pipeline.archive_table import ArchiveTable, merge
 from sqlqueue_spark.pipeline.flow import (
     INTO_DELTA,
     DeltaOptions,
-    check_delta,
     read_queue,
     with_message_columns,
     write_delta,
 )
 from sqlqueue_spark.pipeline.queue_copy import QueueCopy, Round
 from sqlqueue_spark.pipeline.running import asked_to_stop
+from sqlqueue_spark.pipeline.session import check_delta
 
 #: The longest pause between two looks whether to stop.
 _SECONDS = 1.0
