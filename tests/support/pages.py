@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -31,11 +32,14 @@ class Page(NamedTuple):
         return [code for _, name, code in _BLOCK.findall(self.text) if name == language]
 
     def shell_lines(self) -> list[list[str]]:
-        """The words of each line of its shell blocks; comments are taken off, and so are lines without a word."""
-        lines = (
-            shlex.split(line, comments=True) for code in self.blocks("shell") for line in code.splitlines()
-        )
-        return [line for line in lines if line]
+        """The words of each line of its shell blocks, from the program on.
+
+        Comments are taken off, and so are lines without a word, and variables that are set for the program.
+        """
+        text = "".join(self.blocks("shell")).replace("\\\n", "")
+        lines = (shlex.split(line, comments=True) for line in text.splitlines())
+        programs = (itertools.dropwhile(re.compile(r"[A-Z_]+=").match, line) for line in lines)
+        return [line for line in map(list, programs) if line]
 
     def sqlqueue_lines(self) -> list[list[str]]:
         """The lines that call ``sqlqueue``, within others too: ``$(sqlqueue server url)``."""

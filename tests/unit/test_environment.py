@@ -16,11 +16,11 @@ from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.environment import with_password
+from sqlqueue_spark.pipeline import forward_job
 from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource
 from sqlqueue_spark.spark.readers import SCHEMA
 from tests.support.asking_server import asking
-from tests.support.jobs import module_of
 
 URL = "postgresql://me@db.shop:5432/shop"
 SECRET = "hunter2"
@@ -193,5 +193,5 @@ def test_a_job_sends_each_of_its_two_passwords_to_its_own_server_alone(monkeypat
     monkeypatch.setenv("SQLQUEUE_SINK_URL", "postgresql://me@other.shop/billing")
     monkeypatch.setenv("SQLQUEUE_SINK_PASSWORD", "sink")
     with contextlib.ExitStack() as stack:
-        context = stack.enter_context(module_of("forward").main.make_context("forward", [*typed]))
+        context = stack.enter_context(forward_job.main.make_context("forward", [*typed]))
     assert (context.params["password"], context.params["sink_password"]) == passwords
