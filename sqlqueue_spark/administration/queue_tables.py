@@ -132,7 +132,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
     :param role: what the login is for, receiver or sender; it is a finding if it lacks a right of this role. Without a role
         it is a finding only if it can do neither.
     """
-    with _queue_admin(options, queue) as admin, admin.connection.transaction():
+    with opened(options, queue) as admin, admin.connection.transaction():
         held = rights.held(admin.connection, admin.table)
         return Inspection(
             queue=admin.table.name,
@@ -151,7 +151,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
 
 def length(options: ConnectionOptions, queue: str) -> Length:
     """How many rows stand in a queue, how many of them are expired, their bytes, and how old the oldest is."""
-    with _queue_admin(options, queue) as admin, admin.connection.transaction():
+    with opened(options, queue) as admin, admin.connection.transaction():
         found = admin.length()
     sent = time_sent(found.oldest_headers) if found.rows else None
     return Length(
@@ -166,7 +166,7 @@ def length(options: ConnectionOptions, queue: str) -> Length:
 
 def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Message]:
     """The first messages of a queue; this locks none of them and changes nothing."""
-    with _queue_admin(options, queue) as admin, admin.connection.transaction():
+    with opened(options, queue) as admin, admin.connection.transaction():
         return admin.peek(count)
 
 
@@ -266,7 +266,7 @@ def purge(
     :param progress: is told how many more rows are deleted.
     """
     deleted = 0
-    with _queue_admin(options, queue) as admin:
+    with opened(options, queue) as admin:
         with admin.connection.transaction():
             up_to = Queue(admin.connection, admin.table).highest()
         after = LOWEST
@@ -282,7 +282,7 @@ def purge(
 
 
 @contextlib.contextmanager
-def _queue_admin(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
+def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
     """A queue table on a connection of its own."""
     target = Target.of(options)
     with connect(target) as connection:
@@ -296,7 +296,7 @@ def _inserter(
     options: ConnectionOptions, queue: str
 ) -> Iterator[tuple[QueueAdmin, Callable[[pa.RecordBatch], None]]]:
     """A queue, and what sends messages to it, each call in a transaction of its own."""
-    with _queue_admin(options, queue) as admin:
+    with opened(options, queue) as admin:
         with admin.connection.transaction():
             inserter = admin.inserter()
 

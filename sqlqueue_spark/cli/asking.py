@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from click.core import ParameterSource
 
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.engines.hosts import hosts, same_server
-from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.errors import ConfigurationError, NoPassword, SqlQueueError
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel, duration
@@ -29,6 +31,9 @@ from sqlqueue_spark.url_shapes import holds_password
 _DEBUG = "sqlqueue_spark.debug"
 #: The modules that come with Spark.
 _SPARK = ("pyspark", "py4j", "delta")
+
+#: The exit codes of a command that Ctrl-C has ended, and of one whose reader has gone, as a shell has them: 128 and the signal's number.
+INTERRUPTED, PIPE_CLOSED = 130, 141
 
 Command = Callable[..., Any]
 
@@ -46,12 +51,20 @@ class Door(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get("NO_COLOR"):  # https://no-color.org
+            ctx.color = False
         try:
             return super().invoke(ctx)
         except SqlQueueError as error:
             if ctx.meta.get(_DEBUG):
                 raise
             raise click.ClickException(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo(err=True)  # behind the ^C of the terminal
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _leave_pipe()
+            ctx.exit(PIPE_CLOSED)
 
 
 class Job(click.Command):
@@ -90,6 +103,14 @@ def needing_spark() -> Iterator[None]:
         raise click.ClickException(
             f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[spark]'."
         ) from error
+
+
+def _leave_pipe() -> None:
+    """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def some_text(value: str) -> str:
@@ -134,6 +155,14 @@ def header(value: str) -> tuple[str, str]:
     return name, text
 
 
+def wanted_header(value: str) -> tuple[str, str | None]:
+    """A header that is looked for, with any value where none is given."""
+    name, equals, text = value.partition("=")
+    if not name:
+        raise click.BadParameter(f"{value!r} is no header; write NAME or NAME=VALUE.")
+    return name, text if equals else None
+
+
 def body(value: str) -> bytes:
     """The text itself as a body, or the content of ``@file``; ``@-`` is standard input."""
     if not value.startswith("@"):
@@ -156,6 +185,11 @@ def confirmed(question: str, answer: str, otherwise: str) -> None:
     """
     if click.prompt(plain(question), err=True) != answer:
         raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
+
+
+def _on_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _names(value: str) -> list[str]:
@@ -288,7 +322,14 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             parsed = ConnectionOptions.parse(
                 {name: str(value) for name, value in told.items() if value is not None}
             )
-            return command(options=parsed, **given)
+            try:
+                return command(options=parsed, **given)
+            except NoPassword:  # at the first connection, when nothing is done yet
+                if not _on_terminal():
+                    raise
+            who = f" of {parsed.user}" if parsed.user else ""
+            password = click.prompt(plain(f"Password{who}{place(parsed)}"), hide_input=True, err=True)
+            return command(options=replace(parsed, password=password), **given)
 
         return options(with_options)
 

@@ -19,6 +19,7 @@ from sqlqueue_spark.errors import (
     ConnectionLost,
     Duplicate,
     LockTimeout,
+    NoPassword,
     NoRight,
     NotReady,
     QueueError,
@@ -293,6 +294,13 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
     Kind.LOGIN_REFUSED: (
         ConfigurationError,
         "The database at {where} refused the login of user {user}; check user and password.",
+    ),
+    Kind.NO_PASSWORD: (
+        NoPassword,
+        (
+            "The database at {where} wants a password of user {user}, and none is given; put it into the environment "
+            "(SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as option password."
+        ),
     ),
     Kind.NOT_ADMITTED: (
         ConfigurationError,

@@ -90,6 +90,14 @@ OUTGOING = pa.schema([
     ("due", pa.timestamp("us", tz="UTC")),
 ])  # fmt: skip
 
+#: The column that messages have beyond these where they go out as they once stood in a table.
+RECOVERABLE = "recoverable"
+#: Such messages: headers may be NULL, and nothing is counted from now.
+STORED = pa.schema([
+    *(pa.field(each.name, each.type) for each in OUTGOING),
+    (RECOVERABLE, pa.bool_()),
+])  # fmt: skip
+
 
 def new_row_ids(count: int) -> pa.Array:
     """Ids of rows as their 16 bytes: UUIDs that ascend with time (version 7) and within the array.

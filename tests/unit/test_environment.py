@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,8 @@ from tests.support.asking_server import asking
 
 URL = "postgresql://me@db.shop:5432/shop"
 SECRET = "hunter2"
+#: With a wrong password, and without one.
+REFUSED = re.compile("refused the login of user 'me'|wants a password of user 'me'")
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +109,7 @@ def send(url):
 def test_it_goes_to_its_own_server_alone(given_for, way):
     own, other = given_for
     for server in (own, other):
-        with pytest.raises(ConfigurationError, match="refused the login of user 'me'"):
+        with pytest.raises(ConfigurationError, match=REFUSED):
             connect(Target.of(way(server.url())))
     assert (SECRET.encode() in own.heard, SECRET.encode() in other.heard) == (True, False)
     assert b"\0me\0" in other.heard
@@ -118,7 +121,7 @@ def test_a_format_that_writes_sends_it_to_its_own_server_alone(given_for, write)
     own, other = given_for
     for server in (own, other):
         source = SqlQueueDataSource({"url": server.url(), "queue": "orders", "outbox": "none"})
-        with pytest.raises(ConfigurationError, match="refused the login of user 'me'"):
+        with pytest.raises(ConfigurationError, match=REFUSED):
             getattr(source, write)(schema, False)
     assert (SECRET.encode() in own.heard, SECRET.encode() in other.heard) == (True, False)
 
@@ -131,7 +134,7 @@ def test_another_database_of_a_destination_does_not_get_it(given_for):
     targets = Destinations(sink.__getstate__()).everywhere()
     assert [target.password for target in targets] == [SECRET, None, None]
     for target in targets:
-        with pytest.raises(ConfigurationError, match="refused the login"):
+        with pytest.raises(ConfigurationError, match=REFUSED):
             connect(target)
     assert own.heard.count(SECRET.encode()) == 1
     assert SECRET.encode() not in other.heard
@@ -167,7 +170,7 @@ def test_a_command_sends_it_to_no_other_server(given_for):
     for server in (own, other):
         for url in (server.url(), server.url().replace("/shop", "/billing")):
             result = CliRunner().invoke(main, ["length", "orders", "--url", url])
-            assert (result.exit_code, "refused the login" in result.stderr) == (1, True)
+            assert (result.exit_code, REFUSED.search(result.stderr) is None) == (1, False)
     assert own.heard.count(SECRET.encode()) == 2
     assert SECRET.encode() not in other.heard
 
