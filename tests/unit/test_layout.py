@@ -19,9 +19,10 @@ RANKS = {
     **dict.fromkeys(("tables", "functions"), 4),
     **dict.fromkeys(("receive", "send", "inspection", "handling"), 5),
     **dict.fromkeys(("administration", "spark"), 6),
-    **dict.fromkeys(("pipeline", "__init__"), 7),
-    "demo": 8,
+    "pipeline": 7,
+    **dict.fromkeys(("demo", "__init__"), 8),
     "cli": 9,
+    "__main__": 10,
 }
 DRIVERS = {"arrow_odbc", "psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
 SQL = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|WITH|MERGE|TRUNCATE|DROP|ALTER)\s+\S")
