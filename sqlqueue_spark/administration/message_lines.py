@@ -27,10 +27,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.messages.message import MESSAGE_ID, format_headers, parse_headers
-from sqlqueue_spark.messages.outgoing import STORED, new_row_ids
+from sqlqueue_spark.messages.outgoing import new_row_ids
 from sqlqueue_spark.plain_text import is_unicode, plain, plain_json
 from sqlqueue_spark.tables.queue_admin import Message
 
@@ -121,6 +120,8 @@ def from_line(line: bytes) -> StoredMessage:
 
 def to_rows(messages: Iterable[StoredMessage], *, new_ids: bool) -> pa.RecordBatch:
     """Messages as :data:`STORED`."""
+    from sqlqueue_spark.messages.outgoing_schema import STORED
+
     columns = list(zip(*messages, strict=True))
     ids, correlation_ids, reply_tos, recoverables, expiries, headers, bodies = columns
     fresh = iter(new_row_ids(len(ids)).to_pylist())

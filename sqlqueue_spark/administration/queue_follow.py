@@ -18,7 +18,6 @@ from sqlqueue_spark.engines.retry import FIRST_PAUSE, LONGEST_PAUSE
 from sqlqueue_spark.errors import TryAgain
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queue_admin import Message, QueueAdmin
@@ -134,6 +133,8 @@ class _Watch:
                 self._begin(queue)
             self._check_identity(queue)
         look = QueueLook(QueueAdmin(queue.connection, queue.table), self._selection)
+        from sqlqueue_spark.receive.poll_backoff import PollBackoff
+
         rest, checked = PollBackoff(_LONGEST_REST), time.monotonic()
         while True:
             before = self._told.rows

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from sqlqueue_spark.administration import trial_messages
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
@@ -32,7 +32,6 @@ from sqlqueue_spark.messages.message import (
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS, milliseconds, replaced
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
-from sqlqueue_spark.send import Composed, FrameColumns, MessageBuilder
 from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.insert import CHUNK, Column
 from sqlqueue_spark.tables.queue_admin import CLASSIC, Index, Message, QueueAdmin
@@ -40,6 +39,9 @@ from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import table_named
 from sqlqueue_spark.tables.subscriptions import table_of
+
+if TYPE_CHECKING:
+    from sqlqueue_spark.send import Composed
 
 #: How large the messages of a load are where nobody gives a size; measured in the field.
 MESSAGE_BYTES = 700
@@ -195,6 +197,8 @@ def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
 
     :raises ConfigurationError: neither the draft's type nor a header says what type the message has.
     """
+    from sqlqueue_spark.send import FrameColumns, MessageBuilder
+
     _check_type(draft)
     sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
     given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}

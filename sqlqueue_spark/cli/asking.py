@@ -17,6 +17,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from sqlqueue_spark.cli import shells
+from sqlqueue_spark.completion import queue_names
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.engines.hosts import hosts, same_server
 from sqlqueue_spark.errors import ConfigurationError, NoPassword, SqlQueueError
@@ -40,6 +42,15 @@ Command = Callable[..., Any]
 
 class Door(click.Group):
     """A group of commands; it answers a refused request with one sentence on stderr and exit code 1."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command; or tell a shell how a line may go on, and nothing else, whatever is wrong."""
+        if not shells.asks():
+            return super().main(*args, **extra)
+        _say_nothing()
+        with contextlib.suppress(Exception, click.exceptions.Exit):
+            click.echo(shells.answer(self))
+        return None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for given in args:
@@ -105,6 +116,14 @@ def needing_spark() -> Iterator[None]:
         ) from error
 
 
+def _say_nothing() -> None:
+    """Let stderr go nowhere: a shell would show it amid the line that somebody types."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+
+
 def _leave_pipe() -> None:
     """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone."""
     with contextlib.suppress(OSError, ValueError):
@@ -133,7 +152,16 @@ def _no_url(what: str) -> Callable[[str], str]:
     return name
 
 
-queue_address = _no_url("a queue's name")
+class _QueueAddress(click.types.FuncParamType):  # type: ignore[type-arg] # older versions of click take none
+    """The address of a queue, which a shell completes."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        return queue_names(ctx, param, incomplete)
+
+
+queue_address = _QueueAddress(_no_url("a queue's name"))
 endpoint_name = _no_url("an endpoint's name")
 
 

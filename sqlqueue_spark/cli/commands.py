@@ -11,7 +11,7 @@ import click
 
 from sqlqueue_spark import __version__
 from sqlqueue_spark.administration import database_overview, queue_tables
-from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.cli import asking, shells, showing
 from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.length_commands import length
@@ -201,6 +201,19 @@ def options(sink: bool, markdown: bool) -> None:
     """List the options of format("sqlqueue"), to read from or to write to."""
     shown = showing.options_markdown if markdown else showing.options_text
     _lines(shown((SinkOptions if sink else SourceOptions).described()))
+
+
+@main.command()
+@click.argument("shell", type=click.Choice([*shells.SHELLS]))
+def completion(shell: str) -> None:
+    """Print the script by which a shell completes commands, options and the names of queues.
+
+    \b
+    bash, in ~/.bashrc:                       eval "$(sqlqueue completion bash)"
+    zsh, in ~/.zshrc, behind compinit:        eval "$(sqlqueue completion zsh)"
+    fish:    sqlqueue completion fish > ~/.config/fish/completions/sqlqueue.fish
+    """  # noqa: D301 -- the character, by which click leaves the lines as they are
+    click.echo(shells.script(main, shell))
 
 
 #: The demos, by their names, and the modules that run them.

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, NamedTuple
 
-import pyarrow as pa
-
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.row_set import RowSet

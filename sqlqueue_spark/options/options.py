@@ -128,7 +128,12 @@ class ConnectionOptions(Options):
         "`postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string.", parse=text, secret=True
     )
     user: str | None = option("Login, kept out of `url`.", parse=text, default=None)
-    password: str | None = option("Password, kept out of `url`.", parse=text, default=None, secret=True)
+    password: str | None = option(
+        "Password, kept out of `url`; without one it is `SQLQUEUE_PASSWORD`, if `url` is `SQLQUEUE_URL`.",
+        parse=text,
+        default=None,
+        secret=True,
+    )
     access_token: str | None = option("A Microsoft Entra token.", parse=text, default=None, secret=True)
     access_token_provider: str | None = option("`module:function` that returns such a token, or `azure-identity`; asked before each new connection.", parse=token_provider, default=None)  # fmt: skip
     default_schema: str | None = option("Schema of queues that name none.", parse=text, default=None, shown="`dbo` / `public`")  # fmt: skip

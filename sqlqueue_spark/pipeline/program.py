@@ -19,6 +19,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships n
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
+from sqlqueue_spark.completion import queue_names
 from sqlqueue_spark.engines.hosts import same_server
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
@@ -49,12 +50,12 @@ def common_flags(name: str) -> Callable[[Command], Command]:
     """
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     flags = (
-        click.argument("named", metavar="[QUEUE]", required=False),
+        click.argument("named", metavar="[QUEUE]", required=False, shell_complete=queue_names),
         click.option("--config", type=file, help="TOML file."),
         click.option("--example-config", is_flag=True, is_eager=True, expose_value=False, callback=_example(name), help="Print such a file to begin with, and end."),
         secret_flag("--url", "SQLQUEUE_URL", "Database of the queue; with a password in it only as SQLQUEUE_URL."),
         secret_flag("--password", "SQLQUEUE_PASSWORD", "Its password, given as SQLQUEUE_PASSWORD."),
-        click.option("--queue", help="Address of the queue table, if QUEUE does not say it."),
+        click.option("--queue", shell_complete=queue_names, help="Address of the queue table, if QUEUE does not say it."),
         click.option("--checkpoint", help="Folder of the checkpoint."),
         click.option("--available-now", is_flag=True, help="Take what is there now and end."),
         click.option("--create", is_flag=True, help="Create the queues and the outbox that are missing."),

@@ -9,12 +9,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from sqlqueue_spark.arrow import pa, pc
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.messages.message import parse_headers
-from sqlqueue_spark.messages.outgoing import OUTGOING, ascii_json, expiring, new_row_ids, replaced
+from sqlqueue_spark.messages.outgoing import ascii_json, expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.delayed import is_delayed, stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
 
@@ -109,6 +107,8 @@ def _in_one_code_page(columns: Iterable[Column], messages: pa.RecordBatch) -> pa
 
 def moved(rows: Sequence[InTransit]) -> pa.RecordBatch:
     """Rows of one queue as messages for another one (:data:`OUTGOING`), with new row ids; headers that are NULL become empty."""
+    from sqlqueue_spark.messages.outgoing_schema import OUTGOING
+
     expires = [None if row.expires is None else row.expires.replace(tzinfo=UTC) for row in rows]
     return pa.record_batch(
         [

@@ -11,8 +11,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import ClassVar
 
-import pyarrow as pa
-
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind, Load
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.messages.outgoing import RECOVERABLE, uuid_text
