@@ -150,7 +150,13 @@ class _View:
         def looked(found: Looked) -> None:
             self._looked = found
 
-        messages = queue_follow.follow(options, self._queue, self._selection, note=_note, looked=looked)
+        def begun() -> None:
+            if sys.stderr.isatty():
+                _note(f"watching {self._queue}; Ctrl-C ends it")
+
+        messages = queue_follow.follow(
+            options, self._queue, self._selection, begun=begun, note=_note, looked=looked
+        )
         try:
             self._print(islice(messages, count), 1)
         except KeyboardInterrupt:

@@ -3,14 +3,20 @@
 import contextlib
 import json
 import threading
+from datetime import timedelta
 
 import pytest
 
-from sqlqueue_spark.administration import queue_follow
+from sqlqueue_spark.administration import queue_follow, queue_peek
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.messages import row_id
 from tests.support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def _short_rests(monkeypatch):
+    monkeypatch.setattr(queue_follow, "_LONGEST_REST", timedelta(milliseconds=50))
 
 
 class Enough(Exception):
@@ -20,11 +26,13 @@ class Enough(Exception):
 class Watch:
     """A watch in a thread of its own."""
 
-    def __init__(self, url, selection=None):
+    def __init__(self, url, selection=None, shown=lambda _: None):
+        """:param shown: what to do with the number of each row that is shown."""
         self.shown: list[int] = []
         self.notes: list[str] = []
         self.looks = 0
         self.error: BaseException | None = None
+        self._on_shown = shown
         self._over = threading.Event()
         self._selection = selection or MessageSelection()
         self._options = ConnectionOptions.parse({"url": url})
@@ -37,6 +45,7 @@ class Watch:
             )
             for message in following:
                 self.shown.append(message.row_version)
+                self._on_shown(message.row_version)
         except Enough:
             pass
         except BaseException as error:  # noqa: BLE001 -- the test asserts it
@@ -174,12 +183,18 @@ def test_a_restart_of_the_database_costs_no_row_and_repeats_none(server, postgre
     assert watch.notes[1:] == ["The database answers again."]
 
 
-def test_a_connection_that_is_cut_repeats_no_row(postgresql):
-    """Whatever the watch was just asking."""
+def test_a_connection_that_is_cut_half_way_repeats_no_row(postgresql, monkeypatch):
+    """Each row is read by a statement of its own; after every third one the connection is cut."""
+    monkeypatch.setattr(queue_peek, "_BYTES", 1)
     queue = postgresql.create_queue()
-    with Watch(postgresql.url) as watch:
-        for start in range(0, 60, 10):
-            queue.insert(10, start=start)
+
+    def shown(number):
+        if number % 3 == 0:
             postgresql.cut_connections()
-            eventually(lambda start=start: len(watch.shown) == start + 10 or watch.error)
-    assert (watch.shown, watch.error) == (queue.row_versions(), None)
+
+    with Watch(postgresql.url, shown=shown) as watch, queue.session() as late:
+        late.insert(5)
+        queue.insert(10, start=5)
+        eventually(lambda: len(watch.shown) == 10 or watch.error)
+    assert (watch.shown, watch.error) == ([*range(6, 16)], None)
+    assert len(watch.notes) >= 6
