@@ -38,8 +38,8 @@ def test_off_a_terminal_the_remedy_is_said(without_password):
     result = CliRunner().invoke(main, ["length", "orders", "--url", without_password])
     assert (result.exit_code, result.stdout) == (1, "")
     assert re.fullmatch(
-        r"Error: The database at \S+ wants a password of user 'guarded', and none is given; put it into the environment variable "
-        r"SQLQUEUE_PASSWORD, or give it as option password\.\n",
+        r"Error: The database at \S+ refused the login of user 'guarded', for whom no password is given; put it into the environment "
+        r"variable SQLQUEUE_PASSWORD, or give it as option password\.\n",
         result.stderr,
     )
 
