@@ -26,7 +26,7 @@ class ConfigurationError(SqlQueueError):
 
 
 class NoPassword(ConfigurationError):
-    """The database wants a password, and none is given; somebody may be asked for it."""
+    """The database refuses a login for which no password is given; somebody may be asked for it."""
 
 
 class NoRight(ConfigurationError):

@@ -74,18 +74,20 @@ def follow(
     queue: str,
     selection: MessageSelection,
     *,
+    begun: Callable[[], object] = lambda: None,
     note: Callable[[str], object] = lambda _: None,
     looked: Callable[[Looked], object] = lambda _: None,
 ) -> Iterator[Message]:
     """The messages that come into a queue from now on and are meant; it never ends by itself.
 
+    :param begun: is called when the watch has begun: what comes from now on is given.
     :param note: is told in a sentence that the database is away, and that it is back.
     :param looked: is told after each look how many rows have come so far.
     :raises SqlQueueError: the database cannot be reached at the beginning, or there is no such table.
     """
     target = Target.of(options)
     naming = options.naming(target.dialect)
-    watch = _Watch(selection, looked)
+    watch = _Watch(selection, begun, looked)
     away, pause = False, FIRST_PAUSE
     while True:
         try:
@@ -113,8 +115,14 @@ class _Watch:
     A row counts as seen just before it is given; so a connection that is lost half-way repeats none and leaves none out.
     """
 
-    def __init__(self, selection: MessageSelection, looked: Callable[[Looked], object]) -> None:
+    def __init__(
+        self,
+        selection: MessageSelection,
+        begun: Callable[[], object],
+        looked: Callable[[Looked], object],
+    ) -> None:
         self._selection = selection
+        self._told_begun = begun
         self._looked = looked
         self._told = Looked(queue="")
         self._identity: str | None = None
@@ -129,9 +137,11 @@ class _Watch:
     def looks(self, queue: Queue) -> Iterator[Iterator[Message]]:
         """Looks again and again over one connection; each gives the messages that are new and meant. Take them all before the next."""
         with queue.connection.transaction():
-            if not self.begun:
+            if self.begun:
+                self._check_identity(queue)
+            else:
                 self._begin(queue)
-            self._check_identity(queue)
+                self._told_begun()
         look = QueueLook(QueueAdmin(queue.connection, queue.table), self._selection)
         from sqlqueue_spark.receive.poll_backoff import PollBackoff
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -12,8 +13,7 @@ from typing import Any
 import click
 
 from sqlqueue_spark.administration import failed_discard, failed_messages, failed_retry
-from sqlqueue_spark.cli import asking, showing, showing_errors
-from sqlqueue_spark.cli.progress import portions
+from sqlqueue_spark.cli import asking, progress, showing, showing_errors
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -112,17 +112,20 @@ def list_(
     def counted(rows: Iterable[ErrorRow]) -> Iterator[ErrorRow]:
         for row in rows:
             summary.add(row)
+            bar.update()
             yield row
 
-    rows = counted(failed_messages.look(options, queue, selection))
-    if json_:
-        for row in islice(rows, limit):
-            click.echo(showing.as_json(showing_errors.row_json(row)))
-        deque(rows, maxlen=0)
-        _lines(map(showing.as_json, summary.json()))
-        return
-    shown = list(islice(rows, _LISTED if limit is None else limit))
-    more = sum(1 for _ in rows)
+    # Beside lines on the same terminal a bar would be in their way.
+    with progress.bar(None, " rows", disable=(json_ and sys.stdout.isatty()) or None) as bar:
+        rows = counted(failed_messages.look(options, queue, selection))
+        if json_:
+            for row in islice(rows, limit):
+                click.echo(showing.as_json(showing_errors.row_json(row)))
+            deque(rows, maxlen=0)
+            _lines(map(showing.as_json, summary.json()))
+            return
+        shown = list(islice(rows, _LISTED if limit is None else limit))
+        more = sum(1 for _ in rows)
     if not shown and not more:
         showing.say(showing_errors.nothing(queue))
         return
@@ -201,8 +204,8 @@ def retry(
             queue,
             "nothing was put back",
         )
-    with portions(plan.count, "message", "put back") as progress:
-        done = failed_retry.retry(options, queue, selection, to=to, rate=rate, progress=progress)
+    with progress.portions(plan.count, "message", "put back") as more:
+        done = failed_retry.retry(options, queue, selection, to=to, rate=rate, progress=more)
     _show(json_, showing_errors.retried_json(done), showing_errors.retried_text(done))
     ctx.exit(1 if done.stayed else 0)
 
@@ -240,8 +243,8 @@ def discard(
             queue,
             "nothing was discarded",
         )
-    with portions(count, "message", "discarded") as progress:
-        done = failed_discard.discard(options, queue, selection, file, progress=progress)
+    with progress.portions(count, "message", "discarded") as more:
+        done = failed_discard.discard(options, queue, selection, file, progress=more)
     _show(json_, showing_errors.discarded_json(done), showing_errors.discarded_text(done, str(file)))
 
 

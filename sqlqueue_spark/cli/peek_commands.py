@@ -150,7 +150,13 @@ class _View:
         def looked(found: Looked) -> None:
             self._looked = found
 
-        messages = queue_follow.follow(options, self._queue, self._selection, note=_note, looked=looked)
+        def begun() -> None:
+            if sys.stderr.isatty():
+                _note(f"watching {self._queue}; Ctrl-C ends it")
+
+        messages = queue_follow.follow(
+            options, self._queue, self._selection, begun=begun, note=_note, looked=looked
+        )
         try:
             self._print(islice(messages, count), 1)
         except KeyboardInterrupt:
@@ -159,8 +165,12 @@ class _View:
 
     def _print(self, messages: Iterable[Message], at_once: int) -> None:
         if self._json:
+            # click.echo looks through each line for colours, and a line may have megabytes.
             for message in messages:
-                click.echo(to_line(to_json(message)))
+                sys.stdout.write(f"{to_line(to_json(message))}\n")
+                if at_once == 1:
+                    sys.stdout.flush()
+            sys.stdout.flush()
             return
         for some in _in_parts(messages, at_once):
             for line in self._table.lines(some):

@@ -297,7 +297,7 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
     Kind.NO_PASSWORD: (
         NoPassword,
         (
-            "The database at {where} wants a password of user {user}, and none is given; put it into the environment "
+            "The database at {where} refused the login of user {user}, for whom no password is given; put it into the environment "
             "(SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as option password."
         ),
     ),
@@ -430,7 +430,14 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
 }
 #: What a database may say, while it fails over, of a login that was right before.
 _MAY_PASS = (
-    *(Kind.LOGIN_REFUSED, Kind.TOKEN_REFUSED, Kind.NO_DATABASE, Kind.NOT_ADMITTED, Kind.NO_USER),
+    *(
+        Kind.LOGIN_REFUSED,
+        Kind.NO_PASSWORD,
+        Kind.TOKEN_REFUSED,
+        Kind.NO_DATABASE,
+        Kind.NOT_ADMITTED,
+        Kind.NO_USER,
+    ),
     *(Kind.NO_LOGIN, Kind.NO_CONNECT, Kind.ONLY_LOCAL_USER, Kind.NO_ENCRYPTION, Kind.OTHER_SERVER),
 )
 _OTHER = (SqlQueueError, "The database at {where} refused{while_}: {said}.")

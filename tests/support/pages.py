@@ -42,9 +42,12 @@ class Page(NamedTuple):
         return [line for line in map(list, programs) if line]
 
     def sqlqueue_lines(self) -> list[list[str]]:
-        """The lines that call ``sqlqueue``, within others too: ``$(sqlqueue server url)``."""
+        """What calls ``sqlqueue``, within other lines too: ``$(sqlqueue server url)``, and on both sides of a pipe."""
         within = re.findall(r"\$\((sqlqueue [^)]*)\)", "\n".join(self.blocks("shell")))
-        return [line for line in self.shell_lines() if line[0] == "sqlqueue"] + [*map(shlex.split, within)]
+        commands = [
+            each for line in [*self.shell_lines(), *map(shlex.split, within)] for each in _parts(line)
+        ]
+        return [each for each in commands if each[0] == "sqlqueue"]
 
     def inline(self) -> list[str]:
         """What stands between single backticks."""
@@ -63,6 +66,17 @@ class Page(NamedTuple):
     def anchors(self) -> set[str]:
         """The anchors of its headings, as GitHub makes them."""
         return set(_anchors(re.findall(r"^#+ +(.*?) *$", self.prose, re.MULTILINE)))
+
+
+def _parts(line: list[str]) -> list[list[str]]:
+    """The commands of a line."""
+    begun: list[list[str]] = [[]]
+    for word in line:
+        if word in {"|", "||", ">"}:
+            begun.append([])
+        else:
+            begun[-1].append(word)
+    return [each for each in begun if each]
 
 
 def _anchors(headings: list[str]) -> Iterator[str]:

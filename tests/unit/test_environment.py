@@ -26,7 +26,7 @@ from tests.support.asking_server import asking
 URL = "postgresql://me@db.shop:5432/shop"
 SECRET = "hunter2"
 #: With a wrong password, and without one.
-REFUSED = re.compile("refused the login of user 'me'|wants a password of user 'me'")
+REFUSED = re.compile("refused the login of user 'me'|refused the login of user 'me', for whom no password")
 
 
 @pytest.fixture(autouse=True)

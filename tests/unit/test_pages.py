@@ -72,8 +72,11 @@ def test_the_command_prints_the_rows_of_the_tables(which):
 
 
 @pytest.mark.parametrize("line", COMMANDS, ids=shlex.join)
-def test_every_command_line_can_be_typed(line, monkeypatch):
+def test_every_command_line_can_be_typed(line, monkeypatch, tmp_path):
     monkeypatch.setenv("SQLQUEUE_URL", "postgresql://nobody@127.0.0.1:1/shop")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "order.json").write_text("{}")
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
     command, name, arguments = called(line)
     with click.Context(main, info_name="sqlqueue") as group, command.make_context(name[-1], arguments, parent=group) as context:  # fmt: skip
         assert context.args == []
@@ -94,9 +97,10 @@ def test_every_line_begins_with_a_known_program():
     assert [line for line in LINES if line[0] not in known] == []
 
 
-def test_every_command_stands_on_the_page_of_commands():
-    shown = {called(line)[1] for line in page("docs/commands.md").sqlqueue_lines()}
-    assert shown == leaves(main)
+def test_every_command_is_shown():
+    """On the page of commands, or on that of the jobs, the demos and the server."""
+    both = (page("docs/command-line.md"), page("docs/running.md"))
+    assert {called(line)[1] for each in both for line in each.sqlqueue_lines()} == leaves(main)
 
 
 def test_every_make_target_is_there():

@@ -73,7 +73,7 @@ FROM {queue}
 -- in: where to stop     out: rows
 -- A full count reads the whole table; a probe that only asks whether there are more than so many rows reads no more than these.
 -- Plain reads wait for nobody here.
-SELECT count(*) FROM (SELECT FROM {queue} LIMIT :most) AS some
+SELECT count(*) FROM (SELECT FROM {queue} LIMIT :most) AS counted
 
 -- name: peek
 -- Returns the next rows of a queue, and locks nothing.

@@ -148,7 +148,7 @@ FROM {queue} WITH (READUNCOMMITTED)
 -- A full count reads the whole table; a probe that only asks whether there are more than so many rows reads no more than these.
 -- READUNCOMMITTED as in length: the statement waits for nobody, and also counts rows that are just being sent or received.
 SELECT COUNT_BIG(*)
-FROM (SELECT TOP (:most) 1 AS one FROM {queue} WITH (READUNCOMMITTED)) AS some
+FROM (SELECT TOP (:most) 1 AS one FROM {queue} WITH (READUNCOMMITTED)) AS counted
 
 -- name: peek
 -- Returns the next rows of a queue.
