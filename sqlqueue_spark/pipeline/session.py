@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.pipeline.delta_table import DELTA_SETTINGS, lacks_delta
+from sqlqueue_spark.pipeline.fetched_jars import fetched, remember
 
 #: The configuration of Spark and of the jobs, which a clone has as conf/.
 CONF = Path(__file__).with_name("conf")
@@ -29,7 +30,8 @@ CONF = Path(__file__).with_name("conf")
 _RUNS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 #: The settings that are good for one machine alone, and where they lie in the way of a cluster.
 _ONE_MACHINE = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions")
-_PACKAGES, _MASTER, _JAVA_OPTIONS = "spark.jars.packages", "spark.master", "spark.driver.extraJavaOptions"
+_JARS, _PACKAGES = "spark.jars", "spark.jars.packages"
+_MASTER, _JAVA_OPTIONS = "spark.master", "spark.driver.extraJavaOptions"
 #: The name of the jar's file, and of the package, before their versions.
 _DELTA_JAR = "delta-spark"
 #: The settings that are lists, and by which text a list shows that ours is in it.
@@ -55,7 +57,7 @@ def check_machine(*, delta: bool = True) -> None:
 def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None = None) -> SparkSession:
     """The session that is there, else a new one of this name.
 
-    :param delta: whether the job needs Delta Lake, which takes seconds and, the first time, a way to Maven's repository.
+    :param delta: whether the job needs Delta Lake, whose jars are fetched from Maven's repository the first time.
     :param settings: further ones, for a session that this process starts.
     :raises ConfigurationError: Spark does not start, or it has no Delta Lake.
     """
@@ -74,6 +76,8 @@ def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None
         raise ConfigurationError(_not_started(ours.get(_PACKAGES))) from error
     if delta:
         check_delta(spark)
+        if _PACKAGES in ours and ours[_PACKAGES] == delta_package():
+            remember(ours[_PACKAGES], spark.conf.get(_JARS, None) or "")
     return spark
 
 
@@ -99,14 +103,20 @@ def missing_settings(*, delta: bool) -> dict[str, str]:
         ours = {key: value for key, value in ours.items() if key not in _ONE_MACHINE}
     if not (_logs_elsewhere() or any((folder / each).is_file() for each in _LOG_FILES)):
         ours[_JAVA_OPTIONS] = f"-D{_LOG_SETTING}={(CONF / 'log4j2.properties').as_uri()}"
-    if any(_DELTA_JAR in each for each in (theirs.get("spark.jars", ""), *_jars_of_spark())):
+    if any(_DELTA_JAR in each for each in (theirs.get(_JARS, ""), *_jars_of_spark())):
         ours.pop(_PACKAGES, None)
     added = {
         key: f"{theirs[key]},{ours[key]}"
         for key, ours_is in _LISTS.items()
         if key in theirs and key in ours and ours_is not in theirs[key]
     }
-    return {key: value for key, value in ours.items() if key not in theirs} | added
+    settings = {key: value for key, value in ours.items() if key not in theirs} | added
+    if settings.get(_PACKAGES) == ours.get(_PACKAGES, "") and _JARS not in theirs:
+        jars = fetched(settings[_PACKAGES])
+        if jars is not None:
+            del settings[_PACKAGES]
+            settings[_JARS] = jars
+    return settings
 
 
 def on_one_machine(*, delta: bool) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[2]
-#: Java, its quick start, the cache of Delta's jars; nothing that names the clone.
+#: Java, the cache of Delta's jars, the server's programs; nothing that names the clone.
 _KEPT = ("PATH", "HOME", "LANG", "TMPDIR", "JAVA_HOME", "SQLQUEUE_POSTGRESQL_BIN")
 
 
@@ -42,7 +42,8 @@ class Installed:
 
     def environment(self, **more: str) -> Mapping[str, str]:
         """The variables of somebody who has installed the wheel and nothing else."""
-        return {name: os.environ[name] for name in _KEPT if name in os.environ} | more
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        return {**kept, "XDG_CACHE_HOME": str(Path(sys.prefix) / "cache"), **more}
 
 
 def install(folder: Path) -> Installed:

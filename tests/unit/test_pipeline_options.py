@@ -6,6 +6,7 @@ from click.testing import CliRunner
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import INTO_DELTA, ForwardOptions, agreed, forward_job
+from sqlqueue_spark.pipeline.program import configuration
 from tests.support.jobs import ROOT
 
 SECRET = "hunter2"
@@ -127,7 +128,7 @@ def test_mode_and_stream_are_said_once_on_either_side():
 
 def test_the_configuration_in_conf_lacks_only_a_url():
     flags = {"source.url": "postgresql://x"}
-    found = forward_job.configuration(forward_job.SECTIONS, ROOT / "conf/forward.toml", (), flags)
+    found = configuration(forward_job.SECTIONS, ROOT / "conf/forward.toml", (), flags)
     source, sink = agreed(found["source"], found["sink"])
     assert SourceOptions.parse(source).queue == "orders"
     assert (SinkOptions.parse(sink).queue, SinkOptions.parse(sink).sender) == ("Billing", "ForwardOrders")

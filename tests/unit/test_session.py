@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError
-from types import SimpleNamespace
+from unittest import mock
 
 import pyspark
 import pytest
@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.pipeline import delta_table
 from sqlqueue_spark.pipeline import session as module
+from sqlqueue_spark.pipeline.fetched_jars import fetched, remember
 from sqlqueue_spark.pipeline.session import check_machine, missing_settings, on_one_machine, session
 from tests.support.jobs import ROOT
 from tests.support.sparks import DELTA
@@ -60,8 +61,9 @@ class Builder:
 
 
 @pytest.fixture
-def builder(monkeypatch):
+def builder(monkeypatch, tmp_path):
     """In a process where no Spark runs, and nobody has configured one."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for each in VARIABLES:
         monkeypatch.delenv(each, raising=False)
     monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
@@ -137,6 +139,32 @@ def test_a_list_of_the_user_that_has_delta_stays(builder, monkeypatch, tmp_path)
     assert "spark.jars.packages" not in missing_settings(delta=True)
 
 
+def test_jars_that_were_fetched_are_not_asked_for_again(builder, tmp_path):
+    """Unless one of them is gone, or the user names others."""
+    jars = [tmp_path / "delta one.jar", tmp_path / "two.jar"]
+    for each in jars:
+        each.touch()
+    urls = ",".join(each.as_uri() for each in jars)
+    remember(DELTA, urls)
+    without = {name: value for name, value in WITH_DELTA.items() if name != "spark.jars.packages"}
+    assert missing_settings(delta=True) == {**without, "spark.jars": urls, **LOG}
+    assert missing_settings(delta=False) == {**WITHOUT_DELTA, **LOG}
+    (note,) = (tmp_path / "cache" / "sqlqueue").iterdir()
+    assert note.name == "io.delta-delta-spark_4.2_2.13-4.4.0.jars"
+    jars[0].unlink()
+    assert missing_settings(delta=True) == {**WITH_DELTA, **LOG}
+
+
+def test_only_jars_on_this_machine_are_noted(builder, tmp_path):
+    """And where no note can be written, nothing is said."""
+    remember(DELTA, "")
+    remember(DELTA, "s3a://lake/delta.jar")
+    assert not (tmp_path / "cache").exists()
+    (tmp_path / "cache").touch()
+    remember(DELTA, (tmp_path / "cache").as_uri())
+    assert fetched(DELTA) is None
+
+
 @pytest.mark.parametrize("installed", [True, False])
 def test_a_session_without_delta_is_refused_with_what_to_start_it_with(monkeypatch, installed):
     """Also where Delta's wheel is not installed, as beside spark-submit."""
@@ -144,7 +172,7 @@ def test_a_session_without_delta_is_refused_with_what_to_start_it_with(monkeypat
     if not installed:
         monkeypatch.setattr(module, "_delta_version", lambda: None)
     with pytest.raises(ConfigurationError) as caught:
-        module.check_delta(None)
+        module.check_delta(mock.Mock())
     assert str(caught.value) == (
         f"This Spark session has no Delta Lake (its jar is not there); start it with: spark-submit --packages {DELTA} "
         "--conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension "
@@ -166,7 +194,7 @@ def test_delta_needs_its_two_settings(monkeypatch, settings, lacking):
     """The catalog may be another one that knows Delta."""
     monkeypatch.setattr(delta_table, "knows", lambda *_: True)
     monkeypatch.setattr(delta_table, "is_reachable", lambda _: True)
-    assert delta_table.lacks_delta(SimpleNamespace(conf=settings)) == lacking
+    assert delta_table.lacks_delta(mock.Mock(conf=settings)) == lacking
 
 
 def test_a_log_that_the_environment_configures_stays(builder, monkeypatch):
