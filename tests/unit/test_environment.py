@@ -16,6 +16,7 @@ from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.pipeline import forward_job
 from sqlqueue_spark.send import Destinations
@@ -163,6 +164,12 @@ print(reader._options.password, stream._options.password, sink.__getstate__().pa
         check=True,
     ).stdout
     assert said.split() == [SECRET.encode()] * 3
+
+
+def test_the_sink_of_a_job_has_what_the_job_has_read():
+    """A sink with a login of its own on the same server is given no password of another login."""
+    options = SinkOptions.parse({"url": URL, "user": "other", "queue": "orders", "outbox": "none"})
+    assert SqlQueueSink.of(options).__getstate__() == options
 
 
 def test_a_command_sends_it_to_no_other_server(given_for):
