@@ -104,15 +104,15 @@ class Job(click.Command):
 
 
 @contextmanager
-def needing_spark() -> Iterator[None]:
-    """Import what needs Spark within the block: where Spark is missing, one sentence says how to install it."""
+def needing_spark(extra: str = "spark") -> Iterator[None]:
+    """Import what needs Spark within the block: where Spark is missing, one sentence says with which extra it is installed."""
     try:
         yield
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in _SPARK:
             raise
         raise click.ClickException(
-            f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[spark]'."
+            f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[{extra}]'."
         ) from error
 
 

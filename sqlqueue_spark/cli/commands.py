@@ -241,7 +241,7 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> No
     drain (the default) sends messages to a queue table and drains them into Delta. store-and-forward sends orders to another database
     and answers back, though that one is down for a while.
     """
-    with asking.needing_spark():
+    with asking.needing_spark("demo"):
         show: Any = importlib.import_module(_DEMOS[name])
     if stop:
         show.stop(folder or show.DEFAULT_FOLDER)

@@ -19,9 +19,9 @@ def check_parts() -> None:
 
     :raises SqlQueueError: it is not there; the text says how to install it.
     """
-    java()
+    binary("postgres")  # first, for the extra that brings it brings Spark too
     spark()
-    binary("postgres")
+    java()
 
 
 @contextmanager
