@@ -1,84 +1,14 @@
-r"""Drain a queue table into a Delta table, exactly once; for spark-submit.
+"""Drain a queue table into a Delta table, exactly once, for spark-submit; ``sqlqueue drain`` is the same.
 
 ::
 
     export SQLQUEUE_URL=postgresql://…
     SPARK_CONF_DIR=conf spark-submit jobs/drain_to_delta.py --config conf/drain_to_delta.toml --queue orders
 
-Every key of the configuration's [source] and [delta] can be given as ``--set source.maxConcurrency=2``. SIGTERM, Ctrl-C
-or a file named by source.stopFile stop it between batches. Exit codes: 0 done or stopped, 1 failed, 2 wrong usage.
+What it does, and every flag: :mod:`sqlqueue_spark.pipeline.drain_job`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from pathlib import Path
-
-import click
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
-
-from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, run_until_stopped, stoppable
-from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready
-from sqlqueue_spark.plain_text import plain
-
-SECTIONS = ("source", "delta")
-#: The key of the configuration that each flag stands for.
-PLACES = {
-    "url": "source.url",
-    "password": "source.password",
-    "queue": "source.queue",
-    "path": "delta.path",
-    "checkpoint": "delta.checkpoint",
-    "available_now": "delta.availableNow",
-}
-
-#: The characters of a message that could steer a terminal.
-UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
-
-
-@click.command(help=(__doc__ or "").split("::")[0])
-@common_flags
-@click.option("--path", help="Folder of the Delta table.")
-@click.option(
-    "--show", type=int, default=0, metavar="N", help="Show the newest N rows of the Delta table at the end."
-)
-def main(
-    config: Path | None,
-    settings: tuple[str, ...],
-    create: bool,
-    show: int,
-    debug: bool,
-    **given: str | bool | None,
-) -> None:
-    with exiting(2, debug):  # until everything that was given is understood
-        flags = {PLACES[name]: value for name, value in given.items()}
-        sections = configuration(SECTIONS, config, settings, flags)
-        source, options = sections["source"], SourceOptions.parse(sections["source"])
-        delta = DeltaOptions.parse(sections["delta"])
-    with exiting(1, debug):
-        make_ready(options, create=create)
-        run(source, options, delta, show)
-
-
-def run(source: Mapping[str, str], options: SourceOptions, delta: DeltaOptions, show: int) -> None:
-    """Drain until stopped; ``options`` are those of ``source``, parsed."""
-    spark = SparkSession.builder.appName(f"drain {options.title} to Delta").getOrCreate()
-    with stoppable(source) as (stopping, stop_file, done_file):
-        query = drain_to_delta(spark, stopping, delta)
-        click.echo(plain(f"draining queue={options.title} into={delta.path}"))
-        totals = run_until_stopped(spark, query, stop_file, click.echo, done_file=done_file)
-    click.echo(f"drained={totals.messages} {totals}")
-    if show:
-        table = spark.read.format("delta").load(delta.path)
-        click.echo(f"rows in Delta: {table.count()}")
-        texts = (
-            F.regexp_replace(name, UNSEEN, "\ufffd").alias(name) for name in ("MessageType", "MessageId")
-        )
-        table.orderBy(F.desc("RowVersion")).select("RowVersion", *texts, "SentAt").show(show, truncate=60)
-    spark.stop()
-
+from sqlqueue_spark.pipeline.drain_job import main
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-r"""Forward the messages of a queue table to other queues, each once, or atomically with their receiving; for spark-submit.
+r"""Forward the messages of a queue table to other queues, each once, for spark-submit; ``sqlqueue forward`` is the same.
 
 ::
 
@@ -6,96 +6,10 @@ r"""Forward the messages of a queue table to other queues, each once, or atomica
     SPARK_CONF_DIR=conf spark-submit jobs/forward.py \
         --config conf/forward.toml --queue orders --to Billing --endpoint Forward.Orders
 
-Every key of the configuration's [source], [sink] and [forward] can be given as ``--set sink.outbox=pessimistic``. What
-[sink] leaves open, its database, login, transactionMode and stream, is the source's. SIGTERM, Ctrl-C or a file named by
-source.stopFile stop it between batches. Exit codes: 0 done or stopped, 1 failed, 2 wrong usage.
+What it does, and every flag: :mod:`sqlqueue_spark.pipeline.forward_job`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from pathlib import Path
-
-import click
-from pyspark.sql import SparkSession
-
-from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import (
-    ForwardOptions,
-    Totals,
-    agreed,
-    as_outgoing,
-    send_until_stopped,
-    transformed,
-)
-from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
-
-SECTIONS = ("source", "sink", "forward")
-#: The keys of the configuration that each flag stands for.
-PLACES = {
-    "url": ("source.url",),
-    "password": ("source.password",),
-    "queue": ("source.queue",),
-    "to": ("sink.queue",),
-    "sink_url": ("sink.url",),
-    "sink_password": ("sink.password",),
-    "error_queue": ("source.errorQueue", "sink.errorQueue"),
-    "endpoint": ("sink.endpoint",),
-    "stream": ("source.stream", "sink.stream"),
-    "transaction_mode": ("source.transactionMode", "sink.transactionMode"),
-    "checkpoint": ("forward.checkpoint",),
-    "available_now": ("forward.availableNow",),
-    "sql": ("forward.sql",),
-    "function": ("forward.function",),
-}
-
-
-@click.command(help=(__doc__ or "").split("::")[0])
-@common_flags
-@click.option(
-    "--to", help="Address of the queue that messages go to, unless the transform gives a Destination."
-)
-@secret_flag(
-    "--sink-url",
-    "SQLQUEUE_SINK_URL",
-    "Its database, if another; with a password in it only as SQLQUEUE_SINK_URL.",
-)
-@secret_flag("--sink-password", "SQLQUEUE_SINK_PASSWORD", "Its password, given as SQLQUEUE_SINK_PASSWORD.")
-@click.option("--error-queue", help="Address of the queue where messages go that cannot be sent on.")
-@click.option("--endpoint", help="Name of the outbox, of this pipeline alone.")
-@click.option("--stream", help="Name of this pipeline, for sendsAtomicWithReceive.")
-@click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none.")
-@click.option("--sql", help="SELECT … FROM messages: what goes on, and where to.")
-@click.option("--function", metavar="MODULE:FUNCTION", help="From DataFrame to DataFrame, in place of --sql.")
-def main(
-    config: Path | None, settings: tuple[str, ...], create: bool, debug: bool, **given: str | bool | None
-) -> None:
-    with exiting(2, debug):  # until everything that was given is understood
-        flags = {place: value for name, value in given.items() for place in PLACES[name]}
-        sections = configuration(SECTIONS, config, settings, flags)
-        source, sink = agreed(sections["source"], sections["sink"])
-        options = ForwardOptions.parse(sections["forward"])
-    with exiting(1, debug):
-        make_ready(SourceOptions.parse(source), SinkOptions.parse(sink), create=create)
-        spark = SparkSession.builder.appName("forward").getOrCreate()
-        run(spark, source, sink, options)
-        spark.stop()
-
-
-def run(
-    spark: SparkSession, source: Mapping[str, str], sink: Mapping[str, str], options: ForwardOptions
-) -> Totals:
-    """Forward until stopped."""
-    return send_until_stopped(
-        spark,
-        source,
-        sink,
-        lambda messages, queue: as_outgoing(transformed(messages, options), queue),
-        options.checkpoint,
-        available_now=options.available_now,
-        doing="forwarding",
-    )
-
+from sqlqueue_spark.pipeline.forward_job import main
 
 if __name__ == "__main__":
     main()

@@ -32,6 +32,7 @@ from tests.support.spark_home import spark_home
 from tests.support.sparks import start_spark
 from tests.support.sqlserver import SqlServerEngine, emptied, opened, set_row_versions
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
+from tests.support.wheel import Installed, install
 
 ENGINES = ("postgresql", "sqlserver")
 #: Shape of the tables and RCSI of the database, by which a SQL Server that is given is tested where rows are claimed, read,
@@ -91,6 +92,12 @@ def server() -> Iterator[EmbeddedServer]:
             yield running
     finally:
         shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """The package in an environment outside the clone."""
+    return install(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture

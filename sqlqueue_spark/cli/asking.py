@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import pkgutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from sqlqueue_spark.cli import shells
+from sqlqueue_spark.completion import queue_names
 from sqlqueue_spark.engines.dialects import dialect_of
-from sqlqueue_spark.engines.hosts import hosts
-from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.engines.hosts import hosts, same_server
+from sqlqueue_spark.errors import ConfigurationError, NoPassword, SqlQueueError
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel, duration
@@ -27,11 +34,23 @@ _DEBUG = "sqlqueue_spark.debug"
 #: The modules that come with Spark.
 _SPARK = ("pyspark", "py4j", "delta")
 
+#: The exit codes of a command that Ctrl-C has ended, and of one whose reader has gone, as a shell has them: 128 and the signal's number.
+INTERRUPTED, PIPE_CLOSED = 130, 141
+
 Command = Callable[..., Any]
 
 
 class Door(click.Group):
     """A group of commands; it answers a refused request with one sentence on stderr and exit code 1."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command; or tell a shell how a line may go on, and nothing else, whatever is wrong."""
+        if not shells.asks():
+            return super().main(*args, **extra)
+        _say_nothing()
+        with contextlib.suppress(Exception, click.exceptions.Exit):
+            click.echo(shells.answer(self))
+        return None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for given in args:
@@ -43,12 +62,20 @@ class Door(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get("NO_COLOR"):  # https://no-color.org
+            ctx.color = False
         try:
             return super().invoke(ctx)
         except SqlQueueError as error:
             if ctx.meta.get(_DEBUG):
                 raise
             raise click.ClickException(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo(err=True)  # behind the ^C of the terminal
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _leave_pipe()
+            ctx.exit(PIPE_CLOSED)
 
 
 class Job(click.Command):
@@ -64,18 +91,45 @@ class Job(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
+        if (
+            str(Path.cwd()) not in sys.path
+        ):  # so that the modules of people's own functions are found, as by python -m
+            sys.path.append(str(Path.cwd()))
         return self._command().make_context(info_name, args, parent, **extra)
 
     def _command(self) -> click.Command:
-        try:
+        with needing_spark():
             command: click.Command = pkgutil.resolve_name(self._where)
-        except ModuleNotFoundError as error:
-            if error.name not in _SPARK:
-                raise
-            raise click.ClickException(
-                f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[spark]'."
-            ) from error
         return command
+
+
+@contextmanager
+def needing_spark(extra: str = "spark") -> Iterator[None]:
+    """Import what needs Spark within the block: where Spark is missing, one sentence says with which extra it is installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _SPARK:
+            raise
+        raise click.ClickException(
+            f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[{extra}]'."
+        ) from error
+
+
+def _say_nothing() -> None:
+    """Let stderr go nowhere: a shell would show it amid the line that somebody types."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+
+
+def _leave_pipe() -> None:
+    """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def some_text(value: str) -> str:
@@ -98,7 +152,16 @@ def _no_url(what: str) -> Callable[[str], str]:
     return name
 
 
-queue_address = _no_url("a queue's name")
+class _QueueAddress(click.types.FuncParamType):  # type: ignore[type-arg] # older versions of click take none
+    """The address of a queue, which a shell completes."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        return queue_names(ctx, param, incomplete)
+
+
+queue_address = _QueueAddress(_no_url("a queue's name"))
 endpoint_name = _no_url("an endpoint's name")
 
 
@@ -118,6 +181,14 @@ def header(value: str) -> tuple[str, str]:
             f"{name} cannot be empty; leave it out to have it filled in, or give a value."
         )
     return name, text
+
+
+def wanted_header(value: str) -> tuple[str, str | None]:
+    """A header that is looked for, with any value where none is given."""
+    name, equals, text = value.partition("=")
+    if not name:
+        raise click.BadParameter(f"{value!r} is no header; write NAME or NAME=VALUE.")
+    return name, text if equals else None
 
 
 def body(value: str) -> bytes:
@@ -144,8 +215,23 @@ def confirmed(question: str, answer: str, otherwise: str) -> None:
         raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
 
 
+def _on_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def _names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
+
+
+def _goes_with_the_url(ctx: click.Context, parameter: click.Parameter, password: str | None) -> str | None:
+    """The password; None where the environment has it for another server than that of ``--url``.
+
+    What is typed is read before what stands in the environment.
+    """
+    url, kept = ctx.params.get("url"), os.environ.get("SQLQUEUE_URL")
+    told = ctx.get_parameter_source(parameter.name or "") is ParameterSource.ENVIRONMENT
+    return None if told and url and kept and not same_server(url, kept) else password
 
 
 def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -248,6 +334,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             "--password",
             envvar="SQLQUEUE_PASSWORD",
             show_envvar=True,
+            callback=_goes_with_the_url,
             help="Password; better in the environment than here.",
         ),
         debug,
@@ -263,7 +350,14 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             parsed = ConnectionOptions.parse(
                 {name: str(value) for name, value in told.items() if value is not None}
             )
-            return command(options=parsed, **given)
+            try:
+                return command(options=parsed, **given)
+            except NoPassword:  # at the first connection, when nothing is done yet
+                if not _on_terminal():
+                    raise
+            who = f" of {parsed.user}" if parsed.user else ""
+            password = click.prompt(plain(f"Password{who}{place(parsed)}"), hide_input=True, err=True)
+            return command(options=replace(parsed, password=password), **given)
 
         return options(with_options)
 

@@ -6,28 +6,22 @@ checkpoint stay in one folder, so that a second run goes on where the first one 
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import click
 
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.demo.folder import alone, short, url_file
-from sqlqueue_spark.demo.shown_command import run
+from sqlqueue_spark.demo.child_environment import child_environment
+from sqlqueue_spark.demo.folder import alone, check_parts, short, url_file
+from sqlqueue_spark.demo.shown_command import activation, run
 from sqlqueue_spark.embedded import EmbeddedServer
-from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.options import ConnectionOptions
 
 QUEUE = "orders"
 DEFAULT_FOLDER = Path(".demo")
 DEFAULT_MESSAGES = 300_000
-#: In a run of seconds the JVM's optimizing compiler gains nothing: 300,000 messages were drained in 23.8 s without it and in 24.9 s
-#: with it. A job that runs for long needs it.
-_SHORT_RUN = ("--driver-java-options", "-XX:TieredStopAtLevel=1")
 #: `python benchmarks/drain.py --only delta`; a test holds it against benchmarks/README.md.
 _BESIDE = (
     "on two cores, once Spark is warm, this job has 57,454 messages/s, Spark's JDBC source, which only copies the rows, 184,484, and "
@@ -42,54 +36,36 @@ def main(folder: Path, messages: int) -> None:
     :param messages: how many messages to send.
     :raises SqlQueueError: a part that the demo needs is not there, or has failed.
     """
-    job, conf = _repository_files()
-    java()
+    check_parts()
     with alone(folder):
         server = EmbeddedServer(folder / "database", keep_running=True)
         server.start()
         url = server.url()
-        environment = {
-            **os.environ,
-            "SQLQUEUE_URL": url,
-            "SPARK_CONF_DIR": str(conf),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-        }
+        environment = child_environment(SQLQUEUE_URL=url)
         click.secho(f"A PostgreSQL server runs in {folder / 'database'}", bold=True)
         ours = url_file(folder / "url", "SQLQUEUE_URL", url)
         click.echo(f"export {ours}")
-        places = ("--path", short(folder / "delta" / QUEUE), "--checkpoint", short(folder / "checkpoints" / QUEUE))  # fmt: skip
-        log = folder / "spark-submit.log"
+        drain = ("drain", QUEUE, "--into", short(folder / "delta" / QUEUE))
+        places = ("--checkpoint", short(folder / "checkpoints" / QUEUE))
 
         run(environment, "sqlqueue", "create", QUEUE)
         run(environment, "sqlqueue", "send", QUEUE, "--count", str(messages), "--size", "700")
         run(environment, "sqlqueue", "length", QUEUE)
-        click.echo(f"\nexport SPARK_CONF_DIR={short(conf)}")
         said = run(
-            environment, "spark-submit", *_SHORT_RUN, short(job), "--queue", QUEUE, *places, "--available-now", "--show", "5",
-            log=log,
+            environment, "sqlqueue", *drain, *places, "--available-now", "--show", "5",
+            log=folder / "drain.log",
         )  # fmt: skip
         left = queue_tables.length(ConnectionOptions(url=url), QUEUE).rows
     _conclude("\n".join(said), left)
     where = "" if folder == DEFAULT_FOLDER else f" --folder {shlex.quote(str(folder))}"
-    click.echo(_NEXT.format(url=ours, queue=QUEUE, places=shlex.join(places), where=where))
+    command = shlex.join(["sqlqueue", *drain, *places])
+    click.echo(_NEXT.format(activate=activation(), url=ours, queue=QUEUE, drain=command, where=where))
 
 
 def stop(folder: Path) -> None:
     """Stop the demo's server; its data stay."""
     if (folder / "database").exists():
         EmbeddedServer(folder / "database").stop()
-
-
-def _repository_files() -> tuple[Path, Path]:
-    repository = Path(__file__).resolve().parents[2]
-    job, conf = repository / "jobs" / "drain_to_delta.py", repository / "conf"
-    if not job.exists():
-        raise ConfigurationError(
-            f"The demo runs {job}, which is not there; run it from a clone, by: make demo."
-        )
-    return job, conf
 
 
 def _conclude(said: str, left: int) -> None:
@@ -115,15 +91,13 @@ def _conclude(said: str, left: int) -> None:
 
 _NEXT = """
 What to type next:
-  . .venv/bin/activate
-  export {url} SPARK_CONF_DIR=conf
+{activate}  export {url}
   sqlqueue send {queue} --type Sales.OrderPlaced --body '{{"order": 1}}'
   sqlqueue peek {queue}
-  spark-submit jobs/drain_to_delta.py --queue {queue} {places}
+  {drain}
 
 In a second terminal, while that runs (Ctrl-C stops it cleanly; kill -9 it and start it again: nothing is lost or doubled):
-  . .venv/bin/activate
-  export {url}
+{activate}  export {url}
   sqlqueue send {queue} --count 300000 --rate 3000
 
 At the end:

@@ -9,8 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlqueue_spark.embedded.login import PasswordFile
-from sqlqueue_spark.embedded.programs import opened_lock
+from sqlqueue_spark.embedded.programs import binary, opened_lock
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.inspection.doctor.machine_checks import java, spark
+
+
+def check_parts() -> None:
+    """Look, before anything is made, for what a demo needs on this machine.
+
+    :raises SqlQueueError: it is not there; the text says how to install it.
+    """
+    binary("postgres")  # first, for the extra that brings it brings Spark too
+    spark()
+    java()
 
 
 @contextmanager

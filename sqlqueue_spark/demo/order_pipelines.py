@@ -28,6 +28,7 @@ from sqlqueue_spark.pipeline import (
 )
 from sqlqueue_spark.pipeline.program import make_ready
 from sqlqueue_spark.pipeline.running import asked_to_stop
+from sqlqueue_spark.pipeline.session import session
 
 STORE, ORDERS, ANSWERS, ERROR = "outgoing", "billing", "sales", "error"
 SUBMITTED, ACCEPTED = "Shop.Messages.OrderSubmitted", "Shop.Messages.OrderAccepted"
@@ -35,12 +36,7 @@ SUBMITTED, ACCEPTED = "Shop.Messages.OrderSubmitted", "Shop.Messages.OrderAccept
 FROM_SHOP, FROM_BILLING, HANDLER = "Shop.Forward", "Billing.Forward", "Billing"
 #: How often a database that is down is tried; the usual ten seconds would be a long time for somebody who looks on.
 RETRY_INTERVAL = "2s"
-_SPARK: dict[str, bool | float | int | str | None] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # in a run of seconds the optimizing compiler gains nothing
-}
+_SPARK = {"spark.master": "local[4]", "spark.ui.enabled": "false"}
 _AGAIN_SECONDS = 1.0
 _SECONDS_TO_END = 30.0
 
@@ -52,8 +48,7 @@ def accept(message: ReceivedMessage) -> Reply:
 
 def main(folder: Path, shop: str, billing: str) -> None:
     """Run until the standard input is closed."""
-    builder = SparkSession.builder.master("local[4]").appName("sqlqueue demo")
-    spark = builder.config(map=_SPARK).getOrCreate()
+    spark = session("sqlqueue demo", delta=False, settings=_SPARK)
     stopping = threading.Event()
     jobs: list[Callable[[Mapping[str, str], str], object]] = [
         lambda stop, checkpoint: _forward(spark, {"url": shop, **stop}, billing, FROM_SHOP, checkpoint),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
+from sqlqueue_spark.demo.folder import short
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 
 
@@ -24,12 +27,7 @@ def run(
     :raises SqlQueueError: it failed.
     """
     click.secho(f"\n$ {before and f'{before} '}{shlex.join([program, *arguments])}", bold=True)
-    installed = Path(sys.executable).parent / program  # the first one on the PATH may be another one
-    if not installed.exists():
-        raise ConfigurationError(
-            f"{program} is not installed beside {sys.executable}; run: pip install 'sqlqueue_spark[demo]'."
-        )
-    command = [str(installed), *arguments]
+    command = [str(_installed(program)), *arguments]
     with (
         log.open("wb") if log else nullcontext() as stderr,
         subprocess.Popen(
@@ -45,3 +43,22 @@ def run(
         where = f"look above and into {log}" if log else "look above"
         raise SqlQueueError(f"{program} ended with exit code {process.returncode}; {where} to see why.")
     return said
+
+
+def activation() -> str:
+    """The line that makes a shell find ``sqlqueue``; empty where it finds this one already."""
+    found, activate = shutil.which("sqlqueue"), Path(sys.prefix, "bin", "activate")
+    if (found is not None and Path(found).samefile(_installed("sqlqueue"))) or not activate.exists():
+        return ""
+    return f"  . {shlex.quote(short(activate))}\n"
+
+
+def _installed(program: str) -> Path:
+    """The program of this installation; the first one on the PATH may be another one."""
+    folders = (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")))
+    for path in (folder / program for folder in folders):
+        if path.exists():
+            return path
+    raise ConfigurationError(
+        f"{program} is not installed beside {sys.executable}; run: pip install 'sqlqueue_spark[demo]'."
+    )

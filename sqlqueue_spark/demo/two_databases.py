@@ -26,12 +26,12 @@ from typing import Self
 import click
 
 from sqlqueue_spark.administration import delayed_tables, queue_tables
-from sqlqueue_spark.demo.folder import alone, short, url_file
-from sqlqueue_spark.demo.shown_command import run
+from sqlqueue_spark.demo.child_environment import child_environment
+from sqlqueue_spark.demo.folder import alone, check_parts, short, url_file
+from sqlqueue_spark.demo.shown_command import activation, run
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.handling.answers import RELATED_TO
-from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.messages.message import STORED_FOR, parse_headers
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
 from sqlqueue_spark.options import ConnectionOptions
@@ -64,7 +64,7 @@ def main(folder: Path, messages: int) -> None:
     :param messages: how many orders to submit.
     :raises SqlQueueError: a part that the demo needs is not there, or has failed.
     """
-    java()
+    check_parts()
     with alone(folder):
         shop, billing = (EmbeddedServer(folder / name, keep_url=True) for name in _NAMES)
         with ExitStack() as interrupted:
@@ -102,7 +102,7 @@ class _Story:
     _shown: tuple[float, str] = (0.0, "")
 
     def tell(self) -> None:
-        environment = {**os.environ, "SHOP": self.shop.url(), "BILLING": self.billing.url()}
+        environment = child_environment(SHOP=self.shop.url(), BILLING=self.billing.url())
         click.secho(f"Two PostgreSQL servers run in {self.folder}", bold=True)
         click.echo(f"export {self._urls}")
         click.echo(_PICTURE.rstrip())
@@ -158,6 +158,7 @@ class _Story:
         where = "" if self.folder == DEFAULT_FOLDER else f" --folder {shlex.quote(str(self.folder))}"
         click.echo(
             _NEXT.format(
+                activate=activation(),
                 urls=self._urls,
                 submit=shlex.join(_submit(1)),
                 checkpoint=shlex.quote(short(self.folder / "checkpoints" / "typed")),
@@ -265,14 +266,7 @@ class _Jobs:
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self.log = folder / "jobs.log"
-        foreign = ("SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS")
-        own = {name: value for name, value in environment.items() if name not in foreign}
-        self._environment = {
-            **own,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-        }
+        self._environment = environment
         self._folder = folder
         self._read = 0
 
@@ -326,13 +320,13 @@ def _submit(number: int) -> list[str]:
 
 _NEXT = """
 What to type next:
-  export {urls}
+{activate}  export {urls}
   SQLQUEUE_URL=$SHOP sqlqueue peek sales
   SQLQUEUE_URL=$BILLING sqlqueue list
 
 Carry an order by the job itself (Ctrl-C stops it cleanly; kill -9 it and start it again: nothing is lost or doubled):
   SQLQUEUE_URL=$SHOP {submit}
-  SQLQUEUE_URL=$SHOP SQLQUEUE_SINK_URL=$BILLING sqlqueue store-and-forward --queue outgoing --endpoint Shop.Forward --error-queue error --checkpoint {checkpoint} --available-now
+  SQLQUEUE_URL=$SHOP SQLQUEUE_SINK_URL=$BILLING sqlqueue store-and-forward outgoing --endpoint Shop.Forward --error-queue error --checkpoint {checkpoint} --available-now
   SQLQUEUE_URL=$BILLING sqlqueue peek billing
 
 At the end:

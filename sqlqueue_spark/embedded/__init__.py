@@ -1,4 +1,4 @@
-"""A PostgreSQL server from a wheel, for the demo and the tests."""
+"""A PostgreSQL server from a wheel, for ``sqlqueue server``, the demos and the tests."""
 
 from sqlqueue_spark.embedded.server import GUARDED_ROLE, EmbeddedServer
 

@@ -117,6 +117,10 @@ class EmbeddedServer:
             mode = "immediate" if immediate else "fast"
             run(binary("pg_ctl"), "stop", "-w", "-D", self.data_directory, "-m", mode)
 
+    def running_port(self) -> int | None:
+        """The port of the server that runs on the directory, whoever started it; None where none runs."""
+        return _running_port(self.data_directory)
+
     def leave_running(self) -> None:
         """Let the server run on when this process ends, as if ``keep_running`` had been said."""
         self.keep_running = True
@@ -318,8 +322,12 @@ def _running_port(data_directory: Path) -> int | None:
 
 def _servers_on(data_directory: Path) -> set[int]:
     """The server processes that work in this directory. A process id alone proves nothing: it may be used again."""
-    import psutil
-
+    try:
+        import psutil
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "Whether the server runs cannot be seen, because psutil is not installed; run: pip install 'sqlqueue_spark[demo]'."
+        ) from error
     return {
         process.pid
         for process in psutil.process_iter(["name", "cwd"])

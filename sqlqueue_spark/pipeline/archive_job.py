@@ -3,7 +3,7 @@ r"""Archive an error or audit queue in a Delta table, each row once; a copy, whi
 ::
 
     export SQLQUEUE_URL=postgresql://…
-    sqlqueue archive --queue error --path data/errors --every 1m
+    sqlqueue archive error --into data/errors --every 1m
     SPARK_CONF_DIR=conf spark-submit jobs/archive.py --config conf/archive.toml --queue error
 
 Without --every it copies once. --take takes the messages out of the queue instead, by a stream that has a --checkpoint and runs on
@@ -26,7 +26,7 @@ from sqlqueue_spark.pipeline.archive import ArchiveOptions, Copied, copy_to_delt
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
-from sqlqueue_spark.pipeline.session import session
+from sqlqueue_spark.pipeline.session import check_machine, session
 from sqlqueue_spark.plain_text import plain
 
 SECTIONS = ("source", "archive")
@@ -44,8 +44,8 @@ PLACES = {
 
 
 @click.command(help=(__doc__ or "").split("::")[0])
-@common_flags
-@click.option("--path", help="Folder of the Delta table.")
+@common_flags("archive")
+@click.option("--path", "--into", "path", help="Folder of the Delta table.")
 @click.option(
     "--every", metavar="DURATION", help="Copy again and again, with this pause between, such as 1m."
 )
@@ -64,6 +64,7 @@ def main(
                 "with --take."
             )
     with exiting(1, debug):
+        check_machine()
         make_ready(queue, create=create, only_look=not options.take)
         spark = session(f"archive {queue.title}")
         run(spark, source, options)

@@ -19,6 +19,12 @@ from pyspark.sql import SparkSession
 
 from sqlqueue_spark.pipeline.checkpoint import Checkpoint, Recorded, mark_in
 
+#: Without these Delta's own jar refuses to write. https://docs.delta.io/latest/quick-start.html
+DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+
 
 def is_reachable(spark: SparkSession) -> bool:
     """Whether we can ask the JVM and its Delta Lake: not through Spark Connect, and not where Delta is another product's."""
@@ -37,6 +43,19 @@ def knows(spark: SparkSession, source: str) -> bool:
     except (Py4JJavaError, PySparkException):
         return False
     return True
+
+
+def lacks_delta(spark: SparkSession) -> str | None:
+    """What a session lacks to write a Delta table, in a few words; None where it lacks nothing, or we cannot tell."""
+    if not knows(spark, "delta"):
+        return "its jar is not there"
+    if not is_reachable(spark):
+        return None
+    extensions, catalog = DELTA_SETTINGS
+    if DELTA_SETTINGS[extensions] not in (spark.conf.get(extensions, None) or "").split(","):
+        return f"{extensions} does not name {DELTA_SETTINGS[extensions]}"
+    # Another catalog than Delta's own may know Delta, too.
+    return None if spark.conf.get(catalog, None) else f"{catalog} is not set"
 
 
 class DeltaTable:

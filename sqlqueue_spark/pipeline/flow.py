@@ -12,12 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark import functions, register
-from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import Options, boolean, option, said, text
-from sqlqueue_spark.pipeline.delta_table import is_reachable, knows
+from sqlqueue_spark.pipeline.delta_table import is_reachable
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter, Write, append
+from sqlqueue_spark.pipeline.session import check_delta
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.allowed_code import named
 
@@ -29,10 +30,6 @@ INTO_DELTA: Mapping[str, str] = MappingProxyType({"targetBatchDuration": "10s"})
 
 #: Columns that belong to the row in which a message came, and those of :func:`with_message_columns`.
 _OF_THE_ROW = ("Id", "RowVersion", "Recoverable", "MessageType", "SentAt", "IngestedAt")
-_NO_DELTA = (
-    "This Spark session has no Delta Lake; start it with SPARK_CONF_DIR=conf in a clone of this package, or with the package and "
-    "the two settings that conf/spark-defaults.conf names."
-)
 _ORIGIN = ("Id", "RowVersion")
 
 
@@ -42,7 +39,7 @@ class DeltaOptions(Options):
 
     path: str = option("Folder of the Delta table.", parse=text)
     checkpoint: str = option("Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text)  # fmt: skip
-    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False)  # fmt: skip
 
 
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -55,7 +52,7 @@ def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     cores = _local_cores(spark)
     if cores is not None and said(options, "maxConcurrency") is None:
         options = {**options, "maxConcurrency": str(min(cores, SourceOptions.max_concurrency))}
-    if names := [name for _, name in named(SourceOptions.parse(options))]:
+    if names := [name for _, name in named(SourceOptions.parse(with_password(options)))]:
         register(spark, allowed=names)
     return spark.readStream.format("sqlqueue").options(**options).load()
 
@@ -110,10 +107,10 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
     """
     spark = messages.sparkSession
     writer = messages.writeStream.outputMode("append").option("checkpointLocation", delta.checkpoint)
+    check_delta(spark)
     if is_reachable(spark):
         writer = writer.foreachBatch(DeltaWriter(spark, delta.path, delta.checkpoint, write))
     else:
-        check_delta(spark)
         log.warning("checkpoint_not_checked checkpoint=%s table=%s: if it is older than the table, new messages are lost",
                     delta.checkpoint, delta.path)  # fmt: skip
         writer = (
@@ -126,14 +123,8 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
     return writer.start()
 
 
-def check_delta(spark: SparkSession) -> None:
-    """:raises ConfigurationError: the session has no Delta Lake."""
-    if not knows(spark, "delta"):
-        raise ConfigurationError(_NO_DELTA)
-
-
 def drain_to_delta(spark: SparkSession, source: Mapping[str, str], delta: DeltaOptions) -> StreamingQuery:
-    """Start draining a queue into a Delta table with the columns of a message, as jobs/drain_to_delta.py does.
+    """Start draining a queue into a Delta table with the columns of a message, as ``sqlqueue drain`` does.
 
     :param source: options of the source; where they do not say it, those of ``INTO_DELTA`` hold. Errors as :func:`write_delta`.
     """

@@ -1,9 +1,11 @@
-"""What the programs under ``jobs/`` share: a TOML file, a command line that wins over it, errors as one sentence."""
+"""What the jobs share as programs: a TOML file, a command line that wins over it, errors as one sentence."""
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
+import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,9 +19,12 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships n
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
+from sqlqueue_spark.completion import queue_names
+from sqlqueue_spark.engines.hosts import same_server
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.readiness import check_ready, check_visible, create_missing
+from sqlqueue_spark.pipeline.session import CONF
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.url_shapes import holds_password
 
@@ -36,36 +41,65 @@ _ON_THE_COMMAND_LINE = (
 )
 
 
-def common_flags(command: Command) -> Command:
-    """Add the flags that every program takes.
+def common_flags(name: str) -> Callable[[Command], Command]:
+    """The argument and the flags that every program takes.
 
     The command gets ``config``, ``settings``, ``create``, ``debug``, and one value for each other flag.
+
+    :param name: the program's, after which its file in conf/ is called.
     """
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
-    for flag in reversed(
-        (
-            click.option("--config", type=file, help="TOML file."),
-            secret_flag("--url", "SQLQUEUE_URL", "Database of the queue; with a password in it only as SQLQUEUE_URL."),
-            secret_flag("--password", "SQLQUEUE_PASSWORD", "Its password, given as SQLQUEUE_PASSWORD."),
-            click.option("--queue", help="Address of the queue table."),
-            click.option("--checkpoint", help="Folder of the checkpoint."),
-            click.option("--available-now", is_flag=True, help="Take what is there now and end."),
-            click.option("--create", is_flag=True, help="Create the queues and the outbox that are missing."),
-            click.option("--set", "settings", multiple=True, callback=_check_settings, metavar="SECTION.KEY=VALUE", help="Any key of the configuration."),
-            click.option("--debug", is_flag=True, help="Show the stack trace of an error."),
-        )
-    ):  # fmt: skip
-        command = flag(command)
-    return command
+    flags = (
+        click.argument("named", metavar="[QUEUE]", required=False, shell_complete=queue_names),
+        click.option("--config", type=file, help="TOML file."),
+        click.option("--example-config", is_flag=True, is_eager=True, expose_value=False, callback=_example(name), help="Print such a file to begin with, and end."),
+        secret_flag("--url", "SQLQUEUE_URL", "Database of the queue; with a password in it only as SQLQUEUE_URL."),
+        secret_flag("--password", "SQLQUEUE_PASSWORD", "Its password, given as SQLQUEUE_PASSWORD."),
+        click.option("--queue", shell_complete=queue_names, help="Address of the queue table, if QUEUE does not say it."),
+        click.option("--checkpoint", help="Folder of the checkpoint."),
+        click.option("--available-now", is_flag=True, help="Take what is there now and end."),
+        click.option("--create", is_flag=True, help="Create the queues and the outbox that are missing."),
+        click.option("--set", "settings", multiple=True, callback=_check_settings, metavar="SECTION.KEY=VALUE", help="Any key of the configuration."),
+        click.option("--debug", is_flag=True, help="Show the stack trace of an error."),
+    )  # fmt: skip
+
+    def added(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_one_queue(*, named: str | None, queue: str | None, **given: Any) -> Any:
+            if named is not None and queue not in (None, named):
+                raise click.UsageError("QUEUE and --queue name two queues; give one of them.")
+            return command(queue=queue if named is None else named, **given)
+
+        flagged: Command = with_one_queue
+        for flag in reversed(flags):
+            flagged = flag(flagged)
+        return flagged
+
+    return added
+
+
+def _example(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+    def show(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+        if asked:
+            click.echo((CONF / f"{name}.toml").read_text(encoding="utf-8"), nl=False)
+            ctx.exit()
+
+    return show
 
 
 def secret_flag(name: str, variable: str, help_: str) -> Callable[[Command], Command]:
     """A flag for a url or a password. A password is taken from the environment variable alone."""
+    is_password = name.endswith("password")
 
     def check(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
         typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if value and typed and (name.endswith("password") or holds_password(value)):
+        if value and typed and (is_password or holds_password(value)):
             raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=name, variable=variable))
+        if is_password:
+            # It was given for the url of the environment, and goes to no other server that is typed, which is read before.
+            url = ctx.params.get(name.removeprefix("--").replace("password", "url").replace("-", "_"))
+            kept = os.environ.get(variable.replace("PASSWORD", "URL"))
+            return None if url and kept and not same_server(url, kept) else value
         return value
 
     return click.option(name, envvar=variable, callback=check, help=help_)

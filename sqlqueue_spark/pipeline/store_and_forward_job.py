@@ -3,7 +3,8 @@ r"""Send on what senders have stored for another database, each message once, wh
 ::
 
     export SQLQUEUE_URL=postgresql://… SQLQUEUE_SINK_URL=postgresql://…
-    sqlqueue store-and-forward --config conf/store_and_forward.toml --queue outgoing --endpoint Shop.Forward --error-queue error
+    sqlqueue store-and-forward outgoing --endpoint Shop.Forward --error-queue error --checkpoint data/checkpoints/outgoing
+    SPARK_CONF_DIR=conf spark-submit jobs/store_and_forward.py --config conf/store_and_forward.toml
 
 A message of the queue goes to the other database, to the address in its header $.store-and-forward.destination, or to the subscribers of
 the type in $.store-and-forward.eventtype. One with neither header goes to the handler or to the local queue. While the other database is down,
@@ -24,7 +25,7 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
 from sqlqueue_spark.pipeline.sending_job import send_until_stopped
-from sqlqueue_spark.pipeline.session import session
+from sqlqueue_spark.pipeline.session import check_machine, session
 from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored
 from sqlqueue_spark.pipeline.transform import found
 from sqlqueue_spark.plain_text import plain
@@ -49,7 +50,7 @@ PLACES = {
 
 
 @click.command(help=(__doc__ or "").split("::")[0])
-@common_flags
+@common_flags("store_and_forward")
 @secret_flag(
     "--sink-url", "SQLQUEUE_SINK_URL", "The other database; with a password in it only as SQLQUEUE_SINK_URL."
 )
@@ -74,8 +75,9 @@ def main(
         if options.handler is not None:
             found(options.handler)
     with exiting(1, debug):
+        check_machine(delta=False)
         make_both_ready(own, databases, remote, create=create)
-        spark = session(f"store-and-forward {own.queue}", delta=False)
+        spark = session(f"store-and-forward {own.title}", delta=False)
         run(spark, source, databases, options, remote)
         spark.stop()
 

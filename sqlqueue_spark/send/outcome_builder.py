@@ -172,7 +172,7 @@ class OutcomeBuilder:
         if not fields:
             return {}
         told_ = {at: each for at, each in enumerate(column.to_pylist()) if each is not None}
-        if pa.types.is_string(column.type):  # JSON, see spark/sink.py
+        if pa.types.is_string(column.type):  # JSON, see spark/batch_frame.py
             return {at: _failure(_of_json(text)) for at, text in told_.items()}
         return {at: _failure({name: each[own] for name, own in fields.items()}) for at, each in told_.items()}
 

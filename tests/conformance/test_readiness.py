@@ -1,5 +1,7 @@
 """What a job needs is looked for before Spark starts, and created where the user asks for that."""
 
+from unittest import mock
+
 import pytest
 from click.testing import CliRunner
 
@@ -7,8 +9,7 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import check_ready, create_missing
-from tests.support.jobs import module_of
+from sqlqueue_spark.pipeline import check_ready, create_missing, drain_job, forward_job
 
 
 def source(engine, **more):
@@ -134,11 +135,9 @@ def granted(table, *rights):
     return " ".join([f'GRANT USAGE ON SCHEMA "public" TO "{GUARDED_ROLE}";', *on_table])
 
 
-@pytest.mark.parametrize("program, arguments", [("drain_to_delta", ("--path", "x")), ("forward", ("--to", "Billing", "--endpoint", "F"))])  # fmt: skip
-def test_a_job_ends_before_spark_starts(postgresql, program, arguments, monkeypatch):
-    job = module_of(program)
-    monkeypatch.setattr(job, "run", lambda *_: pytest.fail("Spark would start"))
-    monkeypatch.setattr(job.SparkSession, "builder", None)
+@pytest.mark.parametrize("job, arguments", [(drain_job, ("--path", "x")), (forward_job, ("--to", "Billing", "--endpoint", "F"))])  # fmt: skip
+def test_a_job_ends_before_spark_starts(postgresql, job, arguments, monkeypatch):
+    monkeypatch.setattr(job, "session", lambda *_, **__: pytest.fail("Spark would start"))
     command = ["--queue", "orders", "--checkpoint", "c", *arguments]
     result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(job.main, command)
     assert (result.exit_code, result.stdout, result.stderr) == (
@@ -152,10 +151,10 @@ def test_a_job_ends_before_spark_starts(postgresql, program, arguments, monkeypa
 
 
 def test_a_job_creates_what_is_missing(postgresql, monkeypatch):
-    job = module_of("drain_to_delta")
-    monkeypatch.setattr(job, "run", lambda *_: None)
+    monkeypatch.setattr(drain_job, "session", mock.Mock())
+    monkeypatch.setattr(drain_job, "run", lambda *_: None)
     command = ["--queue", "orders", "--checkpoint", "c", "--path", "x", "--create"]
-    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(job.main, command)
+    result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(drain_job.main, command)
     database = postgresql.url.rpartition("/")[2]
     assert (result.exit_code, result.stdout) == (0, f"created queue=orders@[public]@[{database}]\n")
     assert postgresql.queue("orders").count() == 0

@@ -1,11 +1,10 @@
-"""The demos, as a user runs them: that of draining twice in one folder, that of two databases to its end and interrupted."""
+"""The demos, as a user of the wheel runs them: that of draining twice in one folder, that of two databases to its end and interrupted."""
 
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from datetime import timedelta
 from pathlib import Path
@@ -14,30 +13,25 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from tests.support.quick_java import quick, quick_submit
+from tests.support.quick_java import quick
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 LONG = timedelta(seconds=60)
-ROOT = Path(__file__).parents[2]
 
 
-COMMAND = [str(Path(sys.executable).with_name("sqlqueue")), "demo"]
+@pytest.fixture
+def demo(installed, tmp_path):
+    """Run a demo to its end, anywhere."""
 
+    def run(*arguments):
+        ran = subprocess.run(
+            [installed.sqlqueue, "demo", *arguments],
+            cwd=tmp_path, env=installed.environment(**quick()), capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return ran.returncode, ran.stdout if ran.returncode == 0 else ran.stdout + ran.stderr
 
-def demo(*arguments):
-    quickly = (
-        quick() if "store-and-forward" in arguments else quick_submit()
-    )  # the one has no folder of settings
-    ran = subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=ROOT,
-        env=os.environ | quickly,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return ran.returncode, ran.stdout if ran.returncode == 0 else ran.stdout + ran.stderr
+    return run
 
 
 def concluded(said):
@@ -56,7 +50,7 @@ def folder():
     shutil.rmtree(made)
 
 
-def test_the_demo_drains_everything_once(folder):
+def test_the_demo_drains_everything_once(demo, folder):
     """A second run goes on."""
     of_demo = ("--folder", str(folder))
     try:
@@ -77,7 +71,7 @@ def test_the_demo_drains_everything_once(folder):
     assert stopped == (0, "")
 
 
-def test_the_demo_of_two_databases_has_every_order_accepted_once(folder):
+def test_the_demo_of_two_databases_has_every_order_accepted_once(demo, installed, folder):
     """Some have waited. The servers run on, under the urls that it names, until they are stopped."""
     of_demo = ("store-and-forward", "--folder", str(folder))
     try:
@@ -100,8 +94,8 @@ def test_the_demo_of_two_databases_has_every_order_accepted_once(folder):
         assert [urlsplit(each).password in said for each in urls] == [False, False]
         assert "\x1b" not in said  # it is no terminal
         peeked = subprocess.run(
-            [COMMAND[0], "length", "sales", "--json"],
-            env=os.environ | {"SQLQUEUE_URL": urls[0]}, capture_output=True, text=True, check=True,
+            [installed.sqlqueue, "length", "sales", "--json"],
+            env=installed.environment(SQLQUEUE_URL=urls[0]), capture_output=True, text=True, check=True,
         )  # fmt: skip
         assert '"rows": 60' in peeked.stdout
     finally:
@@ -110,14 +104,14 @@ def test_the_demo_of_two_databases_has_every_order_accepted_once(folder):
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
-def test_a_demo_of_two_databases_that_is_ended_leaves_nothing_running(folder, tmp_path, end):
+def test_a_demo_of_two_databases_that_is_ended_leaves_nothing_running(installed, folder, tmp_path, end):
     """Neither its servers nor its jobs."""
     said = tmp_path / "said.txt"
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     with said.open("wb") as out:
         running = subprocess.Popen(
-            [*COMMAND, "store-and-forward", "--folder", str(folder)],
-            cwd=ROOT, env=os.environ | quick(), stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            [installed.sqlqueue, "demo", "store-and-forward", "--folder", str(folder)],
+            cwd=tmp_path, env=installed.environment(**quick()), stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     signal.signal(signal.SIGINT, before)
     eventually(lambda: "submitted" in said.read_text().partition("--body")[2], within=LONG)

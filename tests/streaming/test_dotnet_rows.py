@@ -5,12 +5,10 @@ import json
 import pytest
 from pyspark.sql import Row as SparkRow
 
-from sqlqueue_spark.pipeline import ForwardOptions, agreed
+from sqlqueue_spark.pipeline import ForwardOptions, agreed, forward_job
 from tests.support import dotnet
-from tests.support.jobs import module_of
 from tests.support.streams import drain, stream, to_each
 
-PROGRAM = module_of("forward")
 SOURCE, TARGET = "Interop.Subscriber", "Interop.Target"
 #: Each way from queue to queue: the mode of both ends, and the outbox.
 WAYS = {
@@ -73,7 +71,7 @@ def test_they_go_from_queue_to_queue(spark, postgresql, source, rows, tmp_path, 
         **({"outbox": kind} if kind else {}),
     }
     work = ForwardOptions.parse({"checkpoint": str(tmp_path / "checkpoint"), "availableNow": "true"})
-    totals = PROGRAM.run(spark, *agreed(given, to), work)
+    totals = forward_job.run(spark, *agreed(given, to), work)
     expected = once(rows) if kind in ("optimistic", "pessimistic") else rows
     found = target.rows()
     assert [(row.body, row.expires) for row in found] == [(row.body, row.expires) for row in expected]

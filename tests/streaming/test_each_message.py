@@ -14,11 +14,10 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Publish, Reply, Send, each_message
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import HandleOptions, agreed
+from sqlqueue_spark.pipeline import HandleOptions, agreed, handle_job
 from sqlqueue_spark.pipeline.delayed_delivery import delivering
 from tests.support import dotnet
 from tests.support.delayed import DelayedRows, move
-from tests.support.jobs import module_of
 from tests.support.messages import body, message_id, row_id
 from tests.support.outcomes import failed_in, sent_to
 from tests.support.sending import batch, send
@@ -26,7 +25,6 @@ from tests.support.streams import drain, stream, to_each
 from tests.support.subscriptions import SubscriptionRows
 from tests.support.waiting import eventually
 
-PROGRAM = module_of("handle")
 MODES = {
     "receiveOnly": {"outbox": "optimistic", "endpoint": "Shop.Spark"},
     "atomic": {"transactionMode": "sendsAtomicWithReceive", "stream": "Shop.Spark"},
@@ -213,7 +211,7 @@ def test_the_job_handles_what_is_there(spark, postgresql, queues, tmp_path, monk
     given |= {"delayedRetries": "1", "delayedRetriesIncrease": "5m"}
     given_to_both = agreed(source, {"errorQueue": "error", **MODES[mode]})
     waiting = DelayedRows(postgresql, "orders").create()
-    totals = PROGRAM.run(spark, *given_to_both, HandleOptions.parse(given))
+    totals = handle_job.run(spark, *given_to_both, HandleOptions.parse(given))
     assert (sent_to(shipping), error.count(), orders.count(), totals.messages) == ([0, 1, 2, 3, 5], 0, 0, 6)
     assert [row.body for row in waiting.rows()] == [body(4)]
     first, batch, _ = capsys.readouterr().out.splitlines()
@@ -222,7 +220,7 @@ def test_the_job_handles_what_is_there(spark, postgresql, queues, tmp_path, monk
     assert sent_to(reports) == [1, 3, 5]
     waiting.make_due()
     assert move(postgresql, "orders") == (1, 0)
-    PROGRAM.run(spark, *given_to_both, HandleOptions.parse(given))
+    handle_job.run(spark, *given_to_both, HandleOptions.parse(given))
     assert (sent_to(error), waiting.count(), orders.count()) == ([4], 0, 0)
     assert capsys.readouterr().out.splitlines()[1].endswith(" failed=1")
 
@@ -263,7 +261,7 @@ def test_what_is_wrong_is_said_before_spark_starts(tmp_path, arguments, said):
         "--checkpoint",
         str(tmp_path),
     ]
-    ran = CliRunner().invoke(PROGRAM.main, [*flags, *arguments])
+    ran = CliRunner().invoke(handle_job.main, [*flags, *arguments])
     assert (ran.exit_code, said in ran.stderr) == (2, True), ran.stderr
 
 
@@ -273,7 +271,7 @@ def test_a_module_that_is_missing_is_named(spark, postgresql, queues, tmp_path):
     with pytest.raises(
         (ConfigurationError, PySparkException), match="The module of the function no_such_module:handle"
     ):
-        PROGRAM.run(
+        handle_job.run(
             spark,
             *agreed(source, {"errorQueue": "error", **MODES["receiveOnly"]}),
             HandleOptions.parse(given),

@@ -10,14 +10,13 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.pipeline import ForwardOptions, agreed, as_outgoing
-from tests.support.jobs import Job, module_of
+from sqlqueue_spark.pipeline import ForwardOptions, agreed, as_outgoing, forward_job
+from tests.support.jobs import Job
 from tests.support.messages import body, headers, message_ids, row_id
 from tests.support.outboxes import OutboxRows
 from tests.support.streams import logged
 from tests.support.waiting import eventually
 
-PROGRAM = module_of("forward")
 #: How the outbox marks what it sent to Billing.
 TO_BILLING = "ubjc5g0ce0"
 MODES = {
@@ -42,7 +41,7 @@ def forward(spark, postgresql, tmp_path):
         source = {"url": postgresql.url, "queue": "orders", "stream": "Forward.Spark", "pollInterval": "100ms", **dict(source)}  # fmt: skip
         given = {"checkpoint": str(tmp_path / "checkpoint"), "availableNow": "true", **options}
         work = ForwardOptions.parse(given)
-        return PROGRAM.run(spark, *agreed(source, {"queue": "Billing", **dict(sink)}), work)
+        return forward_job.run(spark, *agreed(source, {"queue": "Billing", **dict(sink)}), work)
 
     return run
 
@@ -320,7 +319,7 @@ def failed(spark, postgresql, queues, tmp_path, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(type(spark), "stop", lambda *_: None)
             result = CliRunner(env={"SQLQUEUE_URL": postgresql.url}).invoke(
-                PROGRAM.main,
+                forward_job.main,
                 ["--queue", "orders", "--endpoint", "Forward.Spark", "--checkpoint", str(tmp_path / "failed"), "--available-now", *arguments],
             )  # fmt: skip
         assert result.exit_code == 1, result.output

@@ -1,6 +1,5 @@
-"""Runs the programs under ``jobs/`` as a user does, and loads them as modules."""
+"""Runs the programs under ``jobs/`` as a user does."""
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -8,7 +7,6 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
 from typing import TypeVar
 
 from tests.support.drivers.death import processes_of
@@ -32,7 +30,7 @@ class Job:
         self.said = folder / f"job-{len(list(folder.glob('job-*.txt')))}.txt"
         self.complained = self.said.with_suffix(".err")
         environment = os.environ | quick(_LOGGING) | {"SQLQUEUE_URL": url}
-        # Only the demo's test is given SPARK_CONF_DIR, and lets spark-submit find Delta's jars by itself: both take seconds.
+        # The tests of the wheel and of the demo let Spark find Delta's jars by itself, which takes seconds.
         settings = {
             "spark.jars.packages": "",
             "spark.ui.enabled": "false",
@@ -86,13 +84,3 @@ class Job:
         code = self.process.wait(LONG.total_seconds())
         eventually(lambda: not processes_of(self.process.pid))
         return code
-
-
-def module_of(program: str) -> ModuleType:
-    """Load a program as a module, without running it."""
-    spec = importlib.util.spec_from_file_location(program, ROOT / "jobs" / f"{program}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

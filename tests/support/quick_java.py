@@ -32,11 +32,6 @@ def quick(*more: str) -> dict[str, str]:
     return _environment(" ".join((_SPARK, _shared(), *more)))
 
 
-def quick_submit() -> dict[str, str]:
-    """The same for a child that is given a folder of settings. That folder begins its class path, so no archive fits."""
-    return _environment(_SPARK)
-
-
 def quick_java() -> dict[str, str]:
     """The environment of a program whose Spark has all its usual settings; only its Java starts quickly.
 

@@ -1,6 +1,8 @@
 """The programs under ``jobs/`` before they start Spark: file, settings and flags become options, and what is wrong is said."""
 
+import importlib
 import pkgutil
+import runpy
 from datetime import timedelta
 
 import pytest
@@ -9,22 +11,21 @@ from click.testing import CliRunner
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline import ArchiveOptions, archive_job
-from sqlqueue_spark.pipeline.session import on_one_machine
-from tests.support.jobs import ROOT, module_of
+from sqlqueue_spark.pipeline import ArchiveOptions, DeltaOptions, archive_job, drain_job
+from tests.support.jobs import ROOT
 
 SECRET = "hunter2"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def program():
-    return module_of("drain_to_delta")
+    return drain_job
 
 
 @pytest.fixture
 def refused(program, monkeypatch):
     """What the job says to arguments that it refuses without starting Spark."""
-    monkeypatch.setattr(program, "run", lambda *_: pytest.fail("Spark would start"))
+    monkeypatch.setattr(program, "session", lambda *_: pytest.fail("Spark would start"))
 
     def run(*arguments):
         environment = {"SQLQUEUE_URL": f"postgresql://me:{SECRET}@127.0.0.1:1/shop", "SQLQUEUE_PASSWORD": SECRET}  # fmt: skip
@@ -84,8 +85,8 @@ def refused(program, monkeypatch):
             "There is no option 'checkpont'; did you mean checkpoint?",
         ),
         (
-            '[source]\nqueue = "orders"\n[delta]\npath = "p"',
-            "The option checkpoint is required; set it to: Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.",
+            '[source]\nqueue = "orders"\n[delta]\ncheckpoint = "c"',
+            "The option path is required; set it to: Folder of the Delta table.",
         ),
         (
             '[source]\nqueue = "orders"\n[delta]\npath = "p"\ncheckpoint = "c"\navailableNow = "maybe"',
@@ -112,8 +113,8 @@ def test_a_configuration_that_is_no_text_is_refused(refused, tmp_path):
 
 def test_a_byte_order_mark_means_nothing(refused, tmp_path):
     file = tmp_path / "windows.toml"
-    file.write_text('[source]\nqueue = "orders"\n[delta]\npath = "p"', encoding="utf-8-sig")
-    assert refused("--config", file).startswith("error: The option checkpoint is required; ")
+    file.write_text('[source]\nqueue = "orders"\n[delta]\ncheckpoint = "c"', encoding="utf-8-sig")
+    assert refused("--config", file).startswith("error: The option path is required; ")
 
 
 def test_bytes_that_are_no_utf_8_are_refused(refused):
@@ -177,10 +178,10 @@ def test_the_command_line_wins_over_settings_and_file(program, tmp_path):
 
 def test_the_configuration_in_conf_lacks_only_a_url(program):
     with pytest.raises(ConfigurationError, match=r"^The option url is required; "):
-        program.SourceOptions.parse(configured(program, ROOT / "conf/drain_to_delta.toml", (), {})["source"])
+        SourceOptions.parse(configured(program, ROOT / "conf/drain_to_delta.toml", (), {})["source"])
     found = configured(program, ROOT / "conf/drain_to_delta.toml", (), {"url": "postgresql://x"})
-    assert program.SourceOptions.parse(found["source"]).queue == "orders"
-    assert program.DeltaOptions.parse(found["delta"]).path == "data/orders"
+    assert SourceOptions.parse(found["source"]).queue == "orders"
+    assert DeltaOptions.parse(found["delta"]).path == "data/orders"
 
 
 @pytest.mark.parametrize(
@@ -287,11 +288,35 @@ def test_a_job_without_spark_says_what_to_install(monkeypatch):
     )
 
 
-def test_a_session_without_configuration_is_that_of_conf():
-    """But that it shows no progress bar over the job's lines."""
-    text = (ROOT / "conf/spark-defaults.conf").read_text()
-    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
-    assert on_one_machine() == {**dict(lines), "spark.ui.showConsoleProgress": "false"}
+def test_the_queue_is_an_argument_too(refused):
+    """One that ``--queue`` contradicts is refused."""
+    assert "The option path is required" in refused("orders")
+    assert "The option path is required" in refused("orders", "--queue", "orders")
+    assert refused("orders", "--queue", "billing").endswith(
+        "Error: QUEUE and --queue name two queues; give one of them.\n"
+    )
+
+
+@pytest.mark.parametrize("given", [{"path": "data/orders"}, {"Path": "data/orders/"}])
+def test_a_checkpoint_lies_in_the_table_unless_one_is_named(given):
+    assert drain_job.completed(given) == {**given, "checkpoint": "data/orders/_checkpoints"}
+    named = {**given, "CheckPoint": "c"}
+    assert drain_job.completed(named) == named
+
+
+@pytest.mark.parametrize("job", ["drain", "forward", "handle", "archive", "store-and-forward"])
+def test_a_job_prints_a_configuration_to_begin_with(job):
+    """That of conf, which a wheel has no folder of."""
+    name = {"drain": "drain_to_delta"}.get(job, job.replace("-", "_"))
+    printed = CliRunner().invoke(main, [job, "--example-config"])
+    assert (printed.exit_code, printed.stdout) == (0, (ROOT / f"conf/{name}.toml").read_text())
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "jobs").glob("*.py")), ids=lambda file: file.stem)
+def test_a_program_for_spark_submit_is_the_job_of_the_package(file):
+    name = {"drain_to_delta": "drain"}.get(file.stem, file.stem)
+    found = runpy.run_path(str(file), run_name="loaded")
+    assert found["main"] is importlib.import_module(f"sqlqueue_spark.pipeline.{name}_job").main
 
 
 def test_queues_are_a_list_in_the_file(program, tmp_path):

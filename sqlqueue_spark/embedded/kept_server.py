@@ -1,0 +1,189 @@
+"""The server that somebody keeps: its data in a folder, under one url whenever it runs, until it is stopped or removed.
+
+In the folder lie the data (``database``), what :class:`EmbeddedServer` notes beside them, the file ``url``, which its owner alone reads, and
+a file that says whose folder this is. Nothing is started in a folder of other things, and nothing else is removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from sqlqueue_spark.embedded.login import PasswordFile
+from sqlqueue_spark.embedded.programs import binary, opened_lock
+from sqlqueue_spark.embedded.server import EmbeddedServer
+from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.plain_text import shell_word
+
+_DATABASE = "database"
+_URL, _LOCK, _MARK = "url", "lock", "sqlqueue-server.txt"
+#: All that may be ours in the folder; the mark goes last, so that a removal that was cut off can be done again.
+_OURS = (_DATABASE, f"{_DATABASE}.password", f"{_DATABASE}.port", f"{_DATABASE}.lock", _URL, _LOCK, _MARK)
+_WORDS = """This folder belongs to the PostgreSQL server of `sqlqueue server`: {start}
+The file url holds its password. The data stay until: {remove}
+"""
+
+
+class State(StrEnum):
+    RUNNING = "running"
+    STOPPED = "stopped"
+    #: There is no server in the folder.
+    NONE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """``port`` is None while the server does not run."""
+
+    state: State
+    folder: Path
+    port: int | None
+    url_file: Path
+
+
+class KeptServer:
+    """The server of a folder, which need not be there yet. Errors are :class:`ConfigurationError`.
+
+    :param folder: of the server alone, by default one per user: see :func:`default_folder`.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = (default_folder() if folder is None else folder.expanduser()).absolute()
+        self.url_file = self.folder / _URL
+        self._is_default = folder is None
+        self._server = EmbeddedServer(self.folder / _DATABASE, keep_running=True, keep_url=True)
+
+    def start(self) -> bool:
+        """Let it run, and write its url into :attr:`url_file`; returns whether it had to be started.
+
+        :raises ConfigurationError: it is not installed, the folder holds other things or cannot be written, or it does not start.
+        """
+        binary("postgres")  # what is not installed is said before anything is made
+        self._take_folder()
+        with self._alone():
+            ran = self._server.running_port() is not None
+            self._server.start()
+            PasswordFile(self.url_file).write(self._server.url())
+        return not ran
+
+    def stop(self) -> bool:
+        """Stop it; its data stay. Returns whether it ran."""
+        self._check_there()
+        with self._alone():
+            ran = self._server.running_port() is not None
+            self._server.stop()
+        return ran
+
+    def status(self) -> Status:
+        port = self._server.running_port() if self._is_there() else None
+        state = State.STOPPED if port is None else State.RUNNING
+        return Status(
+            state=state if self._is_there() else State.NONE,
+            folder=self.folder, port=port, url_file=self.url_file,
+        )  # fmt: skip
+
+    def url(self) -> str:
+        """Its url, with the password. It must run: a program that was told the url would find nobody there."""
+        self._check_there()
+        with self._alone():
+            if self._server.running_port() is None:
+                raise ConfigurationError(
+                    f"The server in {self.folder} does not run; start it with: {self.command('start')}"
+                )
+            self._server.start()
+        return self._server.url()
+
+    def size(self) -> int:
+        """The bytes of its data."""
+        self._check_there()
+        sizes = (Path(at, each).lstat().st_size for at, _, files in os.walk(self.folder / _DATABASE) for each in files)  # fmt: skip
+        return sum(sizes)
+
+    def remove(self) -> list[str]:
+        """Stop it and delete its data; returns the names of what else is in the folder, which stays."""
+        self._check_there()
+        with self._alone(), _said(f"The server in {self.folder} cannot be removed"):
+            self._server.stop()
+            for each in _OURS:
+                path = self.folder / each
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            left = sorted(each.name for each in self.folder.iterdir())
+            if not left:
+                self.folder.rmdir()
+        return left
+
+    def command(self, name: str) -> str:
+        """The command that does something with this server, for a shell."""
+        where = "" if self._is_default else f" --folder {shell_word(str(self.folder))}"
+        return f"sqlqueue server {name}{where}"
+
+    def _is_there(self) -> bool:
+        return (self.folder / _MARK).is_file()
+
+    def _check_there(self) -> None:
+        if not self._is_there():
+            raise ConfigurationError(
+                f"There is no server in {self.folder}; start one there with: {self.command('start')}, or name its folder with --folder."
+            )
+
+    def _take_folder(self) -> None:
+        """Make the folder, or take an empty one; one of other things is refused."""
+        with _said(f"No server can be started in {self.folder}"):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            others = sorted(each.name for each in self.folder.iterdir())
+            if self._is_there():
+                return
+            if others:
+                raise ConfigurationError(
+                    f"The folder {self.folder} holds other things ({', '.join(others[:3])}) and no server; name an empty one with --folder."
+                )
+            text = _WORDS.format(start=self.command("start"), remove=self.command("remove"))
+            (self.folder / _MARK).write_text(text, encoding="utf-8")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let one command at a time work on the server."""
+        with _said(f"The folder {self.folder} cannot be used"):
+            lock = opened_lock(self.folder / _LOCK)
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def default_folder() -> Path:
+    """A folder per user, wherever one stands: sqlqueue/server below ``XDG_DATA_HOME``, else below ~/.local/share.
+
+    Root's is below /var/lib: PostgreSQL does not run as root, and the user that it runs as must be let through to the folder.
+    https://specifications.freedesktop.org/basedir-spec/latest/
+    """
+    named = os.environ.get("XDG_DATA_HOME", "")
+    if Path(named).is_absolute():
+        return Path(named, "sqlqueue", "server")
+    if os.geteuid() == 0:
+        return Path("/var/lib/sqlqueue/server")
+    try:
+        return Path.home() / ".local" / "share" / "sqlqueue" / "server"
+    except RuntimeError as error:
+        raise ConfigurationError(
+            "This user has no home, where a server's data would be kept; name a folder with --folder."
+        ) from error
+
+
+@contextmanager
+def _said(what: str) -> Iterator[None]:
+    """Turn what the operating system refuses into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigurationError(
+            f"{what} ({error.strerror}: {error.filename}); name another folder with --folder, or give yourself the right to this one."
+        ) from error

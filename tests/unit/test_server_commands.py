@@ -1,0 +1,151 @@
+"""``sqlqueue server``: a server that runs until it is stopped, under one url, in a folder that holds nothing else."""
+
+import json
+import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark.cli import main
+from sqlqueue_spark.embedded import programs
+from sqlqueue_spark.embedded.kept_server import KeptServer, default_folder
+
+
+@pytest.fixture
+def folder():
+    """One that pytest does not close to the server's user; what runs in it is stopped."""
+    made = Path(tempfile.mkdtemp(prefix="sqlqueue-server-"))
+    kept = made / "it's here"
+    yield kept
+    if (kept / "database").is_dir():
+        run(kept, "stop")
+    shutil.rmtree(made)
+
+
+def run(folder, name, *arguments, answer=None):
+    """The exit code, and what is said on stdout and stderr."""
+    result = CliRunner().invoke(main, ["server", name, "--folder", str(folder), *arguments], input=answer)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_server_runs_until_it_is_stopped_and_its_data_stay_until_it_is_removed(folder):
+    """It has one url, which only its own command prints."""
+    option = "--folder '" + str(folder).replace("'", "'\"'\"'") + "'"
+    assert run(folder, "status") == (1, f"There is no server in {folder}\n", "")
+
+    code, began, _ = run(folder, "start")
+    found = json.loads(run(folder, "status", "--json")[1])
+    port = found["port"]
+    file = folder / "url"
+    assert found == {"state": "running", "folder": str(folder), "port": port, "urlFile": str(file)}
+    assert (code, began.splitlines()) == (
+        0,
+        [
+            f"A PostgreSQL server runs on port {port} of this machine; its data are in {folder}",
+            f"Its url, with the password, is in {file}, which you alone can read:",
+            f'  export SQLQUEUE_URL="$(sqlqueue server url {option})"',
+            f"It runs on until: sqlqueue server stop {option}",
+        ],
+    )
+    said = [began, *run(folder, "start")[1:], *run(folder, "status")[1:]]
+    assert said[1].startswith(f"A PostgreSQL server runs already on port {port} of")
+    assert said[3] == f"running on port {port}, with its data in {folder}\n"
+
+    code, url, _ = run(folder, "url")
+    assert (code, url, stat.S_IMODE(file.stat().st_mode)) == (0, file.read_text(), 0o600)
+    assert not any(urlsplit(url).password in each for each in said)
+    with psycopg.connect(url.strip()) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 7 AS seven")
+
+    assert run(folder, "stop") == (0, f"The server in {folder} is stopped; its data stay until: sqlqueue server remove {option}\n", "")  # fmt: skip
+    assert run(folder, "stop") == (0, f"The server in {folder} does not run.\n", "")
+    assert run(folder, "status") == (1, f"stopped, with its data in {folder}\n", "")
+    assert run(folder, "url") == (1, "", f"Error: The server in {folder} does not run; start it with: sqlqueue server start {option}\n")  # fmt: skip
+
+    assert run(folder, "start")[0] == 0
+    assert run(folder, "url")[1] == url
+    code, _, asked = run(folder, "remove", answer="yes\n")
+    assert (code, asked.splitlines()[-1]) == (1, "Error: That is not 'remove', so nothing was deleted.")
+    assert " MB) deleted; to go on, type remove: " in asked
+    with psycopg.connect(url.strip()) as connection:
+        assert connection.execute("SELECT seven FROM kept").fetchall() == [(7,)]
+
+    (folder / "mine.txt").touch()
+    code, said, _ = run(folder, "remove", "--yes")
+    assert (code, said.splitlines()) == (
+        0,
+        [
+            f"removed the server in {folder}",
+            "The folder stays, for it holds other things: mine.txt",
+        ],
+    )
+    assert os.listdir(folder) == ["mine.txt"]  # noqa: PTH208 -- their names are enough
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(url.strip())
+
+
+@pytest.mark.parametrize("name", ["stop", "url", "remove"])
+def test_where_there_is_no_server_nothing_is_done(folder, name):
+    folder.mkdir()
+    (folder / "database").mkdir()
+    code, said, refused = run(folder, name, *(["--yes"] if name == "remove" else []))
+    assert (code, said) == (1, "")
+    assert refused.startswith(f"Error: There is no server in {folder}; start one there with: sqlqueue server")
+    assert refused.endswith(", or name its folder with --folder.\n")
+    assert (folder / "database").is_dir()
+
+
+def test_a_folder_of_other_things_is_refused(folder):
+    """Nothing is written into it."""
+    folder.mkdir()
+    for each in ("a", "b", "c", "d"):
+        (folder / each).touch()
+    assert run(folder, "start") == (
+        1,
+        "",
+        f"Error: The folder {folder} holds other things (a, b, c) and no server; name an empty one with --folder.\n",
+    )
+    assert sorted(each.name for each in folder.iterdir()) == ["a", "b", "c", "d"]
+
+
+def test_a_folder_that_cannot_be_made_is_said(folder):
+    folder.touch()
+    assert run(folder / "below", "start") == (
+        1,
+        "",
+        (
+            f"Error: No server can be started in {folder}/below (Not a directory: {folder}/below); name another folder with --folder, or "
+            "give yourself the right to this one.\n"
+        ),
+    )
+
+
+def test_what_is_not_installed_is_said_before_anything_is_made(folder, monkeypatch):
+    monkeypatch.delenv(programs.FOLDER_VARIABLE, raising=False)
+    monkeypatch.setattr(programs, "find_spec", lambda _: None)
+    assert run(folder, "start") == (
+        1,
+        "",
+        "Error: The embedded PostgreSQL server is not installed; run: pip install 'sqlqueue_spark[demo]'.\n",
+    )
+    assert not folder.exists()
+
+
+def test_there_is_one_folder_per_user_wherever_one_stands(monkeypatch, tmp_path):
+    """Root's is no folder of root's home, which would have to be opened for the server's user."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert KeptServer().folder == tmp_path / "sqlqueue" / "server"
+    assert KeptServer().command("stop") == "sqlqueue server stop"
+    for not_absolute in ("", "here"):
+        monkeypatch.setenv("XDG_DATA_HOME", not_absolute)
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        assert default_folder() == Path("/var/lib/sqlqueue/server")
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        monkeypatch.setenv("HOME", "/home/me")
+        assert default_folder() == Path("/home/me/.local/share/sqlqueue/server")
