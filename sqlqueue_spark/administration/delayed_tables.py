@@ -88,7 +88,7 @@ def deliver(
         mover.run(pause, moved)
         return
     try:
-        moved(mover.move_due())
+        mover.move_due(moved)
     finally:
         mover.close()
 
