@@ -64,7 +64,7 @@ def both(postgresql):
     return postgresql.create_queue(), postgresql.create_queue("copy")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=st.lists(ROWS, max_size=6), piped=st.booleans())
 @example(rows=[{"expires": datetime.min, "headers": "no json", "body": b"\xff"}] * 2, piped=False)  # noqa: DTZ901 -- the column has no zone
 @example(rows=[{"expires": datetime.max, "headers": "{}", "body": None}], piped=False)  # noqa: DTZ901

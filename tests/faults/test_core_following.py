@@ -14,14 +14,13 @@ def _short_rests(monkeypatch):
     monkeypatch.setattr(queue_follow, "_LONGEST_REST", timedelta(milliseconds=50))
 
 
-@pytest.mark.parametrize("immediate", [False, True])
-def test_a_restart_of_the_database_costs_no_row_and_repeats_none(server, postgresql, immediate):
+def test_a_restart_of_the_database_costs_no_row_and_repeats_none(server, postgresql):
     queue = postgresql.create_queue()
     queue.insert(2)
     with Watch(postgresql.url) as watch:
         queue.insert(3, start=2)
         eventually(lambda: watch.shown == [3, 4, 5])
-        server.stop(immediate=immediate)
+        server.stop(immediate=True)
         try:
             eventually(lambda: watch.notes)
         finally:
