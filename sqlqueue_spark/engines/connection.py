@@ -299,7 +299,7 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
         NoPassword,
         (
             "The database at {where} refused the login of user {user}, for whom no password is given; put it into the environment "
-            "variable SQLQUEUE_PASSWORD, or give it as option password."
+            "(SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as option password."
         ),
     ),
     Kind.NOT_ADMITTED: (

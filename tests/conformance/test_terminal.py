@@ -42,7 +42,7 @@ def test_off_a_terminal_the_remedy_is_said(without_password):
     assert (result.exit_code, result.stdout) == (1, "")
     assert re.fullmatch(
         r"Error: The database at \S+ refused the login of user 'guarded', for whom no password is given; put it into the environment "
-        r"variable SQLQUEUE_PASSWORD, or give it as option password\.\n",
+        r"\(SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL\), or give it as option password\.\n",
         result.stderr,
     )
 

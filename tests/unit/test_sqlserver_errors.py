@@ -43,7 +43,7 @@ def test_a_password_that_is_not_given_is_said(monkeypatch):
         NoPassword,
         (
             "The database at sql.example.com,1433/shop refused the login of user 'spark', for whom no password is given; put it into the "
-            "environment variable SQLQUEUE_PASSWORD, or give it as option password."
+            "environment (SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as option password."
         ),
     )
     assert said(monkeypatch, "28000", NO_LOGIN, user="spark", again=True)[0] is ConnectionLost
