@@ -93,7 +93,7 @@ def deliver(
         mover.run(pause, moved)
         return
     try:
-        moved(mover.move_due())
+        mover.move_due(moved)
     finally:
         mover.close()
 

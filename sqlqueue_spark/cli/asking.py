@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import pkgutil
@@ -36,6 +37,9 @@ _SPARK = ("pyspark", "py4j", "delta")
 
 #: The exit codes of a command that Ctrl-C has ended, and of one whose reader has gone, as a shell has them: 128 and the signal's number.
 INTERRUPTED, PIPE_CLOSED = 130, 141
+
+#: What the operating system says where a file cannot grow.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Command = Callable[..., Any]
 
@@ -74,8 +78,15 @@ class Door(click.Group):
             click.echo(err=True)  # behind the ^C of the terminal
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            _leave_pipe()
+            _leave_stdout()
             ctx.exit(PIPE_CLOSED)
+        except OSError as error:
+            if error.errno not in _FULL or ctx.meta.get(_DEBUG):
+                raise
+            _leave_stdout()
+            raise click.ClickException(
+                f"The output cannot be written ({error.strerror}), so what is there of it is not all; make room, and try again."
+            ) from error
 
 
 class Job(click.Command):
@@ -124,8 +135,8 @@ def _say_nothing() -> None:
         os.close(nowhere)
 
 
-def _leave_pipe() -> None:
-    """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone."""
+def _leave_stdout() -> None:
+    """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone, or its disk is full."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

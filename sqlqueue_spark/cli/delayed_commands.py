@@ -9,6 +9,7 @@ import click
 
 from sqlqueue_spark.administration import delayed_tables
 from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.cli.progress import portions
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -76,7 +77,13 @@ def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) ->
         done += more
 
     if once:
-        delayed_tables.deliver(options, queue, error_queue, moved=moved)
+        with portions(None, "message", "delivered") as progress:
+
+            def told(more: Moved) -> None:
+                moved(more)
+                progress(more.sent + more.failed)
+
+            delayed_tables.deliver(options, queue, error_queue, moved=told)
     else:
         stopping = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -165,12 +165,14 @@ class _View:
 
     def _print(self, messages: Iterable[Message], at_once: int) -> None:
         if self._json:
-            # click.echo looks through each line for colours, and a line may have megabytes.
+            # As bytes, because the lines are UTF-8 whatever the terminal's encoding is; and click.echo would look through megabytes of
+            # a line for colours.
+            out = sys.stdout.buffer
             for message in messages:
-                sys.stdout.write(f"{to_line(to_json(message))}\n")
+                out.write(f"{to_line(to_json(message))}\n".encode())
                 if at_once == 1:
-                    sys.stdout.flush()
-            sys.stdout.flush()
+                    out.flush()
+            out.flush()
             return
         for some in _in_parts(messages, at_once):
             for line in self._table.lines(some):

@@ -28,7 +28,7 @@ def bar(total: int | None, unit: str, **more: Any) -> tqdm:
 class Portions:
     """Is called after each portion with how many more things are done."""
 
-    def __init__(self, shown: tqdm, interrupted: threading.Event) -> None:
+    def __init__(self, shown: tqdm, interrupted: _Interrupt) -> None:
         self.count = 0
         self._shown = shown
         self._interrupted = interrupted
@@ -37,7 +37,7 @@ class Portions:
         """:raises KeyboardInterrupt: somebody has pressed Ctrl-C in the meantime."""
         self.count += things
         self._shown.update(things)
-        if self._interrupted.is_set():
+        if self._interrupted.asked:
             raise KeyboardInterrupt
 
     def expect(self, total: int | None) -> None:
@@ -73,30 +73,39 @@ def portions(
             shown.close()
             if not more.count and isinstance(error, Exception):  # the error alone says enough
                 raise
-            click.echo(f"{done} before: {counted(more.count, noun)}{go_on()}", err=True)
+            unknown = f"; the portion under way may be {done} too" if interrupted.hurried else ""
+            click.echo(f"{done} before: {counted(more.count, noun)}{unknown}{go_on()}", err=True)
             raise
 
 
-@contextlib.contextmanager
-def _deferred() -> Iterator[threading.Event]:
-    """In this block the first Ctrl-C only sets the event; the second one interrupts."""
-    interrupted = threading.Event()
+class _Interrupt:
+    """What Ctrl-C has done so far: the first one asks for an end, the second one makes it."""
 
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        if interrupted.is_set():
+    def __init__(self) -> None:
+        self.asked = False
+        self.hurried = False
+
+    def handle(self, _number: int, _frame: FrameType | None) -> None:
+        if self.asked:
+            self.hurried = True
             raise KeyboardInterrupt
-        interrupted.set()
+        self.asked = True
         click.echo(f"\n{_ENDING}", err=True)
 
+
+@contextlib.contextmanager
+def _deferred() -> Iterator[_Interrupt]:
+    """In this block the first Ctrl-C only asks for an end. Only the main thread hears it, and not where somebody ignores it."""
+    interrupt = _Interrupt()
     handled = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
     if not handled:
-        yield interrupted
+        yield interrupt
         return
-    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGINT, interrupt.handle)
     try:
-        yield interrupted
+        yield interrupt
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)

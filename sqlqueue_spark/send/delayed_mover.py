@@ -108,12 +108,13 @@ class DelayedMover:
         finally:
             self.close()
 
-    def move_due(self) -> Moved:
-        """Move all that is due now. Errors as :meth:`run`."""
+    def move_due(self, moved: Callable[[Moved], object] = lambda _: None) -> Moved:
+        """Move all that is due now. Arguments and errors as :meth:`run`."""
         total, wait = Moved(), 0.0
         while not wait:
             wait, done = self._portion()
             total += done
+            moved(done)
         return total
 
     def close(self) -> None:

@@ -133,19 +133,36 @@ def test_wrong_usage(postgresql, arguments, complaint):
     assert complaint in result.stderr
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(postgresql):
-    """As with ``| head -1``; the exit code is that of any program whose pipe is closed."""
-    postgresql.create_queue().insert(5_000)
-    command = f"{Path(sys.executable).parent / 'sqlqueue'} peek orders --all --json | head -1"
-    ended = subprocess.run(
-        ["bash", "-c", f"{command}; echo ${{PIPESTATUS[0]}}"],
+def in_a_shell(engine, line):
+    """What a shell prints, in which ``peek`` stands for a look at the whole queue."""
+    command = f"{Path(sys.executable).parent / 'sqlqueue'} peek orders --all --json"
+    return subprocess.run(
+        ["bash", "-c", line.replace("peek", command)],
         check=True,
         capture_output=True,
-        text=True,
-        env={**os.environ, "SQLQUEUE_URL": postgresql.url},
+        env={**os.environ, "SQLQUEUE_URL": engine.url, "PYTHONIOENCODING": "ascii"},
     )
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(postgresql):
+    """As with ``| head -1``; the exit code is that of any program whose pipe is closed. The lines are UTF-8, whatever is set."""
+    queue = postgresql.create_queue()
+    queue.insert_row(id=row_id(0), headers='{"größe":"☃"}', body=b"{}")
+    queue.insert(5_000, start=1)
+    ended = in_a_shell(postgresql, "peek | head -1; echo ${PIPESTATUS[0]}")
     line, code = ended.stdout.splitlines()
-    assert (json.loads(line)["rowVersion"], code, ended.stderr) == (1, "141", "")
+    assert (json.loads(line)["headersText"], code, ended.stderr) == ('{"größe":"☃"}', b"141", b"")
+
+
+def test_a_full_disk_is_one_sentence(postgresql):
+    postgresql.create_queue().insert(5_000)
+    ended = in_a_shell(postgresql, "peek > /dev/full; echo $?")
+    assert (ended.stdout, ended.stderr) == (
+        b"1\n",
+        (
+            b"Error: The output cannot be written (No space left on device), so what is there of it is not all; make room, and try again.\n"
+        ),
+    )
 
 
 @pytest.mark.parametrize("colour", ["", "1"])

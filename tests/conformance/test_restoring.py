@@ -64,7 +64,7 @@ def both(postgresql):
     return postgresql.create_queue(), postgresql.create_queue("copy")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=st.lists(ROWS, max_size=6), piped=st.booleans())
 @example(rows=[{"expires": datetime.min, "headers": "no json", "body": b"\xff"}] * 2, piped=False)  # noqa: DTZ901 -- the column has no zone
 @example(rows=[{"expires": datetime.max, "headers": "{}", "body": None}], piped=False)  # noqa: DTZ901
@@ -210,6 +210,27 @@ def test_a_message_that_the_table_does_not_take_is_refused(postgresql, both, tex
     refused = run(postgresql, "send", "copy", "--from", "-", input=text)
     assert refused.stderr == f"Error: Line 1 of standard input is no message: {why}. Nothing was sent.\n"
     assert copy.count() == 0
+
+
+def test_headers_that_are_null_make_the_round_trip_where_a_table_has_them(postgresql, both, tmp_path):
+    queue, copy = both
+    postgresql.execute(
+        "ALTER TABLE orders ALTER headers DROP NOT NULL; ALTER TABLE copy ALTER headers DROP NOT NULL"
+    )
+    queue.insert_row(id=row_id(1), headers=None, body=b"{}")
+    said(postgresql, "send", "copy", "--from", str(saved(postgresql, tmp_path)))
+    assert whole(copy) == whole(queue) == [(row_id(1), None, None, b"{}")]
+
+
+@pytest.mark.parametrize("expires,exit_code", [("infinity", 0), ("-infinity", 1)])
+def test_a_time_that_json_cannot_tell(postgresql, both, tmp_path, expires, exit_code):
+    """Infinity is never, as NULL is. What has expired must not live for ever."""
+    queue, copy = both
+    queue.insert(1)
+    queue.execute(f"UPDATE {{table}} SET expires = '{expires}'")
+    result = run(postgresql, "send", "copy", "--from", str(saved(postgresql, tmp_path)))
+    assert (result.exit_code, [row.expires for row in copy.rows()]) == (exit_code, [None] * (1 - exit_code))
+    assert ("it has expired, at a time that the line does not tell" in result.stderr) is bool(exit_code)
 
 
 def test_a_column_takes_only_so_many_characters(sqlserver):

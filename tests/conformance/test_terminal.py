@@ -1,13 +1,16 @@
 """The command on a terminal and off it: a password is asked for, Ctrl-C says what was done, bars are for people only."""
 
+import contextlib
 import json
 import os
 import re
 
+import psycopg
 import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
+from sqlqueue_spark.engines.dialects import POSTGRESQL
 from tests.conftest import GUARDED_PASSWORD
 from tests.support.messages import row_id
 from tests.support.terminal import CTRL_C, terminal
@@ -52,28 +55,68 @@ def test_the_password_of_the_environment_wins(without_password):
     assert json.loads(shown.shown)["rows"] == 2
 
 
+@contextlib.contextmanager
+def held_at_the_second_portion(postgresql, event):
+    """Within the block the second statement of this kind on the queue waits; gives what waits until it does, and what lets it go."""
+    postgresql.execute(
+        "CREATE SEQUENCE portions; "
+        "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN IF nextval('portions') = 2 THEN PERFORM pg_advisory_xact_lock(7); END IF; RETURN NULL; END $$; "
+        f"CREATE TRIGGER hold AFTER {event} ON orders FOR EACH STATEMENT EXECUTE FUNCTION hold()"
+    )
+    with psycopg.connect(postgresql.url, autocommit=True) as holder:
+        holder.execute("SELECT pg_advisory_lock(7)")
+
+        def waits():
+            eventually(
+                lambda: postgresql.fetch("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+            )
+
+        yield waits, lambda: holder.execute("SELECT pg_advisory_unlock(7)")
+
+
 def test_ctrl_c_says_how_many_lines_are_sent(postgresql, tmp_path):
     """It waits for the portion under way, and the rest can be sent."""
     queue = postgresql.create_queue()
-    count = 40_000
     file = tmp_path / "lines.jsonl"
-    with file.open("w") as out:
-        for number in range(count):
-            out.write(f'{{"id": "{row_id(number)}", "headers": {{}}, "body": ""}}\n')
-    with terminal("send", "orders", "--from", str(file), "--url", postgresql.url) as shown:
-        eventually(lambda: queue.count() > 0)
+    file.write_text(
+        "".join(f'{{"id": "{row_id(number)}", "headers": {{}}, "body": ""}}\n' for number in range(9_000))
+    )
+    with (
+        held_at_the_second_portion(postgresql, "INSERT") as (waits, go_on),
+        terminal("send", "orders", "--from", str(file), "--url", postgresql.url) as shown,
+    ):
+        waits()
+        shown.type(CTRL_C)
+        shown.until("Ends after the portion under way; Ctrl-C again ends at once.")
+        go_on()
+        assert shown.end() == 130
+    assert "sent before: 8,000 messages; send the rest with --skip 8000\r\n" in shown.shown
+    assert "lines [" in shown.shown  # the bar of those that were checked
+    assert queue.count() == 8_000
+    rest = CliRunner().invoke(
+        main, ["send", "orders", "--from", str(file), "--skip", "8000", "--url", postgresql.url]
+    )
+    assert (queue.count(), rest.exit_code, rest.stderr) == (9_000, 0, "")  # off a terminal there is no bar
+
+
+def test_a_purge_that_is_interrupted_says_how_much_it_deleted(postgresql):
+    """A second Ctrl-C does not wait; what was not committed is still there."""
+    portion = POSTGRESQL.written
+    queue = postgresql.create_queue()
+    queue.insert(3 * portion)
+    with (
+        held_at_the_second_portion(postgresql, "DELETE") as (waits, _),
+        terminal("purge", "orders", "--yes", "--url", postgresql.url) as shown,
+    ):
+        waits()
+        shown.type(CTRL_C)
+        shown.until("Ctrl-C again ends at once.")
         shown.type(CTRL_C)
         assert shown.end() == 130
-    assert "Ends after the portion under way; Ctrl-C again ends at once." in shown.shown
-    said = re.search(r"sent before: ([\d,]+) messages; send the rest with --skip (\d+)\r\n", shown.shown)
-    assert said
-    assert (int(said[1].replace(",", "")), int(said[2])) == (queue.count(), queue.count())
-    assert 0 < queue.count() < count
-    assert "lines [" in shown.shown  # the bar of those that were checked
-    rest = CliRunner().invoke(
-        main, ["send", "orders", "--from", str(file), "--skip", said[2], "--url", postgresql.url]
-    )
-    assert (queue.count(), rest.exit_code, rest.stderr) == (count, 0, "")  # off a terminal there is no bar
+    said = f"deleted before: {portion:,} messages; the portion under way may be deleted too\r\n"
+    assert said in shown.shown
+    assert queue.count() == 2 * portion
 
 
 def test_ctrl_c_ends_a_watch_cleanly(postgresql):
@@ -130,15 +173,3 @@ def test_a_terminal_has_lines_as_wide_as_itself(postgresql):
     assert (len(lines[2]), lines[2][-1]) == (120, "…")
     piped = CliRunner().invoke(main, ["peek", "orders", "--bodies", "--url", postgresql.url])
     assert len(piped.stdout.splitlines()[2]) == 502
-
-
-def test_a_purge_that_is_interrupted_says_how_much_it_deleted(postgresql):
-    queue = postgresql.create_queue()
-    queue.insert(40_000)
-    with terminal("purge", "orders", "--yes", "--url", postgresql.url) as shown:
-        eventually(lambda: queue.count() < 40_000)
-        shown.type(CTRL_C)
-        assert shown.end() == 130
-    said = re.search(r"deleted before: ([\d,]+) messages\r\n", shown.shown)
-    assert said
-    assert int(said[1].replace(",", "")) == 40_000 - queue.count() > 0

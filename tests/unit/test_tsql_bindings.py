@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -15,6 +16,7 @@ from tempfile import mkdtemp
 import pyodbc
 import pytest
 
+from sqlqueue_spark.administration.message_lines import StoredMessage, to_rows
 from sqlqueue_spark.engines.connections import BATCH_ROWS, Target, connect, open_reader
 from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
@@ -33,16 +35,20 @@ from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.insert import Inserter
 from tests.support.recording import Answer, Recorder, Refused
 from tests.support.sending import outgoing_rows
 from tests.support.statements import (
     CALLS,
+    COLUMNS,
     DATABASE,
     EMPTY,
     FOR_PEOPLE,
+    ID,
     IDENTITY,
     MESSAGE,
     NAMES,
+    QUEUE,
     STORAGE,
     TABLE_COLUMNS,
     Action,
@@ -526,3 +532,50 @@ def test_a_creator_takes_the_lock_of_the_transport_s_installer_too():
     for text, variable in ((created, "@name"), (scripted, "@queue")):
         assert f"DECLARE @transports nvarchar(255) = {name.format(variable)}" in text
         assert re.findall(r"@Resource = (@\w+)", text) == ["@resource", "@transports"]
+
+
+STORED = StoredMessage(
+    id=MESSAGE.id,
+    correlation_id="c",
+    reply_to="ä",
+    recoverable=False,
+    expires=datetime(2026, 1, 31, 12, 0, 0, 123_000, tzinfo=UTC),
+    headers='{"ä":"주\U0001f4e6"}',
+    body=b"\xff",
+)
+
+
+def restored(recorded, messages, columns):
+    """What is bound where rows go back into a table."""
+
+    def restore(connection):
+        return Inserter(connection, QUEUE, columns).restore(to_rows(messages, new_ids=False))
+
+    inserted = Answer("INSERT INTO", changed=len(messages))
+    return json.loads(str(recorded(restore, [inserted])[1][-1].bound[0].value))
+
+
+def test_a_row_goes_back_as_it_stood(recorded):
+    """Where it does not say whether it is recoverable, the statement says that it is."""
+    bare = STORED._replace(recoverable=None, body=None, headers=None, expires=None)
+    assert restored(recorded, [STORED, bare], COLUMNS) == [
+        [0, ID, "2026-01-31T12:00:00.123", '{"ä":"주\U0001f4e6"}', "/w==", "c", "ä", False],
+        [1, ID, None, None, None, "c", "ä", None],
+    ]
+    text = re.sub(r"\s+", " ", str(SQLSERVER.statement("insert")))
+    assert "COALESCE(j.Recoverable, CAST(1 AS bit)) AS Recoverable" in text
+
+
+@pytest.mark.parametrize(
+    "headers,kept",
+    [
+        ('{"ä":"주"}', '{"\\u00e4":"\\uc8fc"}'),
+        ("ä, which is no JSON", "ä, which is no JSON"),
+        (None, None),
+    ],
+)
+def test_in_a_column_of_one_code_page_json_goes_back_with_escapes(recorded, headers, kept):
+    """Only headers that are JSON can name a letter in another way."""
+    columns = [each._replace(type="varchar(max)") if each.name == "Headers" else each for each in COLUMNS]
+    ((_, _, _, found, *_),) = restored(recorded, [STORED._replace(headers=headers)], columns)
+    assert found == kept
