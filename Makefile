@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 BIN := $(VENV)/bin
-CODE = $(wildcard sqlqueue_spark pyspark_sqlqueue.py jobs benchmarks tests)
+CODE = $(wildcard sqlqueue_spark pyspark_sqlqueue.py jobs benchmarks docs tests)
 PYTEST_OPTIONS ?=
 # Three files of tests at a time, each with a database server and a Spark of its own; the slow ones first. Two leave two
 # processors idle where tests wait for a server.
@@ -71,6 +71,10 @@ lint: $(VENV)/.dev ## style and types
 format: $(VENV)/.dev ## bring the code into style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+.PHONY: docs
+docs: $(VENV)/.dev ## write the tables of docs/options.md as the options are declared
+	$(BIN)/python docs/options_page.py
 
 .PHONY: bench
 bench: java $(VENV)/.dev ## run the comparisons of all benchmarks, and render benchmarks/latest.md with a plot

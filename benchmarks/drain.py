@@ -32,7 +32,7 @@ from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.slices import SCHEMA
 from sqlqueue_spark.tables import queues
 
-#: What README recommends for bulk work on two cores.
+#: What docs/streams.md recommends for bulk work on two cores.
 BULK = {"maxConcurrency": "2", "maxMessagesPerTrigger": "500000"}
 #: How often the tables whose cost is to be flat are filled anew.
 ROUNDS = 4

@@ -232,7 +232,11 @@ def flatness(spark: SparkSession, server: Server, count: int) -> None:
 
 def sink(server: Server, outbox: str, endpoint: str = ENDPOINT) -> SqlQueueSink:
     return SqlQueueSink(
-        url=server.url, queue=DESTINATION, endpoint=endpoint, outbox=outbox, disableCleanup=True
+        url=server.url,
+        queue=DESTINATION,
+        endpoint=endpoint,
+        disableCleanup=True,
+        options={"outbox": outbox},
     )
 
 

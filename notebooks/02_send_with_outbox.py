@@ -125,7 +125,7 @@ from sqlqueue_spark.pipeline import as_outgoing, read_queue, send
 
 atomic = {**connection, "transactionMode": "sendsAtomicWithReceive", "stream": "NotebookForward"}
 received = read_queue(spark, {**atomic, "queue": billing})
-sink = SqlQueueSink(**atomic, queue=archive)
+sink = SqlQueueSink(queue=archive, options=atomic)
 query = send(as_outgoing(received), sink, f"{folder}/checkpoints/{billing}-to-{archive}", available_now=True)
 query.awaitTermination()
 print(f"{length(billing)} messages in {billing}, {length(archive)} in {archive}")

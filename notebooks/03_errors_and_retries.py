@@ -91,7 +91,7 @@ def handle(message):
 
 
 received = read_queue(spark, {**connection, "queue": orders})
-sink = SqlQueueSink(**connection, endpoint=ENDPOINT, errorQueue=error)
+sink = SqlQueueSink(endpoint=ENDPOINT, errorQueue=error, options=connection)
 query = send(
     received.transform(each_message(handle, queue=orders, immediateRetries=0)),
     sink,

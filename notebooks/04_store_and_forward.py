@@ -86,11 +86,10 @@ submitted = spark.range(60).select(
     deterministic_id("id").alias("MessageId"),
 )
 sink = SqlQueueSink(
-    **shop,
     endpoint="Notebook.Shop",
     messageType="Shop.Messages.OrderSubmitted",
     storeAndForward=outgoing,
-    options={f"endpoint.{orders}.url": nowhere},
+    options={**shop, f"endpoint.{orders}.url": nowhere},
 )
 sink(submitted, 0)
 sink(submitted, 0)  # a batch that is tried again stores nothing again

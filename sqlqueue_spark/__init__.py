@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from sqlqueue_spark import errors, functions, handling, options, pipeline
     from sqlqueue_spark.spark.sink import SqlQueueSink
     from sqlqueue_spark.tables.outbox import Outbox
 
-__all__ = ["Outbox", "SqlQueueSink", "__version__", "register"]
+__all__ = ["Outbox", "SqlQueueSink", "__version__", "errors", "functions", "handling", "options", "pipeline", "register"]  # fmt: skip
 
+_MODULES = ("errors", "functions", "handling", "options", "pipeline")
 _HOMES = {"Outbox": "sqlqueue_spark.tables.outbox", "SqlQueueSink": "sqlqueue_spark.spark.sink"}
 
 
@@ -24,7 +26,14 @@ def __getattr__(name: str) -> object:
     """Import what is public when it is first asked for: the command line needs no Spark."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """All that is public, imported or not."""
+    return sorted({*globals(), *__all__})
 
 
 def register(spark: SparkSession, *, allowed: Collection[str] = ()) -> None:

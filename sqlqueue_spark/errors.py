@@ -25,6 +25,10 @@ class ConfigurationError(SqlQueueError):
     may_pass = False
 
 
+class NoPassword(ConfigurationError):
+    """The database refuses a login for which no password is given; somebody may be asked for it."""
+
+
 class NoRight(ConfigurationError):
     """The login lacks a right. The text says behind its last semicolon which rights the work needs."""
 

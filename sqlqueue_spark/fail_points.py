@@ -50,6 +50,9 @@ DISCARD_WRITTEN = "rows to discard written"
 DISCARD_DELETED = "rows to discard deleted"
 DISCARD_COMMITTED = "rows discarded"
 
+LINES_INSERTED = "lines inserted but not committed"
+LINES_COMMITTED = "lines sent"
+
 #: The steps of a micro-batch, in the order in which it passes them.
 STEPS = (ROWS_LOCKED, OFFSET_LOGGED, HALF_READ, COMMIT_LOGGED, DELETED, COMMITTED)
 #: The steps of settling a claim that was lost, or whose process has died.
@@ -63,6 +66,8 @@ RELEASE_STEPS = (PARKED_SENT, PARKED_RELEASED)
 #: The steps of putting a batch of failed messages back, and of discarding one.
 RETRY_STEPS = (RETRY_LOCKED, RETRY_INSERTED, RETRY_DELETED, RETRY_COMMITTED)
 DISCARD_STEPS = (DISCARD_LOCKED, DISCARD_WRITTEN, DISCARD_DELETED, DISCARD_COMMITTED)
+#: The steps of sending a portion of a file.
+LINES_STEPS = (LINES_INSERTED, LINES_COMMITTED)
 #: The steps of a micro-batch in transaction mode ``none``.
 TAKING_STEPS = (OFFSET_LOGGED, ROWS_TAKEN)
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send.delayed_mover import DelayedMover, Moved
 from sqlqueue_spark.tables import ddl, delayed
 from sqlqueue_spark.tables.delayed import DelayedTable
 from sqlqueue_spark.tables.queue_admin import database
+
+if TYPE_CHECKING:
+    from sqlqueue_spark.send.delayed_mover import Moved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +86,8 @@ def deliver(
     moved: Callable[[Moved], object] = lambda _: None,
 ) -> None:
     """Deliver what is due: all that is due now, or, with ``pause``, also what will be. Errors and arguments as :class:`DelayedMover`."""
+    from sqlqueue_spark.send.delayed_mover import DelayedMover
+
     mover = DelayedMover(options=options, owner=owner_at(options, owner), error_queue=error_queue)
     if pause is not None:
         mover.run(pause, moved)

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from sqlqueue_spark.administration import trial_messages
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
@@ -32,7 +32,6 @@ from sqlqueue_spark.messages.message import (
 from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS, milliseconds, replaced
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
-from sqlqueue_spark.send import Composed, FrameColumns, MessageBuilder
 from sqlqueue_spark.tables import ddl, queues, rights
 from sqlqueue_spark.tables.insert import CHUNK, Column
 from sqlqueue_spark.tables.queue_admin import CLASSIC, Index, Message, QueueAdmin
@@ -40,6 +39,9 @@ from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.stage import table_named
 from sqlqueue_spark.tables.subscriptions import table_of
+
+if TYPE_CHECKING:
+    from sqlqueue_spark.send import Composed
 
 #: How large the messages of a load are where nobody gives a size; measured in the field.
 MESSAGE_BYTES = 700
@@ -132,7 +134,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
     :param role: what the login is for, receiver or sender; it is a finding if it lacks a right of this role. Without a role
         it is a finding only if it can do neither.
     """
-    with _queue_admin(options, queue) as admin, admin.connection.transaction():
+    with opened(options, queue) as admin, admin.connection.transaction():
         held = rights.held(admin.connection, admin.table)
         return Inspection(
             queue=admin.table.name,
@@ -151,7 +153,7 @@ def inspect(options: ConnectionOptions, queue: str, *, role: str | None = None) 
 
 def length(options: ConnectionOptions, queue: str) -> Length:
     """How many rows stand in a queue, how many of them are expired, their bytes, and how old the oldest is."""
-    with _queue_admin(options, queue) as admin, admin.connection.transaction():
+    with opened(options, queue) as admin, admin.connection.transaction():
         found = admin.length()
     sent = time_sent(found.oldest_headers) if found.rows else None
     return Length(
@@ -166,7 +168,7 @@ def length(options: ConnectionOptions, queue: str) -> Length:
 
 def peek(options: ConnectionOptions, queue: str, count: int = 10) -> list[Message]:
     """The first messages of a queue; this locks none of them and changes nothing."""
-    with _queue_admin(options, queue) as admin, admin.connection.transaction():
+    with opened(options, queue) as admin, admin.connection.transaction():
         return admin.peek(count)
 
 
@@ -195,6 +197,8 @@ def completed(options: ConnectionOptions, queue: str, draft: Draft) -> Composed:
 
     :raises ConfigurationError: neither the draft's type nor a header says what type the message has.
     """
+    from sqlqueue_spark.send import FrameColumns, MessageBuilder
+
     _check_type(draft)
     sink = SinkOptions(url=options.url, queue=queue, outbox=NO_OUTBOX, message_type=draft.message_type)
     given = {"Headers": [format_headers(draft.headers)], "Body": pa.array([draft.body], pa.binary())}
@@ -266,7 +270,7 @@ def purge(
     :param progress: is told how many more rows are deleted.
     """
     deleted = 0
-    with _queue_admin(options, queue) as admin:
+    with opened(options, queue) as admin:
         with admin.connection.transaction():
             up_to = Queue(admin.connection, admin.table).highest()
         after = LOWEST
@@ -282,7 +286,7 @@ def purge(
 
 
 @contextlib.contextmanager
-def _queue_admin(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
+def opened(options: ConnectionOptions, queue: str) -> Iterator[QueueAdmin]:
     """A queue table on a connection of its own."""
     target = Target.of(options)
     with connect(target) as connection:
@@ -296,7 +300,7 @@ def _inserter(
     options: ConnectionOptions, queue: str
 ) -> Iterator[tuple[QueueAdmin, Callable[[pa.RecordBatch], None]]]:
     """A queue, and what sends messages to it, each call in a transaction of its own."""
-    with _queue_admin(options, queue) as admin:
+    with opened(options, queue) as admin:
         with admin.connection.transaction():
             inserter = admin.inserter()
 

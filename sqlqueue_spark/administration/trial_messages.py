@@ -9,8 +9,7 @@ import functools
 import socket
 from datetime import datetime
 
-import pyarrow as pa
-
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
     MESSAGE_ID,
@@ -25,7 +24,6 @@ from sqlqueue_spark.messages.outgoing import (
     MESSAGE_INTENT,
     ORIGINATING_ENDPOINT,
     ORIGINATING_MACHINE,
-    OUTGOING,
     REPLY_TO_ADDRESS,
     new_id_texts,
     new_row_ids,
@@ -46,6 +44,8 @@ def batch(
 
     :param reply_to: the address of the queue :data:`REPLY_TO`, as the transport writes it.
     """
+    from sqlqueue_spark.messages.outgoing_schema import OUTGOING
+
     kinds = _kinds(reply_to)
     ids = iter(new_id_texts(2 * count).to_pylist())
     sent = format_time(now)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from sqlqueue_spark.cli import shells
+from sqlqueue_spark.completion import queue_names
 from sqlqueue_spark.engines.dialects import dialect_of
-from sqlqueue_spark.engines.hosts import hosts
-from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
+from sqlqueue_spark.engines.hosts import hosts, same_server
+from sqlqueue_spark.errors import ConfigurationError, NoPassword, SqlQueueError
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel, duration
@@ -28,11 +34,23 @@ _DEBUG = "sqlqueue_spark.debug"
 #: The modules that come with Spark.
 _SPARK = ("pyspark", "py4j", "delta")
 
+#: The exit codes of a command that Ctrl-C has ended, and of one whose reader has gone, as a shell has them: 128 and the signal's number.
+INTERRUPTED, PIPE_CLOSED = 130, 141
+
 Command = Callable[..., Any]
 
 
 class Door(click.Group):
     """A group of commands; it answers a refused request with one sentence on stderr and exit code 1."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command; or tell a shell how a line may go on, and nothing else, whatever is wrong."""
+        if not shells.asks():
+            return super().main(*args, **extra)
+        _say_nothing()
+        with contextlib.suppress(Exception, click.exceptions.Exit):
+            click.echo(shells.answer(self))
+        return None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for given in args:
@@ -44,12 +62,20 @@ class Door(click.Group):
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get("NO_COLOR"):  # https://no-color.org
+            ctx.color = False
         try:
             return super().invoke(ctx)
         except SqlQueueError as error:
             if ctx.meta.get(_DEBUG):
                 raise
             raise click.ClickException(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo(err=True)  # behind the ^C of the terminal
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            _leave_pipe()
+            ctx.exit(PIPE_CLOSED)
 
 
 class Job(click.Command):
@@ -90,6 +116,22 @@ def needing_spark(extra: str = "spark") -> Iterator[None]:
         ) from error
 
 
+def _say_nothing() -> None:
+    """Let stderr go nowhere: a shell would show it amid the line that somebody types."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+
+
+def _leave_pipe() -> None:
+    """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def some_text(value: str) -> str:
     if not value.strip():
         raise click.BadParameter("it is empty; leave it out, or say something.")
@@ -110,7 +152,16 @@ def _no_url(what: str) -> Callable[[str], str]:
     return name
 
 
-queue_address = _no_url("a queue's name")
+class _QueueAddress(click.types.FuncParamType):  # type: ignore[type-arg] # older versions of click take none
+    """The address of a queue, which a shell completes."""
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[click.shell_completion.CompletionItem]:
+        return queue_names(ctx, param, incomplete)
+
+
+queue_address = _QueueAddress(_no_url("a queue's name"))
 endpoint_name = _no_url("an endpoint's name")
 
 
@@ -130,6 +181,14 @@ def header(value: str) -> tuple[str, str]:
             f"{name} cannot be empty; leave it out to have it filled in, or give a value."
         )
     return name, text
+
+
+def wanted_header(value: str) -> tuple[str, str | None]:
+    """A header that is looked for, with any value where none is given."""
+    name, equals, text = value.partition("=")
+    if not name:
+        raise click.BadParameter(f"{value!r} is no header; write NAME or NAME=VALUE.")
+    return name, text if equals else None
 
 
 def body(value: str) -> bytes:
@@ -156,8 +215,23 @@ def confirmed(question: str, answer: str, otherwise: str) -> None:
         raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
 
 
+def _on_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def _names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
+
+
+def _goes_with_the_url(ctx: click.Context, parameter: click.Parameter, password: str | None) -> str | None:
+    """The password; None where the environment has it for another server than that of ``--url``.
+
+    What is typed is read before what stands in the environment.
+    """
+    url, kept = ctx.params.get("url"), os.environ.get("SQLQUEUE_URL")
+    told = ctx.get_parameter_source(parameter.name or "") is ParameterSource.ENVIRONMENT
+    return None if told and url and kept and not same_server(url, kept) else password
 
 
 def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -260,6 +334,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             "--password",
             envvar="SQLQUEUE_PASSWORD",
             show_envvar=True,
+            callback=_goes_with_the_url,
             help="Password; better in the environment than here.",
         ),
         debug,
@@ -275,7 +350,14 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             parsed = ConnectionOptions.parse(
                 {name: str(value) for name, value in told.items() if value is not None}
             )
-            return command(options=parsed, **given)
+            try:
+                return command(options=parsed, **given)
+            except NoPassword:  # at the first connection, when nothing is done yet
+                if not _on_terminal():
+                    raise
+            who = f" of {parsed.user}" if parsed.user else ""
+            password = click.prompt(plain(f"Password{who}{place(parsed)}"), hide_input=True, err=True)
+            return command(options=replace(parsed, password=password), **given)
 
         return options(with_options)
 

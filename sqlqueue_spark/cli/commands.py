@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,19 @@ import click
 
 from sqlqueue_spark import __version__
 from sqlqueue_spark.administration import database_overview, queue_tables
-from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.cli import asking, shells, showing
 from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.errors_commands import errors
+from sqlqueue_spark.cli.length_commands import length
 from sqlqueue_spark.cli.outbox_commands import outbox
+from sqlqueue_spark.cli.peek_commands import peek
+from sqlqueue_spark.cli.progress import portions
+from sqlqueue_spark.cli.send_commands import send
 from sqlqueue_spark.cli.server_commands import server
 from sqlqueue_spark.cli.subscription_commands import subscribe, subscriptions, unsubscribe
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables import scripts
 from sqlqueue_spark.tables.rights import INSTALLER, RECEIVER, ROLES, SENDER
 
@@ -37,6 +39,9 @@ def main() -> None:
     """
 
 
+main.add_command(length)
+main.add_command(peek)
+main.add_command(send)
 main.add_command(outbox)
 main.add_command(delayed)
 main.add_command(errors)
@@ -127,16 +132,6 @@ def inspect(
     ctx.exit(1 if found else 0)
 
 
-@main.command()
-@asking.queues
-@asking.connected
-@asking.as_json
-def length(options: ConnectionOptions, queues: tuple[str, ...], json_: bool) -> None:
-    """Show how many messages wait, how many of them are expired, their bytes, and how old the oldest is."""
-    for queue in queues:
-        _show(json_, queue_tables.length(options, queue), showing.length_json, showing.length_text)
-
-
 @main.command("list")
 @asking.connected
 @click.option("--schema", type=asking.some_text, metavar="NAME", help="Only tables of this schema.")
@@ -160,85 +155,6 @@ def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bo
 @main.command()
 @asking.queues
 @asking.connected
-@click.option("--count", default=10, show_default=True, type=click.IntRange(1), help="How many at most.")
-@asking.as_json
-def peek(options: ConnectionOptions, queues: tuple[str, ...], count: int, json_: bool) -> None:
-    """Show the first messages without locking or deleting any; all of them with --json."""
-    for queue in queues:
-        messages = queue_tables.peek(options, queue, count)
-        if json_:
-            _lines(showing.as_json(showing.message_json(message)) for message in messages)
-        else:
-            _lines(showing.messages_text(messages) if messages else [f"{plain(queue)} is empty"])
-
-
-@main.command()
-@asking.queues
-@asking.connected
-@click.option(
-    "--type",
-    "message_type",
-    type=asking.some_text,
-    metavar="NAME",
-    help="Type of the message, such as Sales.OrderPlaced.",
-)
-@click.option(
-    "--body", type=asking.body, metavar="TEXT|@FILE", help="Body: text, @file, or @- for standard input."
-)
-@click.option(
-    "--header",
-    "headers",
-    multiple=True,
-    type=asking.header,
-    metavar="NAME=VALUE",
-    help="A header of its own.",
-)
-@click.option("--ttl", type=asking.time_span, metavar="DURATION", help="Time to be received, such as 10m.")
-@click.option("--count", type=click.IntRange(1), help="Send a load of so many realistic messages instead.")
-@click.option("--rate", type=click.IntRange(1), help="Messages a second of a load; else as fast as it goes.")
-@click.option(
-    "--size", type=click.IntRange(1), help=f"Bytes of a load's message, else {queue_tables.MESSAGE_BYTES}."
-)
-def send(
-    *,
-    options: ConnectionOptions,
-    queues: tuple[str, ...],
-    message_type: str | None,
-    body: bytes | None,
-    headers: tuple[tuple[str, str], ...],
-    ttl: timedelta | None,
-    count: int | None,
-    rate: int | None,
-    size: int | None,
-) -> None:
-    """Send one message (its standard headers are filled in), or a load."""
-    if count is not None and (message_type or body is not None or headers):
-        raise click.UsageError(
-            "A load (--count) writes its own messages; leave out --type, --body and --header."
-        )
-    if count is None and (rate or size):
-        raise click.UsageError("--rate and --size belong to a load; give --count too.")
-    for queue in queues:
-        if count is None:
-            draft = queue_tables.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
-            showing.say(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
-            continue
-        with showing.progress(count, " messages") as bar:
-            took = queue_tables.send_load(
-                options,
-                queue,
-                count=count,
-                size=size or queue_tables.MESSAGE_BYTES,
-                rate=rate,
-                ttl=ttl,
-                progress=bar.update,
-            ).total_seconds()
-        showing.say(f"sent {count:,} messages to {queue} in {took:.1f} s ({count / max(took, 0.001):,.0f}/s)")
-
-
-@main.command()
-@asking.queues
-@asking.connected
 @click.option("--expired", is_flag=True, help="Only messages whose time to be received is over.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, yes: bool) -> None:
@@ -253,8 +169,8 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
                 queue,
                 "nothing more was deleted",
             )
-        with showing.progress(None, " messages") as bar:
-            deleted = queue_tables.purge(options, queue, expired=expired, progress=bar.update)
+        with portions(None, "message", "deleted") as progress:
+            deleted = queue_tables.purge(options, queue, expired=expired, progress=progress)
         showing.say(f"deleted {deleted:,} {what} from {queue}")
 
 
@@ -262,9 +178,10 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
 @click.argument("queue", metavar="[QUEUE]", required=False, type=asking.queue_address)
 @asking.perhaps_connected
 @asking.role
+@asking.as_json
 @click.pass_context
 def doctor(
-    ctx: click.Context, options: ConnectionOptions | None, queue: str | None, role: str | None
+    ctx: click.Context, options: ConnectionOptions | None, queue: str | None, role: str | None, json_: bool
 ) -> None:
     """Check that all is there: Python, Java, Spark, drivers, and with a url the way to the database and a queue.
 
@@ -272,18 +189,31 @@ def doctor(
     """
     well = True
     for check in examine(options, queue, role=role):
-        click.echo(showing.check_text(check))
+        click.echo(showing.as_json(showing.check_json(check)) if json_ else showing.check_text(check))
         well = well and check.state is not State.WRONG
     ctx.exit(0 if well else 1)
 
 
 @main.command()
 @click.option("--sink", is_flag=True, help="Those of SqlQueueSink and df.write instead.")
-@click.option("--markdown", is_flag=True, help="As the table of the README.")
+@click.option("--markdown", is_flag=True, help="As a table of Markdown.")
 def options(sink: bool, markdown: bool) -> None:
     """List the options of format("sqlqueue"), to read from or to write to."""
     shown = showing.options_markdown if markdown else showing.options_text
-    _lines(shown(SinkOptions if sink else SourceOptions))
+    _lines(shown((SinkOptions if sink else SourceOptions).described()))
+
+
+@main.command()
+@click.argument("shell", type=click.Choice([*shells.SHELLS]))
+def completion(shell: str) -> None:
+    """Print the script by which a shell completes commands, options and the names of queues.
+
+    \b
+    bash, in ~/.bashrc:                       eval "$(sqlqueue completion bash)"
+    zsh, in ~/.zshrc, behind compinit:        eval "$(sqlqueue completion zsh)"
+    fish:    sqlqueue completion fish > ~/.config/fish/completions/sqlqueue.fish
+    """  # noqa: D301 -- the character, by which click leaves the lines as they are
+    click.echo(shells.script(main, shell))
 
 
 #: The demos, by their names, and the modules that run them.
@@ -315,8 +245,11 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> No
         show: Any = importlib.import_module(_DEMOS[name])
     if stop:
         show.stop(folder or show.DEFAULT_FOLDER)
-    else:
+        return
+    try:
         show.main(folder or show.DEFAULT_FOLDER, messages or show.DEFAULT_MESSAGES)
+    except KeyboardInterrupt:
+        raise click.Abort from None
 
 
 def _show(

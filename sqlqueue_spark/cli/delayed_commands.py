@@ -11,7 +11,6 @@ from sqlqueue_spark.administration import delayed_tables
 from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.engines.dialects import DIALECTS
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.send.delayed_mover import Moved
 
 
 @click.group()
@@ -68,6 +67,8 @@ def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
 @click.option("--once", is_flag=True, help="Deliver what is due now, and end.")
 def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) -> None:
     """Deliver each message when it is due, until Ctrl-C or SIGTERM. Several may run at once, beside the endpoint's own."""
+    from sqlqueue_spark.send.delayed_mover import Moved
+
     done = Moved()
 
     def moved(more: Moved) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from sqlqueue_spark.administration import failed_discard, failed_messages, failed_retry
-from sqlqueue_spark.cli import asking, showing, showing_errors
+from sqlqueue_spark.cli import asking, progress, showing, showing_errors
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -112,17 +112,20 @@ def list_(
     def counted(rows: Iterable[ErrorRow]) -> Iterator[ErrorRow]:
         for row in rows:
             summary.add(row)
+            bar.update()
             yield row
 
-    rows = counted(failed_messages.look(options, queue, selection))
-    if json_:
-        for row in islice(rows, limit):
-            click.echo(showing.as_json(showing_errors.row_json(row)))
-        deque(rows, maxlen=0)
-        _lines(map(showing.as_json, summary.json()))
-        return
-    shown = list(islice(rows, _LISTED if limit is None else limit))
-    more = sum(1 for _ in rows)
+    # Beside lines on the same terminal a bar would be in their way.
+    with progress.bar(None, " rows", disable=(json_ and sys.stdout.isatty()) or None) as bar:
+        rows = counted(failed_messages.look(options, queue, selection))
+        if json_:
+            for row in islice(rows, limit):
+                click.echo(showing.as_json(showing_errors.row_json(row)))
+            deque(rows, maxlen=0)
+            _lines(map(showing.as_json, summary.json()))
+            return
+        shown = list(islice(rows, _LISTED if limit is None else limit))
+        more = sum(1 for _ in rows)
     if not shown and not more:
         showing.say(showing_errors.nothing(queue))
         return
@@ -196,13 +199,13 @@ def retry(
         ctx.exit(1 if plan.stayed else 0)
     if plan.count and not yes:
         asking.confirmed(
-            f"{showing_errors.counted(plan.count, 'message')} of the queue {plan.queue}{asking.place(options)} will be put back, "
+            f"{showing.counted(plan.count, 'message')} of the queue {plan.queue}{asking.place(options)} will be put back, "
             f"{showing_errors.destinations(plan)}; to go on, type the queue's name",
             queue,
             "nothing was put back",
         )
-    with _progress(plan.count, "put back") as progress:
-        done = failed_retry.retry(options, queue, selection, to=to, rate=rate, progress=progress)
+    with progress.portions(plan.count, "message", "put back") as more:
+        done = failed_retry.retry(options, queue, selection, to=to, rate=rate, progress=more)
     _show(json_, showing_errors.retried_json(done), showing_errors.retried_text(done))
     ctx.exit(1 if done.stayed else 0)
 
@@ -235,32 +238,14 @@ def discard(
         return
     if not yes:
         asking.confirmed(
-            f"{showing_errors.counted(count, 'message')} of the queue {name}{asking.place(options)} will be taken out and kept only in the file {str(file)!r}; "
+            f"{showing.counted(count, 'message')} of the queue {name}{asking.place(options)} will be taken out and kept only in the file {str(file)!r}; "
             "to go on, type the queue's name",
             queue,
             "nothing was discarded",
         )
-    with _progress(count, "discarded") as progress:
-        done = failed_discard.discard(options, queue, selection, file, progress=progress)
+    with progress.portions(count, "message", "discarded") as more:
+        done = failed_discard.discard(options, queue, selection, file, progress=more)
     _show(json_, showing_errors.discarded_json(done), showing_errors.discarded_text(done, str(file)))
-
-
-@contextlib.contextmanager
-def _progress(total: int, done: str) -> Iterator[Callable[[int], None]]:
-    """A progress bar; where the work is interrupted, a line that says how far it came."""
-    count = 0
-    with showing.progress(total, " messages") as bar:
-
-        def more(messages: int) -> None:
-            nonlocal count
-            count += messages
-            bar.update(messages)
-
-        try:
-            yield more
-        except BaseException:
-            click.echo(f"{done} before: {showing_errors.counted(count, 'message')}", err=True)
-            raise
 
 
 def _show(json_: bool, value: dict[str, Any], text: Iterable[str]) -> None:

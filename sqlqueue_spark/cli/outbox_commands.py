@@ -8,6 +8,7 @@ import click
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.cli.progress import portions
 from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 
@@ -77,8 +78,8 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta, yes: boo
             endpoint,
             "nothing was forgotten",
         )
-    with showing.progress(None, " ids") as bar:
-        deleted = outbox_tables.cleanup(options, endpoint, keep, progress=bar.update)
+    with portions(None, "id", "forgot") as progress:
+        deleted = outbox_tables.cleanup(options, endpoint, keep, progress=progress)
     showing.say(f"forgot {deleted:,} message ids of {endpoint}")
 
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
 import click
-from tqdm import tqdm
 
 from sqlqueue_spark.administration.database_overview import TableOverview
 from sqlqueue_spark.administration.delayed_tables import Length as DelayedLength
+from sqlqueue_spark.administration.message_lines import to_line
 from sqlqueue_spark.administration.outbox_tables import Report
+from sqlqueue_spark.administration.queue_probe import ASKED, Probe
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
 from sqlqueue_spark.inspection.doctor import Check, State
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT, parse_headers
-from sqlqueue_spark.options.fields import Options, camel
-from sqlqueue_spark.plain_text import plain, plain_json
-from sqlqueue_spark.tables.queue_admin import Message
+from sqlqueue_spark.options.fields import Described, camel
+from sqlqueue_spark.plain_text import plain
 
 _MARKS = {
     State.FINE: click.style("✓", fg="green"),
@@ -30,7 +27,7 @@ _MARKS = {
 
 
 def as_json(value: dict[str, Any]) -> str:
-    return plain_json(json.dumps(value, ensure_ascii=False))
+    return to_line(value)
 
 
 def say(text: str) -> None:
@@ -38,14 +35,18 @@ def say(text: str) -> None:
     click.echo(plain(text))
 
 
-def progress(total: int | None, unit: str) -> tqdm:
-    """A progress bar on stderr, if that is a terminal."""
-    return tqdm(total=total, unit=unit, unit_scale=True, disable=None, leave=False)
+def counted(count: int, noun: str) -> str:
+    """A number of things, in words."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def check_text(check: Check) -> str:
     """A check as a line; its colours are left out where the line goes to no terminal."""
     return f"{_MARKS[check.state]} {check.name:10}  {printable(check.said)}"
+
+
+def check_json(check: Check) -> dict[str, Any]:
+    return {"name": check.name, "state": check.state.name.lower(), "said": check.said}
 
 
 def length_json(length: Length) -> dict[str, Any]:
@@ -68,6 +69,39 @@ def length_text(length: Length) -> Iterator[str]:
         yield f"  oldest   sent {length.oldest_sent:%Y-%m-%d %H:%M:%S} UTC, {age(length.oldest_age)} ago"
 
 
+def probe_json(probe: Probe) -> dict[str, Any]:
+    beyond = {"rows": probe.too_many, "age": probe.too_old or probe.age_unknown}
+    return {
+        "queue": probe.queue,
+        "within": probe.within,
+        "beyond": [name for name, is_so in beyond.items() if is_so],
+        "rows": probe.rows,
+        "maxRows": probe.max_rows,
+        "oldestSent": iso(probe.oldest_sent),
+        "oldestSeconds": _seconds(probe.oldest_age),
+        "maxAgeSeconds": _seconds(probe.max_age),
+    }
+
+
+def probe_text(probe: Probe) -> str:
+    """One line: what was found, and what of it is beyond its bound."""
+    said = []
+    if probe.rows is not None:
+        said.append(
+            f"more than {probe.max_rows:,} messages wait"
+            if probe.too_many
+            else f"{counted(probe.rows, 'message')} wait{'s' if probe.rows == 1 else ''}"
+        )
+    if probe.age_unknown:
+        said.append(f"none of the first {ASKED} messages tells when it was sent")
+    elif probe.oldest_age is not None and probe.max_age is not None:
+        over = f", more than {age(probe.max_age)}" if probe.too_old else ""
+        said.append(f"the oldest was sent {age(probe.oldest_age)} ago{over}")
+    elif probe.max_age is not None and probe.rows is None:
+        said.append("no message waits")
+    return f"{printable(probe.queue)}: {'ok' if probe.within else 'beyond'}: {'; '.join(said)}"
+
+
 def overview_json(found: TableOverview) -> dict[str, Any]:
     return {
         "kind": found.kind,
@@ -85,35 +119,6 @@ def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
     """A table with a line a table."""
     rows = [_overview_row(each) for each in tables]
     yield from table(("kind", "table", "rows", "oldest sent", ""), rows) if rows else ["no table of a queue"]
-
-
-def message_json(message: Message) -> dict[str, Any]:
-    """A message: its headers as an object (as text if they are poison), its body as text (as Base64 if it is no text)."""
-    shown: dict[str, Any] = {
-        "rowVersion": message.row_version,
-        "id": message.id,
-        "messageId": (parse_headers(message.headers) or {}).get(MESSAGE_ID) or message.id,
-        "correlationId": message.correlation_id,
-        "replyToAddress": message.reply_to_address,
-        "recoverable": message.recoverable,
-        "expires": iso(message.expires),
-        "expired": message.expired,
-        "headers": parse_headers(message.headers),
-    }
-    if shown["headers"] is None:
-        shown["headers"] = message.headers
-    if message.body is None:
-        return {**shown, "body": None}
-    try:
-        return {**shown, "body": message.body.decode("utf-8-sig")}
-    except UnicodeDecodeError:
-        return {**shown, "bodyBase64": base64.b64encode(message.body).decode("ascii")}
-
-
-def messages_text(messages: Iterable[Message]) -> Iterator[str]:
-    """A table with a line a message: number, sent, message id, type, bytes of the body, and what is odd about it."""
-    rows = [_message_row(message) for message in messages]
-    yield from table(("number", "sent", "message id", "type", "body", ""), rows)
 
 
 def inspection_json(inspection: Inspection) -> Any:
@@ -198,20 +203,20 @@ def delayed_text(length: DelayedLength) -> Iterator[str]:
         yield f"  first  {f'due since {age(-length.first_due_in)}' if overdue else f'due in {age(length.first_due_in)}'}"
 
 
-def options_text(options: type[Options]) -> Iterator[str]:
+def options_text(described: Iterable[Described]) -> Iterator[str]:
     rows = [
-        (each.name, each.default.replace("`", ""), each.meaning.replace("`", ""))
-        for each in options.described()
+        (each.name, each.kind, each.default.replace("`", ""), each.meaning.replace("`", ""))
+        for each in described
     ]
-    yield from table(("option", "default", "meaning"), rows)
+    yield from table(("option", "value", "default", "meaning"), rows)
 
 
-def options_markdown(options: type[Options]) -> Iterator[str]:
-    """The options as the table that the README has."""
-    yield "| option | default | meaning |"
-    yield "|---|---|---|"
-    for each in options.described():
-        yield f"| `{each.name}` | {each.default} | {each.meaning} |"
+def options_markdown(described: Iterable[Described]) -> Iterator[str]:
+    """The options as a table of docs/options.md."""
+    yield "| option | value | default | meaning |"
+    yield "|---|---|---|---|"
+    for each in described:
+        yield f"| `{each.name}` | {each.kind} | {each.default} | {each.meaning} |"
 
 
 def _overview_row(found: TableOverview) -> tuple[str, ...]:
@@ -221,17 +226,6 @@ def _overview_row(found: TableOverview) -> tuple[str, ...]:
         odd.append(f"due {age(found.overdue)} ago")
     count = f"{'' if found.exact else '~'}{found.rows:,}"
     return (found.kind, printable(found.table), count, ago, printable("; ".join(odd)))
-
-
-def _message_row(message: Message) -> tuple[str, ...]:
-    headers = parse_headers(message.headers)
-    odd = ["expired"] if message.expired else []
-    odd += ["headers are not a JSON object of strings"] if headers is None else []
-    known = headers or {}
-    size = "none" if message.body is None else f"{len(message.body):,} B"
-    message_type = known.get(ENCLOSED_MESSAGE_TYPES, "").partition(",")[0]
-    shown = (known.get(TIME_SENT, ""), known.get(MESSAGE_ID) or message.id, message_type)
-    return (str(message.row_version), *map(printable, shown), size, ", ".join(odd))
 
 
 def _indented(sql: str) -> Iterator[str]:

@@ -9,7 +9,8 @@ from typing import Any
 from sqlqueue_spark.administration.failed_discard import Discarded
 from sqlqueue_spark.administration.failed_messages import Shown
 from sqlqueue_spark.administration.failed_retry import Retried
-from sqlqueue_spark.cli.showing import iso, message_json, printable, table
+from sqlqueue_spark.administration.message_lines import to_json
+from sqlqueue_spark.cli.showing import counted, iso, printable, table
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.message import parse_headers
 from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Outcome
@@ -87,7 +88,7 @@ def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:
 def shown_json(shown: Shown) -> dict[str, Any]:
     found = shown.row.ingestion
     return {
-        **message_json(shown.message),
+        **to_json(shown.message),
         "kind": shown.row.kind,
         "serviceControl": found.outcome.value,
         "why": found.why or None,
@@ -202,11 +203,6 @@ def _body(body: bytes | None) -> Iterator[str]:
 
 def _indented(text: str) -> Iterator[str]:
     yield from (f"  {printable(line)}" for line in text.splitlines())
-
-
-def counted(count: int, noun: str) -> str:
-    """A number of things, in words."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _is(count: int) -> str:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn, Self
 
-import pyarrow as pa
-
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.dialects import Dialect, Kind, Load, dialect_of
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.engines.tokens import token_of
@@ -19,6 +18,7 @@ from sqlqueue_spark.errors import (
     ConnectionLost,
     Duplicate,
     LockTimeout,
+    NoPassword,
     NoRight,
     NotReady,
     QueueError,
@@ -294,6 +294,13 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
         ConfigurationError,
         "The database at {where} refused the login of user {user}; check user and password.",
     ),
+    Kind.NO_PASSWORD: (
+        NoPassword,
+        (
+            "The database at {where} refused the login of user {user}, for whom no password is given; put it into the environment "
+            "(SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as option password."
+        ),
+    ),
     Kind.NOT_ADMITTED: (
         ConfigurationError,
         (
@@ -423,7 +430,14 @@ _SENTENCES: dict[Kind, tuple[type[SqlQueueError], str]] = {
 }
 #: What a database may say, while it fails over, of a login that was right before.
 _MAY_PASS = (
-    *(Kind.LOGIN_REFUSED, Kind.TOKEN_REFUSED, Kind.NO_DATABASE, Kind.NOT_ADMITTED, Kind.NO_USER),
+    *(
+        Kind.LOGIN_REFUSED,
+        Kind.NO_PASSWORD,
+        Kind.TOKEN_REFUSED,
+        Kind.NO_DATABASE,
+        Kind.NOT_ADMITTED,
+        Kind.NO_USER,
+    ),
     *(Kind.NO_LOGIN, Kind.NO_CONNECT, Kind.ONLY_LOCAL_USER, Kind.NO_ENCRYPTION, Kind.OTHER_SERVER),
 )
 _OTHER = (SqlQueueError, "The database at {where} refused{while_}: {said}.")

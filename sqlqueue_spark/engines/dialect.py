@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, NamedTuple
 
-import pyarrow as pa
-
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.row_set import RowSet
@@ -34,6 +33,7 @@ class Kind(Enum):
     TIMED_OUT = auto()
     TOO_MANY = auto()
     LOGIN_REFUSED = auto()
+    NO_PASSWORD = auto()
     NOT_ADMITTED = auto()
     NO_USER = auto()
     NO_LOGIN = auto()
@@ -94,6 +94,8 @@ class Dialect(Database):
     hides_tables: ClassVar[bool] = False
     #: Whether a .NET receiver cannot read a body that is NULL, and stops there. Else it reads it as an empty one.
     null_body_stops: ClassVar[bool] = False
+    #: Whether a text may hold the character NUL.
+    keeps_nul: ClassVar[bool] = True
     #: Whether one connection reaches other databases of its server.
     reaches_other_databases: ClassVar[bool] = False
     #: The scope that a Microsoft Entra token must have to be a login here.

@@ -31,6 +31,15 @@ def hosts(url: str) -> list[Host]:
         return []
 
 
+def same_server(one: str, other: str) -> bool:
+    """Whether two urls lead to the same hosts and ports; where one of them does not name them, whether the urls are the same."""
+    try:
+        there = hosts(one)
+        return one == other or (there != [] and there == hosts(other))
+    except ConfigurationError:
+        return one == other
+
+
 def _of_postgresql(url: str) -> list[Host]:
     """Format: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS."""
     parts = urlsplit(url)

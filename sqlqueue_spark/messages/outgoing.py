@@ -18,9 +18,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from json.encoder import encode_basestring as _quoted
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from sqlqueue_spark.arrow import pa, pc
 from sqlqueue_spark.messages.message import (
     DELIVER_AT,
     ENCLOSED_MESSAGE_TYPES,
@@ -75,20 +73,8 @@ _TIME_SPAN = re.compile(
 #: A longer time to be received means never: no database's dates go so far.
 _LONGEST_DAYS = 365_000
 
-#: Messages on their way out, a row to insert each. ``id`` is a UUID's 16 bytes, ``headers`` is JSON. ``ttl_ms`` counts from now
-#: by the database's clock. Where it is given, ``expires`` is computed from it. A message with ``delay_ms``, which
-#: counts likewise, or ``due`` waits until then in a table of delayed messages; it has no time of expiry.
-OUTGOING = pa.schema([
-    pa.field("id", pa.binary(16), nullable=False),
-    pa.field("headers", pa.string(), nullable=False),
-    ("body", pa.binary()),
-    ("ttl_ms", pa.int64()),
-    ("correlation_id", pa.string()),
-    ("reply_to", pa.string()),
-    ("expires", pa.timestamp("us", tz="UTC")),
-    ("delay_ms", pa.int64()),
-    ("due", pa.timestamp("us", tz="UTC")),
-])  # fmt: skip
+#: The column that messages have beyond others where they go out as they once stood in a table.
+RECOVERABLE = "recoverable"
 
 
 def new_row_ids(count: int) -> pa.Array:
@@ -165,6 +151,8 @@ def lasting(headers: Sequence[str], bodies: pa.Array) -> pa.RecordBatch:
 
     In an error queue others would be gone before somebody looks at them.
     """
+    from sqlqueue_spark.messages.outgoing_schema import OUTGOING
+
     count = len(headers)
     nothing = [pa.nulls(count, each.type) for each in list(OUTGOING)[3:]]
     return pa.RecordBatch.from_arrays(
@@ -190,6 +178,8 @@ def expiring(messages: pa.RecordBatch, now: datetime) -> pa.RecordBatch:
 
 def replaced(messages: pa.RecordBatch, **columns: pa.Array) -> pa.RecordBatch:
     """The messages with these columns in the place of their own."""
+    from sqlqueue_spark.messages.outgoing_schema import OUTGOING
+
     arrays = [columns.get(field.name, messages[field.name]) for field in OUTGOING]
     return pa.RecordBatch.from_arrays(arrays, schema=OUTGOING)
 

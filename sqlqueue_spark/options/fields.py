@@ -1,6 +1,6 @@
 """How an option is declared: its name, meaning, parser, default and secrecy on one line.
 
-Parsing, "did you mean", the README's table, ``sqlqueue options`` and redaction all read that line. Names are
+Parsing, "did you mean", the tables of docs/options.md, ``sqlqueue options`` and redaction all read that line. Names are
 camelCase outside and snake_case here; outside they are case-insensitive, as Spark's are.
 """
 
@@ -66,22 +66,65 @@ def boolean(value: str) -> bool:
     return value.lower() == "true"
 
 
+#: What the value of an option is, by its parser, in the words of the tables.
+_KINDS: Mapping[Callable[[str], Any], str] = {
+    text: "text",
+    address: "address",
+    positive: "number",
+    duration: "duration",
+    size: "size",
+    boolean: "true or false",
+}
+
+
 def option(
     meaning: str,
     *,
     parse: Callable[[str], Any],
     default: Any = MISSING,
+    kind: str = "",
     shown: str = "",
     secret: bool = False,
 ) -> Any:
-    """Declare an option. Without a default it is required; ``shown`` is the default as users write it."""
-    about = {"meaning": meaning, "parse": parse, "shown": shown, "secret": secret}
+    """Declare an option. Without a default it is required.
+
+    :param kind: what its value is, where the parser does not tell.
+    :param shown: the default in words, where the value does not tell it.
+    """
+    shown = shown or _shown(default, parse)
+    about = {"meaning": meaning, "parse": parse, "kind": kind or _KINDS.get(parse, "text"), "shown": shown, "secret": secret}  # fmt: skip
     return field(default=default, metadata=about, repr=not secret)
+
+
+def _shown(default: Any, parse: Callable[[str], Any]) -> str:
+    """A default as people write it in a table."""
+    if default is MISSING:
+        return "required"
+    if default is None or default == ():
+        return "none"
+    return f"`{_as_size(default) if parse is size else written(default)}`"
+
+
+def _as_size(number: int) -> str:
+    unit = max((unit for unit, factor in _SIZES.items() if number % factor == 0), key=_SIZES.__getitem__)
+    return f"{number // _SIZES[unit]}{unit}"
+
+
+def written(value: object) -> str:
+    """A value as the text of an option: true and 1h for ``True`` and an hour."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if not isinstance(value, timedelta):
+        return str(value)
+    milliseconds = round(value / timedelta(milliseconds=1))
+    factors = {unit: round(seconds * 1000) for unit, seconds in _UNITS.items()}
+    unit = max((each for each in factors if milliseconds % factors[each] == 0), key=factors.__getitem__)
+    return f"{milliseconds // factors[unit]}{unit}"
 
 
 def option_per_name(pattern: str, meaning: str, *, secret: bool = False) -> Any:
     """Declare an option that is given once for each name, such as ``queue.<name>.schema``; names are case-insensitive."""
-    about = {"pattern": pattern, "meaning": meaning, "secret": secret}
+    about = {"pattern": pattern, "meaning": meaning, "kind": "url" if secret else "text", "secret": secret}
     return field(default_factory=dict, metadata=about, repr=not secret)
 
 
@@ -90,6 +133,7 @@ class Described:
     """One option as shown to people."""
 
     name: str
+    kind: str
     default: str
     meaning: str
     secret: bool
@@ -150,10 +194,12 @@ class Options:
         """The options in the order of their declaration, for tables and help."""
         for f in dataclasses.fields(cls):  # type: ignore[arg-type] # every subclass is a dataclass
             if "pattern" in f.metadata:
-                yield Described(f.metadata["pattern"], "none", f.metadata["meaning"], f.metadata["secret"])
+                name, shown = f.metadata["pattern"], "none"
             elif f.metadata:
-                shown = "required" if f.default is MISSING else f.metadata["shown"] or "none"
-                yield Described(camel(f.name), shown, f.metadata["meaning"], f.metadata["secret"])
+                name, shown = camel(f.name), f.metadata["shown"]
+            else:
+                continue
+            yield Described(name, f.metadata["kind"], shown, f.metadata["meaning"], f.metadata["secret"])
 
 
 def said(options: Mapping[str, str], name: str) -> str | None:

@@ -86,6 +86,10 @@ def token_provider(value: str) -> str:
 RECEIVE_ONLY, ATOMIC, NO_TRANSACTION = "receiveOnly", "sendsAtomicWithReceive", "none"
 OPTIMISTIC, PESSIMISTIC, NO_OUTBOX = "optimistic", "pessimistic", "none"
 
+#: What source and sink are told alike.
+_MODES = f"`{RECEIVE_ONLY}`, `{ATOMIC}` or `{NO_TRANSACTION}`; the same value on source and sink."
+_STREAM = f"Names this pipeline; the same value on source and sink. Needed for `{ATOMIC}`."
+
 _MOST_ROWS = 1_000_000
 _MOST_LOCKED_ROWS = 20_000
 
@@ -124,13 +128,18 @@ class ConnectionOptions(Options):
         "`postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string.", parse=text, secret=True
     )
     user: str | None = option("Login, kept out of `url`.", parse=text, default=None)
-    password: str | None = option("Password, kept out of `url`.", parse=text, default=None, secret=True)
+    password: str | None = option(
+        "Password, kept out of `url`; without one it is `SQLQUEUE_PASSWORD`, if `url` is `SQLQUEUE_URL`.",
+        parse=text,
+        default=None,
+        secret=True,
+    )
     access_token: str | None = option("A Microsoft Entra token.", parse=text, default=None, secret=True)
     access_token_provider: str | None = option("`module:function` that returns such a token, or `azure-identity`; asked before each new connection.", parse=token_provider, default=None)  # fmt: skip
     default_schema: str | None = option("Schema of queues that name none.", parse=text, default=None, shown="`dbo` / `public`")  # fmt: skip
-    legacy_addresses: bool = option("Ignore everything after the first `@` of an address.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    legacy_addresses: bool = option("Ignore everything after the first `@` of an address.", parse=boolean, default=False)  # fmt: skip
     lock_timeout: timedelta | None = option("Longest wait for rows that others hold.", parse=duration, default=None, shown="`30s`; `60s` for rows of an unfinished batch")  # fmt: skip
-    command_timeout: timedelta = option("Longest run of one statement.", parse=duration, default=timedelta(minutes=5), shown="`5m`")  # fmt: skip
+    command_timeout: timedelta = option("Longest run of one statement.", parse=duration, default=timedelta(minutes=5))  # fmt: skip
     queue_schemas: Mapping[str, str] = option_per_name("queue.<name>.schema", "Schema of one queue; wins over its address.")  # fmt: skip
     endpoint_schemas: Mapping[str, str] = option_per_name("endpoint.<name>.schema", "Schema of one endpoint's queues; wins over the address. A name that ends in `*` is a prefix.")  # fmt: skip
 
@@ -162,20 +171,20 @@ class SourceOptions(ConnectionOptions):
     """The options of ``spark.readStream.format("sqlqueue")`` and ``spark.read``."""
 
     queue: str | None = option("Address of the queue table.", parse=address, default=None, shown="required")
-    queues: tuple[str, ...] = option("Instead of `queue`: several queues of one database, a JSON list of their addresses. Adds the column `Queue`.", parse=addresses, default=())  # fmt: skip
-    queue_pattern: str | None = option("Instead of `queue`: all queue tables of the default schema whose whole name this regular expression matches, also those that are created later. Adds the column `Queue`.", parse=pattern, default=None)  # fmt: skip
-    max_messages_per_trigger: int | None = option("Most rows one micro-batch claims.", parse=positive, default=None, shown="`1000000`; on SQL Server without READ_COMMITTED_SNAPSHOT `20000`")  # fmt: skip
-    adaptive_batch: bool = option("Batches begin with 100000 rows at most, grow while a backlog waits, and follow `targetBatchDuration`; else each takes what it may.", parse=boolean, default=True, shown="`true`")  # fmt: skip
-    target_batch_duration: timedelta = option("How long a batch should last from its claim until it is settled.", parse=duration, default=timedelta(seconds=2), shown="`2s`")  # fmt: skip
-    max_bytes_per_trigger: int = option("And most bytes of headers and bodies.", parse=size, default=1 << 30, shown="`1g`")  # fmt: skip
-    max_concurrency: int = option("Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", parse=positive, default=8, shown="`8`")  # fmt: skip
-    min_messages_per_partition: int = option("Rows below which a batch is not split further.", parse=positive, default=20_000, shown="`20000`")  # fmt: skip
-    transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
-    stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
-    poll_interval: timedelta = option("Longest pause between looks at an empty queue.", parse=duration, default=timedelta(seconds=1), shown="`1s`")  # fmt: skip
-    neighbour_headroom: int | None = option("How many of the oldest free rows are left to other consumers of the queue while such are seen; `auto` follows their pace.", parse=headroom, default=None, shown="`auto`")  # fmt: skip
-    error_queue: str | None = option("Address of the queue where a message in transit goes that cannot be delivered.", parse=text, default=None)  # fmt: skip
-    claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True, shown="`true`")  # fmt: skip
+    queues: tuple[str, ...] = option("Instead of `queue`: several queues of one database, a JSON list of their addresses. Adds the column `Queue`.", parse=addresses, kind="JSON list", default=())  # fmt: skip
+    queue_pattern: str | None = option("Instead of `queue`: all queue tables of the default schema whose whole name this regular expression matches, also those that are created later. Adds the column `Queue`.", parse=pattern, kind="regular expression", default=None)  # fmt: skip
+    max_messages_per_trigger: int | None = option("Most rows one micro-batch claims.", parse=positive, default=None, shown=f"`{_MOST_ROWS}`; on SQL Server without READ_COMMITTED_SNAPSHOT `{_MOST_LOCKED_ROWS}`")  # fmt: skip
+    adaptive_batch: bool = option("Batches begin with 100000 rows at most, grow while a backlog waits, and follow `targetBatchDuration`; else each takes what it may.", parse=boolean, default=True)  # fmt: skip
+    target_batch_duration: timedelta = option("How long a batch should last from its claim until it is settled.", parse=duration, default=timedelta(seconds=2))  # fmt: skip
+    max_bytes_per_trigger: int = option("And most bytes of headers and bodies.", parse=size, default=1 << 30)  # fmt: skip
+    max_concurrency: int = option("Most partitions (tasks) of a micro-batch; fewer when few rows are pending.", parse=positive, default=8)  # fmt: skip
+    min_messages_per_partition: int = option("Rows below which a batch is not split further.", parse=positive, default=20_000)  # fmt: skip
+    transaction_mode: str = option(_MODES, parse=transaction_mode, default=RECEIVE_ONLY)  # fmt: skip
+    stream: str | None = option(_STREAM, parse=text, default=None)  # fmt: skip
+    poll_interval: timedelta = option("Longest pause between looks at an empty queue.", parse=duration, default=timedelta(seconds=1))  # fmt: skip
+    neighbour_headroom: int | None = option("How many of the oldest free rows are left to other consumers of the queue while such are seen; `auto` follows their pace.", parse=headroom, kind="number or auto", default=None, shown="`auto`")  # fmt: skip
+    error_queue: str | None = option("Address of the queue where a message in transit goes that cannot be delivered.", parse=text, kind="address", default=None)  # fmt: skip
+    claim_ahead: bool = option("While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True)  # fmt: skip
     done_file: str | None = option("File on the driver that tells which batches Spark has logged, a JSON list of their end offsets: these are settled at once, not when the next trigger comes. The jobs write one.", parse=text, default=None)  # fmt: skip
     stop_file: str | None = option("While this file exists on the driver, no new rows are claimed: the gentle way to stop.", parse=text, default=None)  # fmt: skip
 
@@ -236,20 +245,20 @@ class SinkOptions(ConnectionOptions):
 
     queue: str | None = option("Address of the queue table of rows whose column `Destination` names none.", parse=address, default=None)  # fmt: skip
     endpoint: str | None = option("Names the outbox table, one for each pipeline, and the sender in the headers; else `stream` does.", parse=text, default=None, shown="`stream`")  # fmt: skip
-    outbox: str = option("`optimistic`, `pessimistic` or `none`: how a message id is sent only once.", parse=one_of(OPTIMISTIC, PESSIMISTIC, NO_OUTBOX), default=OPTIMISTIC, shown="`optimistic`")  # fmt: skip
-    isolation_level: str = option("`ReadCommitted`, `RepeatableRead`, `Serializable` or `Snapshot`, of the sending transactions.", parse=isolation_level, default="ReadCommitted", shown="`ReadCommitted`")  # fmt: skip
-    keep_deduplication_data_for: timedelta = option("How long the outbox remembers a message id.", parse=duration, default=timedelta(days=7), shown="`7d`")  # fmt: skip
-    cleanup_every: timedelta = option("Pause between two cleanups of the outbox.", parse=duration, default=timedelta(minutes=1), shown="`1m`")  # fmt: skip
-    disable_cleanup: bool = option("Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.", parse=boolean, default=False, shown="`false`")  # fmt: skip
-    error_queue: str | None = option("Address of the queue where messages go that failed: rows whose headers cannot be read, messages whose destination cannot be reached, rows with a `Failure`.", parse=text, default=None)  # fmt: skip
-    audit_queue: str | None = option("Address of the queue that gets a copy of each received message that was processed, where rows are outcomes of messages.", parse=text, default=None)  # fmt: skip
-    retry_interval: timedelta = option("How often a database that is down is tried, while messages for it wait.", parse=duration, default=timedelta(seconds=10), shown="`10s`")  # fmt: skip
-    give_up_after: timedelta = option("How long a message waits for a database that is down, before it goes to `errorQueue`.", parse=duration, default=timedelta(days=1), shown="`1d`")  # fmt: skip
+    outbox: str = option("`optimistic`, `pessimistic` or `none`: how a message id is sent only once.", parse=one_of(OPTIMISTIC, PESSIMISTIC, NO_OUTBOX), default=OPTIMISTIC)  # fmt: skip
+    isolation_level: str = option("`ReadCommitted`, `RepeatableRead`, `Serializable` or `Snapshot`, of the sending transactions.", parse=isolation_level, default="ReadCommitted")  # fmt: skip
+    keep_deduplication_data_for: timedelta = option("How long the outbox remembers a message id.", parse=duration, default=timedelta(days=7))  # fmt: skip
+    cleanup_every: timedelta = option("Pause between two cleanups of the outbox.", parse=duration, default=timedelta(minutes=1))  # fmt: skip
+    disable_cleanup: bool = option("Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.", parse=boolean, default=False)  # fmt: skip
+    error_queue: str | None = option("Address of the queue where messages go that failed: rows whose headers cannot be read, messages whose destination cannot be reached, rows with a `Failure`.", parse=text, kind="address", default=None)  # fmt: skip
+    audit_queue: str | None = option("Address of the queue that gets a copy of each received message that was processed, where rows are outcomes of messages.", parse=text, kind="address", default=None)  # fmt: skip
+    retry_interval: timedelta = option("How often a database that is down is tried, while messages for it wait.", parse=duration, default=timedelta(seconds=10))  # fmt: skip
+    give_up_after: timedelta = option("How long a message waits for a database that is down, before it goes to `errorQueue`.", parse=duration, default=timedelta(days=1))  # fmt: skip
     delayed_endpoint: str | None = option("Messages with a time of delivery wait in the table `<delayedEndpoint>.Delayed`; else in that of `endpoint`.", parse=text, default=None, shown="`endpoint`")  # fmt: skip
-    publish: bool = option("Publish every row as its message type: those of the header EnclosedMessageTypes, else `messageType`.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    publish: bool = option("Publish every row as its message type: those of the header EnclosedMessageTypes, else `messageType`.", parse=boolean, default=False)  # fmt: skip
     message_type: str | None = option("Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.", parse=text, default=None)  # fmt: skip
-    transaction_mode: str = option("`receiveOnly`, `sendsAtomicWithReceive` or `none`; the same value on source and sink.", parse=transaction_mode, default=RECEIVE_ONLY, shown="`receiveOnly`")  # fmt: skip
-    stream: str | None = option("Names this pipeline; the same value on source and sink. Needed for `sendsAtomicWithReceive`.", parse=text, default=None)  # fmt: skip
+    transaction_mode: str = option(_MODES, parse=transaction_mode, default=RECEIVE_ONLY)  # fmt: skip
+    stream: str | None = option(_STREAM, parse=text, default=None)  # fmt: skip
     store_and_forward: str | None = option("Address of a queue of this database in which a message for another one is stored, from where a store-and-forward job sends it on.", parse=address, default=None)  # fmt: skip
     endpoint_urls: Mapping[str, str] = option_per_name("endpoint.<name>.url", "Another database for one destination's queues; a name that ends in `*` is a prefix.", secret=True)  # fmt: skip
 

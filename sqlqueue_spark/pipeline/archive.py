@@ -39,10 +39,10 @@ class ArchiveOptions(Options):
     """How a queue is archived."""
 
     path: str = option("Folder of the Delta table.", parse=text)
-    take: bool = option("Take the messages out of the queue, instead of copying them.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    take: bool = option("Take the messages out of the queue, instead of copying them.", parse=boolean, default=False)  # fmt: skip
     every: timedelta | None = option("Copy again and again, with this pause between; without it, or with `availableNow`, once.", parse=duration, default=None)  # fmt: skip # noqa: RUF009 -- it declares a field
     checkpoint: str | None = option("Folder of the stream's checkpoint, where messages are taken.", parse=text, default=None)  # fmt: skip
-    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False)  # fmt: skip
 
     def check(self) -> None:
         if self.take and self.checkpoint is None:

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark import functions, register
 from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import Options, boolean, option, said, text
 from sqlqueue_spark.pipeline.delta_table import is_reachable
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter, Write, append
@@ -38,7 +39,7 @@ class DeltaOptions(Options):
 
     path: str = option("Folder of the Delta table.", parse=text)
     checkpoint: str = option("Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text)  # fmt: skip
-    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False)  # fmt: skip
 
 
 def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -51,7 +52,7 @@ def read_queue(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     cores = _local_cores(spark)
     if cores is not None and said(options, "maxConcurrency") is None:
         options = {**options, "maxConcurrency": str(min(cores, SourceOptions.max_concurrency))}
-    if names := [name for _, name in named(SourceOptions.parse(options))]:
+    if names := [name for _, name in named(SourceOptions.parse(with_password(options)))]:
         register(spark, allowed=names)
     return spark.readStream.format("sqlqueue").options(**options).load()
 

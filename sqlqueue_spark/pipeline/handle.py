@@ -40,11 +40,11 @@ class HandleOptions(Options):
     checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
     handler: str = option("`module:function`, called for each message; it returns what is to be sent.", parse=function_name)  # fmt: skip
     subscribe: tuple[str, ...] = option("Types of events, a `;` between them; when the job starts, its queue subscribes to them under the name of `endpoint`.", parse=events, default=())  # fmt: skip
-    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
-    immediate_retries: int = option("How often a function that fails is called again at once.", parse=_retries, default=5, shown="`5`")  # fmt: skip
-    handler_timeout: timedelta = option("How long a call may take.", parse=duration, default=_HALF_A_MINUTE, shown="`30s`")  # fmt: skip # noqa: RUF009 -- it declares a field
-    delayed_retries: int = option("How often a message that has failed is tried again later; `0` for never.", parse=_retries, default=3, shown="`3`")  # fmt: skip
-    delayed_retries_increase: timedelta = option("How much longer each of these waits than the one before.", parse=duration, default=_TEN_SECONDS, shown="`10s`")  # fmt: skip # noqa: RUF009 -- it declares a field
+    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False)  # fmt: skip
+    immediate_retries: int = option("How often a function that fails is called again at once.", parse=_retries, kind="number", default=5)  # fmt: skip
+    handler_timeout: timedelta = option("How long a call may take.", parse=duration, default=_HALF_A_MINUTE)  # fmt: skip # noqa: RUF009 -- it declares a field
+    delayed_retries: int = option("How often a message that has failed is tried again later; `0` for never.", parse=_retries, kind="number", default=3)  # fmt: skip
+    delayed_retries_increase: timedelta = option("How much longer each of these waits than the one before.", parse=duration, default=_TEN_SECONDS)  # fmt: skip # noqa: RUF009 -- it declares a field
 
 
 def check_error_queue(sink: SinkOptions) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships n
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
+from sqlqueue_spark.completion import queue_names
+from sqlqueue_spark.engines.hosts import same_server
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.readiness import check_ready, check_visible, create_missing
@@ -48,12 +51,12 @@ def common_flags(name: str, *, checkpoint: str = "Folder of the checkpoint.") ->
     """
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     flags = (
-        click.argument("named", metavar="[QUEUE]", required=False),
+        click.argument("named", metavar="[QUEUE]", required=False, shell_complete=queue_names),
         click.option("--config", type=file, help="TOML file."),
         click.option("--example-config", is_flag=True, is_eager=True, expose_value=False, callback=_example(name), help="Print such a file to begin with, and end."),
         secret_flag("--url", "SQLQUEUE_URL", "Database of the queue; with a password in it only as SQLQUEUE_URL."),
         secret_flag("--password", "SQLQUEUE_PASSWORD", "Its password, given as SQLQUEUE_PASSWORD."),
-        click.option("--queue", help="Address of the queue table, if QUEUE does not say it."),
+        click.option("--queue", shell_complete=queue_names, help="Address of the queue table, if QUEUE does not say it."),
         click.option("--checkpoint", help=checkpoint),
         click.option("--available-now", is_flag=True, help="Take what is there now and end."),
         click.option("--create", is_flag=True, help="Create the queues and the outbox that are missing."),
@@ -87,11 +90,17 @@ def _example(name: str) -> Callable[[click.Context, click.Parameter, bool], None
 
 def secret_flag(name: str, variable: str, help_: str) -> Callable[[Command], Command]:
     """A flag for a url or a password. A password is taken from the environment variable alone."""
+    is_password = name.endswith("password")
 
     def check(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
         typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if value and typed and (name.endswith("password") or holds_password(value)):
+        if value and typed and (is_password or holds_password(value)):
             raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=name, variable=variable))
+        if is_password:
+            # It was given for the url of the environment, and goes to no other server that is typed, which is read before.
+            url = ctx.params.get(name.removeprefix("--").replace("password", "url").replace("-", "_"))
+            kept = os.environ.get(variable.replace("PASSWORD", "URL"))
+            return None if url and kept and not same_server(url, kept) else value
         return value
 
     return click.option(name, envvar=variable, callback=check, help=help_)

@@ -47,7 +47,7 @@ def send_until_stopped(
         # A wrong column fails now rather than with the first batch.
         FrameColumns.of(messages.dtypes, SinkOptions.parse(sink))
         if queues is None:
-            queues = SqlQueueSink(options=sink)
+            queues = SqlQueueSink.of(SinkOptions.parse(sink))
             queues.databases = parking_for(own, SinkOptions.parse(sink))
         queues.stopped = stop_file.exists
         with delivering(own, SinkOptions.parse(sink)) as delivery, watched(queues.databases):

@@ -29,7 +29,7 @@ class ForwardOptions(Options):
     """What happens to messages on their way from queue to queue."""
 
     checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
-    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False, shown="`false`")  # fmt: skip
+    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False)  # fmt: skip
     sql: str | None = option(
         "`SELECT … FROM messages`: what goes on, and where to.", parse=text, default=None
     )

@@ -214,21 +214,34 @@ class _Shape:
         return Alike(positions=positions, names=COMPLETED & kept, texts=texts, bare=not kept, asked=asked)
 
     def _without_hops(self, texts: pa.Array) -> tuple[pa.Array, dict[str, pa.Array]]:
-        """The JSON without the headers of one hop, and the values of those of them that are read."""
-        written: list[str] = []
-        pieces: list[str] = []
-        read = {name: f"to{number}" for number, name in enumerate(_HOPS) if name in self.names}
-        for of_hop, names in itertools.groupby(self.names, ONE_HOP.__contains__):
-            if of_hop:
-                written += [_member(name, read.get(name)) for name in names]
-            else:
-                pieces.append(f"p{len(pieces)}")
-                written.append(f"(?P<{pieces[-1]}>{','.join(map(_member, names))})")
-        found = pc.extract_regex(texts, rf"\A\{{{','.join(written)}\}}(?P<end>)\z")
-        kept = [pc.struct_field(found, piece) for piece in pieces]
-        inner = pc.binary_join_element_wise(*kept, ",") if kept else ""
-        texts = pc.binary_join_element_wise("{", inner, pa.array(["}"] * len(texts)), "")
-        return texts, {name: pc.struct_field(found, group) for name, group in read.items()}
+        """The JSON without the headers of one hop, and the values of those of them that are read.
+
+        The texts are split where a name begins, which takes a sixth of what an expression takes. Within a value of a text that has this
+        shape each quotation mark has a backslash before it, so that ``,"`` stands before a name alone.
+        """
+        kept: list[Any] = []
+        hops: dict[str, pa.Array] = {}
+        rest = pc.binary_slice(texts.cast(pa.binary()), len(f'{{"{self.names[0]}":"'), -len('"}'))
+        runs = [(of_hop, list(run)) for of_hop, run in itertools.groupby(self.names, ONE_HOP.__contains__)]
+        for (of_hop, run), (_, after) in itertools.zip_longest(runs, runs[1:], fillvalue=(False, [None])):
+            values, rest = _split(rest, after[0])
+            if not of_hop:
+                kept += [f'{"," if kept else ""}"{run[0]}":"'.encode(), values, b'"']
+                continue
+            for name, following in itertools.zip_longest(run, run[1:]):
+                value, values = _split(values, following)
+                if name in _HOPS:
+                    hops[name] = value.cast(pa.string())
+        whole = pc.binary_join_element_wise(pa.array([b"{"] * len(texts)), *kept, b"}", b"")
+        return whole.cast(pa.string()), hops
+
+
+def _split(members: pa.Array, following: str | None) -> tuple[pa.Array, pa.Array]:
+    """What stands before a header, and its value with what stands behind it; the first header's name is not there, nor the last mark."""
+    if following is None:
+        return members, members[:0]
+    parts = pc.split_pattern(members, f'","{following}":"'.encode(), max_splits=1)
+    return pc.list_element(parts, 0), pc.list_element(parts, 1)
 
 
 def _member(name: str, group: str | None = None) -> str:

@@ -36,7 +36,6 @@ from sqlqueue_spark.messages.outgoing import (
     MESSAGE_INTENT,
     ORIGINATING_ENDPOINT,
     ORIGINATING_MACHINE,
-    OUTGOING,
     REPLY_TO_ADDRESS,
     TIME_TO_BE_RECEIVED,
     content_types,
@@ -45,6 +44,7 @@ from sqlqueue_spark.messages.outgoing import (
     new_id_texts,
     parse_time_span,
 )
+from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
 from sqlqueue_spark.send.column_values import among, mapped, told

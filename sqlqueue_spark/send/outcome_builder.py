@@ -6,10 +6,11 @@ only on its way through its queue.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,6 +34,7 @@ from sqlqueue_spark.send.outcomes import Outcomes
 from sqlqueue_spark.send.received_in_transit import in_transit
 
 _SIZED = ("Headers", "Body", "Outgoing")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +140,12 @@ class OutcomeBuilder:
             return self._of(FrameColumns(names=names), batch.filter(sound), everywhere.filter(sound), None)
         if not self.columns.outgoing:
             return self._of(FrameColumns(names={}), None, everywhere[:0], None)
-        lists = pc.if_else(sound, self._column(batch, "Outgoing"), None)
+        lists = self._column(batch, "Outgoing")
+        if outcomes.failed or lists.null_count:
+            lists = pc.if_else(sound, lists, None)
         its, owners = pc.list_flatten(lists), pc.list_parent_indices(lists)
-        its, owners = its.filter(its.is_valid()), owners.filter(its.is_valid())
+        if its.null_count:
+            its, owners = its.filter(its.is_valid()), owners.filter(its.is_valid())
         rows = pa.RecordBatch.from_arrays(its.flatten(), names=[each.name for each in its.type])
 
         new_ids = _NewIds(self.destinations, outcomes, owners.to_pylist())
@@ -166,11 +171,10 @@ class OutcomeBuilder:
         fields = self.columns.failure
         if not fields:
             return {}
-        return {
-            at: _failure({name: told_[own] for name, own in fields.items()})
-            for at, told_ in enumerate(column.to_pylist())
-            if told_ is not None
-        }
+        told_ = {at: each for at, each in enumerate(column.to_pylist()) if each is not None}
+        if pa.types.is_string(column.type):  # JSON, see spark/batch_frame.py
+            return {at: _failure(_of_json(text)) for at, text in told_.items()}
+        return {at: _failure({name: each[own] for name, own in fields.items()}) for at, each in told_.items()}
 
     def failed(self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None) -> Failed:
         """A received message that has failed; it was on its way to ``queue`` where that is given."""
@@ -293,21 +297,29 @@ def _told_delay(delay: object) -> timedelta | None:
     return max(delay, timedelta()) if isinstance(delay, timedelta) and delay < LONGEST_DELAY else None
 
 
+def _of_json(text: str) -> dict[str, object]:
+    """A failure as the JSON of the column tells it, with its times as a struct would have them."""
+    told_: dict[str, object] = json.loads(text)
+    if isinstance(time := told_.pop("TimeOfFailure", None), int):
+        with contextlib.suppress(OverflowError):  # it is after the year 9999, so nobody can have told it
+            told_["TimeOfFailure"] = _EPOCH + timedelta(microseconds=time)
+    if isinstance(delay := told_.get("RetryAfter"), int):
+        told_["RetryAfter"] = timedelta(microseconds=delay)
+    return told_
+
+
 def _failure(told_: Mapping[str, object]) -> Failure:
     """A failure as the column tells it."""
     texts = {name: None if value is None else str(value) for name, value in told_.items()}
     time = told_.get("TimeOfFailure")
-    data = told_.get("Data") or {}
-    if isinstance(data, str):  # as JSON, see spark/sink.py
-        data = json.loads(data)
     return Failure(
-        exception_type=texts["ExceptionType"] or "Failure",
+        exception_type=texts.get("ExceptionType") or "Failure",
         message=texts.get("Message") or "",
         stack_trace=texts.get("StackTrace") or "",
         inner_exception_type=texts.get("InnerExceptionType"),
         help_link=texts.get("HelpLink"),
         source=texts.get("Source"),
-        data={name: value for name, value in dict(data).items() if value is not None},  # type: ignore[call-overload] # a map of texts
+        data={name: value for name, value in dict(told_.get("Data") or {}).items() if value is not None},  # type: ignore[call-overload] # a map of texts
         time=None if time is None else time.astimezone(UTC),  # type: ignore[attr-defined] # a timestamp
         retry_after=_told_delay(told_.get("RetryAfter")),
         error_queue=texts.get("ErrorQueue") or None,

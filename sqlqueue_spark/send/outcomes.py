@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.audit import audit_headers
-from sqlqueue_spark.messages.outgoing import OUTGOING, lasting, replaced
+from sqlqueue_spark.messages.outgoing import lasting, replaced
+from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.send.composed import Composed, Failed
 from sqlqueue_spark.send.outbox_keys import handled_keys, keys_by_queue, origin_keys
 

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
+from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.spark.allowed_code import check
 from sqlqueue_spark.spark.readers import (
@@ -62,12 +63,12 @@ class SqlQueueDataSource(DataSource):
         return SqlQueueStreamWriter(self._sink_options(), schema, overwrite)
 
     def _source_options(self) -> SourceOptions:
-        options = SourceOptions.parse(_with_queue(self.options))
+        options = SourceOptions.parse(with_password(_with_queue(self.options)))
         check(options, self.allowed)
         return options
 
     def _sink_options(self) -> dict[str, str]:
-        given = _with_queue(self.options)
+        given = with_password(_with_queue(self.options))
         check(SinkOptions.parse(given), self.allowed)
         return given
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Literal, Never, Self
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.options import ATOMIC, SinkOptions
+from sqlqueue_spark.options.environment import with_password
+from sqlqueue_spark.options.fields import written
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.send import (
     DatabaseWait,
@@ -22,7 +24,7 @@ from sqlqueue_spark.send import (
     prepare,
     seal,
 )
-from sqlqueue_spark.send.frame_columns import ORIGIN
+from sqlqueue_spark.spark.batch_frame import addresses, batch_of, needed
 from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import (
     SENT_COLUMNS,
@@ -35,27 +37,26 @@ from sqlqueue_spark.spark.send_task import (
 )
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 from sqlqueue_spark.tables.stage import Run
-from sqlqueue_spark.tables.stage_mark import Batch
 
 log = logger(__name__)
 
 #: How long a batch job waits at its end for a cleanup of the outbox. What remains is left to the next cleanup.
 _CLEANUP_SECONDS = 10.0
 
+#: As people write it, ``"30s"``, or as Python has it.
+Duration = str | timedelta
+#: What stands among the arguments and is no option by its name.
+_NO_OPTIONS = ("self", "options", "unknown")
+
 #: The sink remembers of so many batches how many messages it sent.
 _REMEMBERED = 100
-#: What is looked at of the outcome of a received message.
-_OF_OUTCOMES = frozenset({*ORIGIN, "Headers", "Body", "MessageId", "Outgoing", "Failure"})
-#: The properties in which Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
-_QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
-#: Stands for the run's id where Spark does not tell it (Spark Connect).
-_PROCESS = str(uuid.uuid4())
 
 
 class SqlQueueSink:
     """Sends the rows of each micro-batch to queue tables: ``df.writeStream.foreachBatch(SqlQueueSink(…)).start()``.
 
-    Its arguments are the options, by their names. Options whose names have dots go into ``options``::
+    Its arguments are the options, by their names. Durations are texts such as ``30s``, or ``timedelta``. Options whose names have dots
+    go into ``options``, which may name the others too, all as texts::
 
         SqlQueueSink(url="postgresql://…", queue="Billing", endpoint="Sales.Spark", outbox="pessimistic",
                      options={"endpoint.Shipping*.url": "postgresql://…"})
@@ -71,12 +72,53 @@ class SqlQueueSink:
 
     The sink logs one line a batch, as a warning where messages had been sent before: ``sent batch=7 sent=90 repeated=10``.
 
+    Where ``url`` is the environment's ``SQLQUEUE_URL`` and no login is given, the password is ``SQLQUEUE_PASSWORD``.
+
     :raises ConfigurationError: an option is unknown, missing or malformed; or, when the sink is called, a column is.
     """
 
-    def __init__(self, *, options: Mapping[str, str] | None = None, **named: object) -> None:
-        given = {name: _text(value) for name, value in named.items() if value is not None}
-        self.__setstate__(SinkOptions.parse({**(options or {}), **given}))
+    def __init__(
+        self,
+        *,
+        options: Mapping[str, str] | None = None,
+        url: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        accessToken: str | None = None,
+        accessTokenProvider: str | None = None,
+        defaultSchema: str | None = None,
+        legacyAddresses: bool | None = None,
+        lockTimeout: Duration | None = None,
+        commandTimeout: Duration | None = None,
+        queue: str | None = None,
+        endpoint: str | None = None,
+        outbox: Literal["optimistic", "pessimistic", "none"] | None = None,
+        isolationLevel: Literal["ReadCommitted", "RepeatableRead", "Serializable", "Snapshot"] | None = None,
+        keepDeduplicationDataFor: Duration | None = None,
+        cleanupEvery: Duration | None = None,
+        disableCleanup: bool | None = None,
+        errorQueue: str | None = None,
+        auditQueue: str | None = None,
+        retryInterval: Duration | None = None,
+        giveUpAfter: Duration | None = None,
+        delayedEndpoint: str | None = None,
+        publish: bool | None = None,
+        messageType: str | None = None,
+        transactionMode: Literal["receiveOnly", "sendsAtomicWithReceive", "none"] | None = None,
+        stream: str | None = None,
+        storeAndForward: str | None = None,
+        **unknown: Never,
+    ) -> None:
+        named = {name: value for name, value in locals().items() if name not in _NO_OPTIONS} | unknown
+        given = {name: written(value) for name, value in named.items() if value is not None}
+        self.__setstate__(SinkOptions.parse(with_password({**(options or {}), **given})))
+
+    @classmethod
+    def of(cls, options: SinkOptions) -> Self:
+        """A sink with options that somebody has read already, and to which the environment adds nothing."""
+        sink = cls.__new__(cls)
+        sink.__setstate__(options)
+        return sink
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Send a batch; Spark calls this. The sink sends nothing before it has checked columns, destinations and outbox.
@@ -101,15 +143,15 @@ class SqlQueueSink:
         looked_at = "Destination" in columns.names and not columns.outcomes
         rows = kept = df.persist() if looked_at else df
         try:
-            addresses = _addresses(rows, columns.names if looked_at else {}, self._options)
-            batch = _batch_of(df, batch_id)
+            named = addresses(rows, columns.names if looked_at else {}, self._options)
+            batch = batch_of(df, batch_id)
             last = self._last_run
             sent_before = last is not None
             run = self._patience.retried(
                 lambda: prepare(
                     self._options,
                     self._destinations,
-                    addresses,
+                    named,
                     again=sent_before,
                     delays=columns.delays,
                     events=columns.events or self._options.publish,
@@ -120,7 +162,7 @@ class SqlQueueSink:
                 lambda _: sent_before,
             )
             self._last_run = run
-            rows = _needed(rows, columns)
+            rows = needed(rows, columns)
             down = None if self.databases is None else self.databases.down()
             task = SendTask.of(columns, self._options, self._destinations, down)
             if self._options.transaction_mode == ATOMIC:
@@ -210,41 +252,3 @@ class SqlQueueSink:
 
     def __repr__(self) -> str:
         return f"SqlQueueSink({self._options!r})"
-
-
-def _needed(rows: DataFrame, columns: FrameColumns) -> DataFrame:
-    """What the workers need of rows that are outcomes: no column that they do not look at, and the map ``Failure.Data`` as JSON.
-
-    Spark asks after each row how large its Arrow batch is, and then Arrow looks at each column, and goes over all rows of a map that
-    were NULL in a row. As most messages do not fail, this map took two thirds of the time of Spark's tasks.
-    """
-    if "Outgoing" in columns.names:
-        rows = rows.drop(*(own for name, own in columns.names.items() if name not in _OF_OUTCOMES))
-    data, own = columns.failure.get("Data"), columns.names.get("Failure", "")
-    if data is None or f"{data}:map<" not in dict(rows.dtypes)[own]:
-        return rows
-    failure = F.col(f"`{own}`")
-    return rows.withColumn(own, failure.withField(f"`{data}`", F.to_json(failure.getField(data))))
-
-
-def _addresses(rows: DataFrame, columns: Mapping[str, str], options: SinkOptions) -> list[str]:
-    """The addresses that the rows of a batch go to, as far as these columns tell."""
-    own = [] if options.queue is None else [options.queue]
-    column = columns.get("Destination")
-    if column is None:
-        return own
-    named = [row[0] for row in rows.select(column).distinct().collect()]
-    return [each for each in named if each] + (own if None in named or "" in named else [])
-
-
-def _batch_of(df: DataFrame, number: int) -> Batch:
-    """What Spark tells of the batch; call it on the thread that runs the batch."""
-    context = getattr(df.sparkSession, "sparkContext", None)
-    if context is None:
-        return Batch(number=number, attempt=_PROCESS)
-    query, run = (context.getLocalProperty(name) or "" for name in (_QUERY_ID, _RUN_ID))
-    return Batch(query=query, number=number, attempt=run or _PROCESS)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -14,9 +14,7 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from sqlqueue_spark.arrow import pa, pc
 from sqlqueue_spark.engines.connections import Connection
 from sqlqueue_spark.engines.dialects import Dialect
 from sqlqueue_spark.engines.statements import Statement

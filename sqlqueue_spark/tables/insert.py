@@ -9,11 +9,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from sqlqueue_spark.arrow import pa, pc
 from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.messages.outgoing import OUTGOING, ascii_json, expiring, new_row_ids, replaced
+from sqlqueue_spark.messages.message import parse_headers
+from sqlqueue_spark.messages.outgoing import ascii_json, expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.delayed import is_delayed, stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
 
@@ -47,7 +46,17 @@ class Inserter:
 
     def insert(self, messages: pa.RecordBatch) -> int:
         """Insert messages (:data:`OUTGOING`) in their order, and return how many rows that made."""
-        messages = fitted(self._connection, self._columns, messages)
+        return self._load(fitted(self._connection, self._columns, messages))
+
+    def restore(self, messages: pa.RecordBatch) -> int:
+        """Insert messages (:data:`STORED`) in their order as they once stood in a table, and return how many rows that made.
+
+        Nothing is made better: a body that is NULL stays so, and so do headers that nobody can read. Only where the column keeps the
+        letters of one code page, headers that are JSON name the others by escapes.
+        """
+        return self._load(_in_one_code_page(self._columns, messages))
+
+    def _load(self, messages: pa.RecordBatch) -> int:
         dialect = self._connection.dialect
         return sum(
             self._connection.load(
@@ -68,8 +77,7 @@ def fitted(connection: Connection, columns: Iterable[Column], messages: pa.Recor
     if messages["body"].null_count:
         messages = replaced(messages, body=pc.fill_null(messages["body"], b""))
     columns = list(columns)
-    types = {column.name.lower(): column.type for column in columns}
-    if types.get("headers", "").startswith("varchar"):  # it keeps only the letters of one code page
+    if _has_one_code_page(columns):
         headers = [ascii_json(text) for text in messages["headers"].to_pylist()]
         messages = replaced(messages, headers=pa.array(headers, pa.string()))
     if is_delayed([column.name for column in columns]):
@@ -80,8 +88,27 @@ def fitted(connection: Connection, columns: Iterable[Column], messages: pa.Recor
     return messages
 
 
+def _has_one_code_page(columns: Iterable[Column]) -> bool:
+    """Whether the headers' column keeps only the letters of one code page."""
+    types = {column.name.lower(): column.type for column in columns}
+    return types.get("headers", "").startswith("varchar")
+
+
+def _in_one_code_page(columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:
+    if not _has_one_code_page(columns):
+        return messages
+    headers = [
+        text if text is None or parse_headers(text) is None else ascii_json(text)
+        for text in messages["headers"].to_pylist()
+    ]
+    at = messages.schema.get_field_index("headers")
+    return messages.set_column(at, messages.schema.field(at), pa.array(headers, pa.string()))
+
+
 def moved(rows: Sequence[InTransit]) -> pa.RecordBatch:
     """Rows of one queue as messages for another one (:data:`OUTGOING`), with new row ids; headers that are NULL become empty."""
+    from sqlqueue_spark.messages.outgoing_schema import OUTGOING
+
     expires = [None if row.expires is None else row.expires.replace(tzinfo=UTC) for row in rows]
     return pa.record_batch(
         [

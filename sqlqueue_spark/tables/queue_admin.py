@@ -206,6 +206,11 @@ class QueueAdmin:
         return StoppingRow(row_version, row_id, bodyless, headers, behind, now.replace(tzinfo=UTC))
 
     @property
+    def seeks(self) -> bool:
+        """Whether rows are read in RowVersion order without reading the whole table each time."""
+        return not self.connection.dialect.statement("peek_by_scan") or self.finds_row_versions
+
+    @property
     def finds_row_versions(self) -> bool:
         """Whether an index finds each row by its RowVersion."""
         column = self.connection.dialect.row_version
@@ -216,27 +221,37 @@ class QueueAdmin:
         rows, expired, size, headers, now = self._execute(self._by_way_of("length"), lowest=LOWEST)[0]
         return Length(rows, expired, size, headers, now.replace(tzinfo=UTC))
 
+    def count_up_to(self, most: int) -> int:
+        """How many rows stand in the queue, counted no further than to ``most``; waits for nobody."""
+        count: int = self._execute("count_up_to", most=most)[0][0]
+        return count
+
     def peek(self, count: int) -> list[Message]:
         """The first rows, without locking any for longer than a short statement."""
-        dialect = self.connection.dialect
-        statement = read_statement(dialect, self.table, self._by_way_of("peek"))
         found: list[Message] = []
         after, more = LOWEST, True
         while more and len(found) < count:
-            wanted = {"after": after, "count": min(count - len(found), dialect.written)}
-            rows = self.connection.execute(statement, wanted, doing=f"looking at {self.table.name}")
-            found += [_message(row) for row in rows]
-            more = len(rows) == wanted["count"]
+            wanted = min(count - len(found), self.connection.dialect.written)
+            rows = self.messages(after, wanted)
+            found += rows
+            more = len(rows) == wanted
             after = found[-1].row_version if found else after
         return found
 
+    def messages(self, after: int, count: int) -> list[Message]:
+        """The next rows above ``after``, in RowVersion order; this locks none of them.
+
+        :param count: at most :attr:`Database.written`.
+        """
+        statement = read_statement(self.connection.dialect, self.table, self._by_way_of("peek"))
+        wanted = {"after": after, "count": count}
+        rows = self.connection.execute(statement, wanted, doing=f"looking at {self.table.name}")
+        return [_message(row) for row in rows]
+
     def message(self, row_version: int) -> Message | None:
         """The row with this RowVersion; None where it is not there, or somebody is just taking it."""
-        statement = read_statement(self.connection.dialect, self.table, self._by_way_of("peek"))
-        wanted = {"after": max(LOWEST, row_version - 1), "count": 1}
-        rows = self.connection.execute(statement, wanted, doing=f"looking at {self.table.name}")
-        found = _message(rows[0]) if rows else None
-        return found if found is not None and found.row_version == row_version else None
+        found = self.messages(max(LOWEST, row_version - 1), 1)
+        return found[0] if found and found[0].row_version == row_version else None
 
     def envelopes(self, after: int, up_to: int, count: int) -> list[Envelope]:
         """The next rows above ``after`` without their bodies, in RowVersion order; this locks none of them.

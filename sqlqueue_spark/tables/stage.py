@@ -15,8 +15,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
-
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.connections import Connection, rows_awaited
 from sqlqueue_spark.engines.dialects import Dialect, dialect_of
 from sqlqueue_spark.engines.statements import Parameters, Statement

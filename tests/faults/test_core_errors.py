@@ -96,7 +96,8 @@ def test_a_wrong_password_is_said_without_it(guarded_url, caplog, where):
 def test_a_missing_password_is_said(guarded_url):
     error = failure(options(guarded_url.replace(":open%20sesame", "")))
     assert str(error) == (
-        f"The database at {place(guarded_url)} refused the login of user 'guarded'; check user and password."
+        f"The database at {place(guarded_url)} refused the login of user 'guarded', for whom no password is given; put it into the "
+        "environment (SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as option password."
     )
 
 

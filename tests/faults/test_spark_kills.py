@@ -39,7 +39,7 @@ def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tm
     - ``foreachBatch`` with two tables: between them everything dies, after both the driver alone. Spark's Python
       processes that outlive it end by themselves and give the rows back.
 
-    The url holds a password, which none of the runs may tell.
+    The password stands in the environment, in an option or in a url. None of the runs may tell it.
     """
     queues = {name: postgresql.create_queue(name) for name in PIPELINES}
     for name in PIPELINES:

@@ -57,6 +57,7 @@ STANDS_FOR = {
     "read_unexpired": "read",
     "waiting": "peek of one row",
     "length": "peek of one row; what it counts it counts without locks",
+    "count_up_to": "no locks (READUNCOMMITTED)",
     "peek_headers": "peek",
     "peek_by_scan": "no program: without Index_RowVersion nothing is received, and no actor has rows to hold",
     "length_by_scan": "peek_by_scan",

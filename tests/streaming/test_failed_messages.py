@@ -1,6 +1,7 @@
 """Frames of outcomes under Spark: each received message sends all that it sends, or goes to the error queue, in each mode."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
@@ -9,6 +10,7 @@ from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions
+from tests.support.delayed import DelayedRows
 from tests.support.messages import message_id
 from tests.support.streams import drain, stream, to_each
 
@@ -104,3 +106,54 @@ def test_a_frame_of_outcomes_needs_an_error_queue(spark, postgresql, queues):
     messages = spark.read.format("sqlqueue").options(url=postgresql.url, queue="orders").load()
     with pytest.raises(ConfigurationError, match="there is no option errorQueue"):
         SqlQueueSink(options={"url": postgresql.url, **MODES["receiveOnly"]})(handled(messages), 0)
+
+
+#: Each field that a failure may have, of the types that SQL gives them.
+WHOLE = """
+    named_struct('exceptiontype', IF(RowVersion = 1, NULL, 'shop.OutOfStock'), 'Message', 'a\\nb \\u0000 "é" \U0001f600',
+        'StackTrace', 'at shop', 'InnerExceptionType', NULL, 'HelpLink', 'https://shop/7', 'Source', 'shop',
+        'Data', map('a/b', '"', 'none', NULL), 'TimeOfFailure', TIMESTAMP '2026-03-08 06:59:59.123456Z',
+        'RetryAfter', IF(RowVersion = 3, {delay}, NULL), 'Unrecoverable', true)
+"""
+
+
+@pytest.mark.parametrize(
+    "delay, milliseconds",
+    [
+        ("INTERVAL '200 01:02:03.456' DAY TO SECOND", 17_283_723_456),
+        ("INTERVAL '5' HOUR", 18_000_000),
+        ("INTERVAL '-5' MINUTE", 0),
+    ],
+)
+def test_each_field_of_a_failure_is_told_as_it_was_given(spark, postgresql, queues, delay, milliseconds):
+    """Also in a time zone whose clocks are put forward within the delay."""
+    orders, *_, error = queues
+    waiting = DelayedRows(postgresql, "orders")
+    waiting.create()
+    orders.insert(3)
+    messages = spark.read.format("sqlqueue").options(url=postgresql.url, queue="orders").load()
+    failing = messages.withColumns({"Queue": F.lit("orders"), "Failure": F.expr(WHOLE.format(delay=delay))})
+    before = datetime.now(UTC)
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        sink(postgresql, "receiveOnly", queue="billing")(failing, 0)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    told = sorted(
+        (json.loads(row.headers) for row in error.rows()), key=lambda each: each["NServiceBus.MessageId"]
+    )
+    begin = "NServiceBus.ExceptionInfo."
+    whole = {name.removeprefix(begin): value for name, value in told[1].items() if name.startswith(begin)}
+    assert whole == {
+        "ExceptionType": "shop.OutOfStock",
+        "Message": 'a\nb  "é" \U0001f600',
+        "StackTrace": "at shop",
+        "HelpLink": "https://shop/7",
+        "Source": "shop",
+        "Data.a/b": '"',
+    }
+    assert told[1]["NServiceBus.TimeOfFailure"] == "2026-03-08 06:59:59:123456 Z"
+    assert told[0]["NServiceBus.ExceptionInfo.ExceptionType"] == "Failure"
+    (late,) = waiting.rows()
+    assert 0 <= (late.due - before) / timedelta(milliseconds=1) - milliseconds < 60_000

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 import psycopg
 import pytest
@@ -44,7 +45,8 @@ class Drain:
         :param in_turn: one pipeline after the other, instead of all at once.
         """
         arguments = ["--limit", str(limit), *(["--in-turn"] if in_turn else []), *pipelines]
-        return _run("drain", self.url, arguments, self.folder, orders, within)
+        login = _password_apart(self.url)
+        return _run("drain", self.url, arguments, self.folder, {**login, **orders}, within)
 
     def logged(self, pipeline: str, log: str) -> list[int]:
         """The batches in Spark's ``offsets`` or ``commits`` log of a pipeline."""
@@ -72,6 +74,13 @@ class Forward:
     def logged(self, pipeline: str, log: str) -> list[int]:
         """The batches in Spark's ``offsets`` or ``commits`` log of a pipeline."""
         return _logged(self.folder / pipeline, log)
+
+
+def _password_apart(url: str) -> dict[str, str]:
+    """The environment in which the password of a url stands beside it."""
+    parts = urlsplit(url)
+    without = parts._replace(netloc=parts.netloc.replace(f":{parts.password}@", "@"))
+    return {"SQLQUEUE_URL": urlunsplit(without), "SQLQUEUE_PASSWORD": unquote(parts.password or "")}
 
 
 def _run(

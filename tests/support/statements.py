@@ -363,6 +363,11 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
         [UNINDEXED, Answer("COUNT_BIG", "iiiwt", [[3, 0, 2100, "{}", NOW]])],
         3,
     ),
+    "count_up_to": (
+        lambda c: admin(c).count_up_to(1_001),
+        [Answer("COUNT_BIG", "i", [[1_001]])],
+        1_001,
+    ),
     "peek": (
         lambda c: [each.row_version for each in admin(c).peek(10)],
         [INDEXED, Answer("FETCH NEXT", f"{MESSAGES}b", [[*MESSAGE_ROW, 0]])],

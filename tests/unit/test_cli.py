@@ -158,9 +158,9 @@ def test_options_are_listed_as_text_and_markdown(of, which):
     assert [line.split()[0] for line in plain] == ["option", *(each.name for each in described)]
     markdown = run("options", *which, "--markdown").stdout.splitlines()
     assert markdown[:3] == [
-        "| option | default | meaning |",
-        "|---|---|---|",
-        "| `url` | required | `postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string. |",
+        "| option | value | default | meaning |",
+        "|---|---|---|---|",
+        "| `url` | text | required | `postgresql://…`; for SQL Server `mssql://…` or an ODBC connection string. |",
     ]
     assert len(markdown) == 2 + len(described)
 

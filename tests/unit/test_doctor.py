@@ -89,7 +89,10 @@ def test_an_old_python_is_named(monkeypatch):
         ("4.2.7", (State.FINE, "pyspark 4.2.7 (tested is 4.2.0)")),
         (
             "4.1.0",
-            (State.FINE, "pyspark 4.1.0 (tested is 4.2.0; see the limits of earlier ones in the README)"),
+            (
+                State.FINE,
+                "pyspark 4.1.0 (tested is 4.2.0; for the limits of earlier ones see docs/limits.md)",
+            ),
         ),
         (
             "3.5.3",

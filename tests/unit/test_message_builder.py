@@ -12,7 +12,8 @@ import pytest
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import parse_time
-from sqlqueue_spark.messages.outgoing import OUTGOING, format_time_span, parse_time_span
+from sqlqueue_spark.messages.outgoing import format_time_span, parse_time_span
+from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import FrameColumns, MessageBuilder
 from tests.support import messages as sent

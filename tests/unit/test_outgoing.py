@@ -15,7 +15,6 @@ from sqlqueue_spark.administration import queue_tables, trial_messages
 from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.outgoing import (
-    OUTGOING,
     ascii_json,
     content_types,
     derived_ids,
@@ -24,6 +23,7 @@ from sqlqueue_spark.messages.outgoing import (
     new_id_texts,
     new_row_ids,
 )
+from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.sending import Outgoing, outgoing_rows
 

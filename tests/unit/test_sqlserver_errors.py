@@ -9,7 +9,7 @@ import stamina
 
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.dialects import SQLSERVER
-from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady, QueueError
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NoPassword, NotReady, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import queues
 
@@ -31,10 +31,22 @@ def said(monkeypatch, sqlstate, text, *, again=False, **login):
 
 
 def test_a_wrong_password_is_said(monkeypatch):
-    assert said(monkeypatch, "28000", NO_LOGIN, user="spark") == (
+    assert said(monkeypatch, "28000", NO_LOGIN, user="spark", password="wrong") == (
         ConfigurationError,
         "The database at sql.example.com,1433/shop refused the login of user 'spark'; check user and password.",
     )
+
+
+def test_a_password_that_is_not_given_is_said(monkeypatch):
+    """The server does not tell it from a wrong one."""
+    assert said(monkeypatch, "28000", NO_LOGIN, user="spark") == (
+        NoPassword,
+        (
+            "The database at sql.example.com,1433/shop refused the login of user 'spark', for whom no password is given; put it into the "
+            "environment (SQLQUEUE_PASSWORD, and this url as SQLQUEUE_URL), or give it as option password."
+        ),
+    )
+    assert said(monkeypatch, "28000", NO_LOGIN, user="spark", again=True)[0] is ConnectionLost
 
 
 def test_a_missing_database_is_no_wrong_password(monkeypatch):
@@ -150,7 +162,7 @@ def test_an_unknown_value_is_told_as_that(monkeypatch):
 
 def test_a_later_refusal_is_a_lost_connection(monkeypatch):
     """A database that was reached before and refuses logins is failing over."""
-    assert said(monkeypatch, "28000", NO_LOGIN, again=True, user="spark") == (
+    assert said(monkeypatch, "28000", NO_LOGIN, again=True, user="spark", password="wrong") == (
         ConnectionLost,
         "The database at sql.example.com,1433/shop refused the login of user 'spark'; check user and password.",
     )

@@ -56,6 +56,7 @@ WAYS: Mapping[str, Way] = {
     **dict.fromkeys(("highest", "ends", "waiting", "stopping_row", "oldest"), _BY_NUMBER),
     "purge_expired": Way(index="expires", one_at_a_time=True),
     "length": Way(index="row version", scans=_WHOLE_QUEUE),
+    "count_up_to": Way(scans=_WHOLE_QUEUE),
     "count_rows": Way(scans=_WHOLE_QUEUE),
     "insert": Way(),
     **dict.fromkeys(("outbox_seen", "outbox_seen_of", "outbox_add_new"), Way(index="message id")),

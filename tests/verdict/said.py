@@ -177,6 +177,7 @@ def _receiving(connection: Connection, tables: Tables) -> Iterator[Callable[[], 
         statement = queues.read_statement(connection.dialect, tables.queue, name)
         yield partial(connection.execute, statement, {"first": 1, "last": 2_000, "count": 2_000})
     yield admin.length
+    yield lambda: admin.count_up_to(1_001)
     yield admin.stopping_row
     yield lambda: admin.peek(10)
     yield lambda: admin.envelopes(LOWEST, HIGHEST, 500)

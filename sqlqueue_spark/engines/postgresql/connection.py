@@ -10,14 +10,13 @@ import secrets
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
-import adbc_driver_postgresql.dbapi as adbc
 import psycopg
-import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 from adbc_driver_postgresql import StatementOptions
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.connection import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -154,6 +153,9 @@ class PostgresReader(Reader):
     """
 
     def __init__(self, target: Target) -> None:
+        # It imports pandas, which takes longer than all else that a command does.
+        import adbc_driver_postgresql.dbapi as adbc
+
         self._target = target
         token = target.token()
         conninfo = _conninfo(target, token)

@@ -12,9 +12,7 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, ClassVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from sqlqueue_spark.arrow import pa, pc
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind, Load
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.row_set import RowSet
@@ -70,7 +68,7 @@ _WORDS = (
     ("Peer authentication failed", Kind.ONLY_LOCAL_USER),
     ("Ident authentication failed", Kind.ONLY_LOCAL_USER),
     ("authentication failed for user", Kind.LOGIN_REFUSED),
-    ("no password supplied", Kind.LOGIN_REFUSED),
+    ("no password supplied", Kind.NO_PASSWORD),
     ("no pg_hba.conf entry", Kind.NOT_ADMITTED),
     ("pg_hba.conf rejects", Kind.NOT_ADMITTED),
     ("requires a valid client certificate", Kind.NOT_ADMITTED),
@@ -116,6 +114,7 @@ class PostgreSQL(Dialect):
     staged_due: ClassVar[str] = "expires AT TIME ZONE 'UTC'"
     quoted_addresses: ClassVar[bool] = True
     null_body_stops: ClassVar[bool] = True
+    keeps_nul: ClassVar[bool] = False
     longest_prefix: ClassVar[int | None] = 20
     # 63 less what index names add: PostgreSQL cuts longer names, and then they are the same.
     longest_outbox: ClassVar[int] = 50

@@ -11,11 +11,10 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import ClassVar
 
-import pyarrow as pa
-
+from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind, Load
 from sqlqueue_spark.engines.statements import Parameters
-from sqlqueue_spark.messages.outgoing import uuid_text
+from sqlqueue_spark.messages.outgoing import RECOVERABLE, uuid_text
 from sqlqueue_spark.row_set import RowSet
 
 URL_SCHEME = "mssql://"
@@ -164,7 +163,10 @@ class SqlServer(Dialect):
         return {"row_versions": json.dumps(list(runs.rows()), separators=(",", ":"))}
 
     def bind_messages(self, messages: pa.RecordBatch) -> Load:
-        return {"messages": _json(list(_rows(messages)))}
+        rows = list(_rows(messages))
+        if RECOVERABLE in messages.schema.names:
+            rows = [(*row, each) for row, each in zip(rows, messages[RECOVERABLE].to_pylist(), strict=True)]
+        return {"messages": _json(rows)}
 
     def bind_staged(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> Load:
         rows = [(*row, name) for name, its in messages.items() for row in _rows(its)]

@@ -101,12 +101,15 @@ def fail(
     elif kind is Kind.LOGIN_REFUSED and target.by_token:
         kind = Kind.TOKEN_REFUSED
     given = OdbcString.of(target.url)
+    user = target.user or given.get("UID") or ""
+    if kind is Kind.LOGIN_REFUSED and user and not (target.password or given.get("PWD")):
+        kind = Kind.NO_PASSWORD
     secrets = (target.password, target.access_token, token, given.get("PWD"))
     Failure(
         kind=kind,
         text=re.sub(r"^(\[[^\]]*\]\s*)+", "", said.message),
         where=f"{given.get('Server') or '?'}/{given.get('Database') or ''}",
-        user=target.user or given.get("UID") or "",
+        user=user,
         secrets=tuple(each for each in secrets if each),
         doing=doing,
     ).raise_from(cause)

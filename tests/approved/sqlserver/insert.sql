@@ -5,7 +5,7 @@ FROM (
            j.Id,
            j.CorrelationId,
            j.ReplyToAddress,
-           CAST(1 AS bit) AS Recoverable,
+           COALESCE(j.Recoverable, CAST(1 AS bit)) AS Recoverable,
            j.Expires,
            j.Headers,
            j.Body
@@ -16,7 +16,8 @@ FROM (
         Headers nvarchar(max) '$[3]',
         Body varbinary(max) '$[4]',
         CorrelationId nvarchar(255) '$[5]',
-        ReplyToAddress nvarchar(255) '$[6]'
+        ReplyToAddress nvarchar(255) '$[6]',
+        Recoverable bit '$[7]'
     ) AS j
 ) AS m
 ORDER BY m.n

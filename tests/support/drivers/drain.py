@@ -10,6 +10,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,8 +34,8 @@ def main(url: str, folder: Path, pipelines: list[str], limit: int, in_turn: bool
 def drain(spark: SparkSession, url: str, folder: Path, name: str, limit: int) -> StreamingQuery:
     rows = (
         spark.readStream.format(source_of(spark, name))
+        .options(**login_of(name, url))
         .options(
-            url=url,
             queue=name,
             maxMessagesPerTrigger=limit,
             minMessagesPerPartition=40,
@@ -56,6 +57,16 @@ def drain(spark: SparkSession, url: str, folder: Path, name: str, limit: int) ->
     else:
         writer = writer.format("delta").option("path", str(folder / "delta"))
     return writer.trigger(availableNow=True).start()
+
+
+def login_of(pipeline: str, url: str) -> dict[str, str]:
+    """The password of the environment in each way in which it can be given: left there, as an option, and in the url."""
+    password = os.environ["SQLQUEUE_PASSWORD"]
+    if pipeline == NONE:
+        return {"url": url, "password": password}
+    if pipeline == FOREACH_BATCH:
+        return {"url": url.replace("@", f":{quote(password)}@", 1)}
+    return {"url": url}
 
 
 def source_of(spark: SparkSession, pipeline: str) -> str:

@@ -63,7 +63,8 @@ def drain(spark: SparkSession, url: str, folder: Path) -> StreamingQuery:
 def forward(spark: SparkSession, url: str, folder: Path, name: str) -> StreamingQuery:
     mode = "sendsAtomicWithReceive" if name == ATOMIC else "receiveOnly"
     same = {"stream": name, "transactionMode": mode}
-    sink = SqlQueueSink(options={"url": url, **same}, outbox=None if name == ATOMIC else name, queue=BILLING)
+    outbox = {} if name == ATOMIC else {"outbox": name}
+    sink = SqlQueueSink(url=url, queue=BILLING, options={**same, **outbox})
 
     def send(batch: DataFrame, number: int) -> None:
         sink(batch.select("Headers", "Body"), number)

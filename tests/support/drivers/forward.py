@@ -35,7 +35,8 @@ def forward(spark: SparkSession, url: str, checkpoint: Path, name: str) -> Strea
         .options(**same, queue=name, maxMessagesPerTrigger=LIMIT, lockTimeout="20s")
         .load()
     )
-    sink = SqlQueueSink(options=same, outbox=None if name == "atomic" else name, queue="billing")
+    outbox = {} if name == "atomic" else {"outbox": name}
+    sink = SqlQueueSink(queue="billing", options={**same, **outbox})
 
     def send(batch: DataFrame, number: int) -> None:
         sink(batch.select("Headers", "Body"), number)

@@ -68,6 +68,13 @@ FROM {queue}
 -- name: length_by_scan
 -- Nothing to do: length needs no index.
 
+-- name: count_up_to
+-- Counts the rows of a queue, and stops at a number.
+-- in: where to stop     out: rows
+-- A full count reads the whole table; a probe that only asks whether there are more than so many rows reads no more than these.
+-- Plain reads wait for nobody here.
+SELECT count(*) FROM (SELECT FROM {queue} LIMIT :most) AS counted
+
 -- name: peek
 -- Returns the next rows of a queue, and locks nothing.
 -- in: after which seq, how many     out: the eight columns of a message, and whether it has expired

@@ -142,6 +142,14 @@ SELECT COUNT_BIG(*),
        SYSUTCDATETIME()
 FROM {queue} WITH (READUNCOMMITTED)
 
+-- name: count_up_to
+-- Counts the rows of a queue, and stops at a number.
+-- in: where to stop     out: rows
+-- A full count reads the whole table; a probe that only asks whether there are more than so many rows reads no more than these.
+-- READUNCOMMITTED as in length: the statement waits for nobody, and also counts rows that are just being sent or received.
+SELECT COUNT_BIG(*)
+FROM (SELECT TOP (:most) 1 AS one FROM {queue} WITH (READUNCOMMITTED)) AS counted
+
 -- name: peek
 -- Returns the next rows of a queue.
 -- in: after which RowVersion, how many     out: the eight columns of a message, and whether it has expired

@@ -19,13 +19,13 @@ SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 
 -- name: insert
 -- Sends messages.
--- in: the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to address],…]
+-- in: the messages as JSON [[n, id, time of expiry, headers, body, correlation id, reply-to address, recoverable],…]
 -- out: number of rows
 -- The sender needs INSERT on the table, but not SELECT. {columns} are those of the seven columns that the table has, quoted;
 -- the same list stands in the text twice. Not every table has all seven: Recoverable is being removed, some tables lack
 -- older columns, and a computed column takes no value. CAST: a long text arrives as ntext, which OPENJSON refuses. OPENJSON
 -- decodes Base64 where varbinary is asked for. ORDER BY makes the identity follow the list. MAX_GRANT_PERCENT as in
--- stage_count. Times are in UTC, or NULL.
+-- stage_count. Times are in UTC, or NULL. Where nothing says whether a message is recoverable, as a sender's messages do not, it is.
 INSERT INTO {queue} ({columns})
 SELECT {columns}
 FROM (
@@ -33,7 +33,7 @@ FROM (
            j.Id,
            j.CorrelationId,
            j.ReplyToAddress,
-           CAST(1 AS bit) AS Recoverable,
+           COALESCE(j.Recoverable, CAST(1 AS bit)) AS Recoverable,
            j.Expires,
            j.Headers,
            j.Body
@@ -44,7 +44,8 @@ FROM (
         Headers nvarchar(max) '$[3]',
         Body varbinary(max) '$[4]',
         CorrelationId nvarchar(255) '$[5]',
-        ReplyToAddress nvarchar(255) '$[6]'
+        ReplyToAddress nvarchar(255) '$[6]',
+        Recoverable bit '$[7]'
     ) AS j
 ) AS m
 ORDER BY m.n

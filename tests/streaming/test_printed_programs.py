@@ -1,8 +1,7 @@
-"""The README's programs in Python run as they are printed, one after another, as a reader would type them."""
+"""The programs of the README and of docs/ run as they are printed, one after another, as a reader would type them."""
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,16 +11,14 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support.delayed import DelayedRows
 from tests.support.messages import body, headers, message_ids, row_id
+from tests.support.pages import PROGRAMS
 from tests.support.streams import end
 from tests.support.subscriptions import SubscriptionRows
-
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, monkeypatch):
+def test_the_programs_run_as_printed(spark, postgresql, tmp_path, monkeypatch):
     monkeypatch.setenv("SQLQUEUE_URL", postgresql.url)
     names: dict[str, Any] = {}
 
@@ -35,7 +32,9 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
             end(names["query"])
             assert names["query"].exception() is None
 
-    receive, send, send_batch, publish, process, fail, handle, forward = PROGRAMS
+    receive, send_batch, send, publish, process, fail, handle, forward = (
+        program for each in PROGRAMS for program in each.blocks("python")
+    )
     orders, billing, shipping = (postgresql.create_queue(name) for name in ("orders", "Billing", "Shipping"))
     for endpoint in ("Shop.Spark", "Shop.Orders"):
         outbox_tables.create(ConnectionOptions.parse({"url": postgresql.url}), endpoint)
@@ -45,24 +44,29 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
     assert names["messages"].columns == ["Id", "CorrelationId", "ReplyToAddress", "Recoverable", "Expires", "Headers", "Body", "RowVersion"]  # fmt: skip
     assert (names["query"].lastProgress.numInputRows, orders.count()) == (3, 0)
 
-    lines = spark.createDataFrame([(4711, 1, "TEA"), (4711, 2, "HONEY")], "order int, line int, sku string")
-    lines.write.format("delta").save(str(tmp_path / "data" / "lines"))
-    run(send)
-    assert [row.body for row in shipping.rows()] == [b'{"order":4711,"line":1,"sku":"TEA"}']
-    (honey,) = billing.rows()
-    assert honey.body == b'{"order":4711,"line":2,"sku":"HONEY"}'
-    assert json.loads(honey.headers)["NServiceBus.EnclosedMessageTypes"] == "Shop.LinePlaced, Shop"
+    def is_sent(order: int, before: int) -> None:
+        assert [row.body for row in shipping.rows()[before:]] == [
+            b'{"order":%d,"line":1,"sku":"TEA"}' % order
+        ]
+        (honey,) = billing.rows()[before:]
+        assert honey.body == b'{"order":%d,"line":2,"sku":"HONEY"}' % order
+        assert json.loads(honey.headers)["NServiceBus.EnclosedMessageTypes"] == "Shop.LinePlaced, Shop"
 
     for _ in range(2):  # the second time nothing is sent
         run(send_batch)
-        assert [row.body for row in billing.rows()] == [honey.body, honey.body]
+        is_sent(4711, before=0)
+
+    lines = spark.createDataFrame([(4712, 1, "TEA"), (4712, 2, "HONEY")], "order int, line int, sku string")
+    lines.write.format("delta").save(str(tmp_path / "data" / "lines"))
+    run(send)
+    is_sent(4712, before=1)
 
     reports = postgresql.create_queue("Reports")
     SubscriptionRows(postgresql).create().add(reports, "Shop.LinePlaced", "Shop.IEvent")
     run(publish)
     assert sorted(row.body for row in reports.rows()) == [
-        b'{"order":4711,"line":1,"sku":"TEA"}',
-        b'{"order":4711,"line":2,"sku":"HONEY"}',
+        b'{"order":4712,"line":1,"sku":"TEA"}',
+        b'{"order":4712,"line":2,"sku":"HONEY"}',
     ]
 
     postgresql.execute("CREATE TABLE placed (id varchar(200), body text)")
@@ -77,7 +81,7 @@ def test_the_programs_of_the_readme_run_as_printed(spark, postgresql, tmp_path, 
     orders.insert(2)
     orders.insert_row(id=row_id(9), headers=headers(9), body=b"")
     run(fail)
-    assert ([row.body for row in billing.rows()[2:]], shipping.count()) == ([body(0), body(1)], 3)
+    assert ([row.body for row in billing.rows()[2:]], shipping.count()) == ([body(0), body(1)], 4)
     (failed,) = error.rows()
     assert json.loads(failed.headers)["NServiceBus.ExceptionInfo.ExceptionType"] == "shop.EmptyOrder"
 

@@ -1,0 +1,243 @@
+"""A row of a queue as a line of JSON, and back: what ``peek --json`` prints, ``send --from`` sends as it stood in its table.
+
+A line has a part for people and programs to read, and where that does not tell every byte, one that does:
+
+============================================  ============================================================================
+``id``                                        the row's Id
+``correlationId``, ``replyToAddress``,        as the columns of these names; null also where the table does not have them
+``recoverable``
+``expires``                                   ISO 8601 in UTC, with at most six decimals, or null
+``headers``                                   an object of texts; the stored text where they cannot be read as such
+``headersText``                               the stored text, or null
+``body``                                      the body as text, without a byte-order mark, or null
+``bodyBase64``                                the body's bytes, where ``body`` is missing or does not tell them
+``rowVersion``, ``messageId``, ``expired``    told, and not read
+============================================  ============================================================================
+
+Where both parts are there they must mean the same, so that nobody changes one of them and has the other one sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from sqlqueue_spark.arrow import pa
+from sqlqueue_spark.messages.message import MESSAGE_ID, format_headers, parse_headers
+from sqlqueue_spark.messages.outgoing import new_row_ids
+from sqlqueue_spark.plain_text import is_unicode, plain, plain_json
+from sqlqueue_spark.tables.queue_admin import Message
+
+#: What a line may have beside what is sent: of ``peek``, of ``errors discard``, of ``errors show``.
+_TOLD = ("rowVersion", "messageId", "expired", "queue", "discarded", "kind", "serviceControl", "why")
+_SENT = ("id", "correlationId", "replyToAddress", "recoverable", "expires", "headers", "headersText", "body", "bodyBase64")  # fmt: skip
+_KNOWN = frozenset((*_TOLD, *_SENT))
+#: So much of a wrong value is shown.
+_SHOWN = 40
+
+
+class NoMessage(ValueError):
+    """A line is no message; the text says why, without an end to its sentence."""
+
+
+class StoredMessage(NamedTuple):
+    """A row as it once stood in a table; without an ``id`` it gets a new one."""
+
+    id: bytes | None
+    correlation_id: str | None
+    reply_to: str | None
+    recoverable: bool | None
+    expires: datetime | None
+    headers: str | None
+    body: bytes | None
+
+
+def to_line(value: Mapping[str, Any]) -> str:
+    """A value as one line of JSON, in which nothing steers a terminal."""
+    return plain_json(json.dumps(value, ensure_ascii=False))
+
+
+def to_json(message: Message) -> dict[str, Any]:
+    """A row as the object that its line has."""
+    headers = parse_headers(message.headers)
+    return {
+        "rowVersion": message.row_version,
+        "id": message.id,
+        "messageId": message_id(headers, message.id),
+        "correlationId": message.correlation_id,
+        "replyToAddress": message.reply_to_address,
+        "recoverable": message.recoverable,
+        "expires": None if message.expires is None else _iso(message.expires),
+        "expired": message.expired,
+        **_readable_headers(message.headers, headers),
+        "headersText": message.headers,
+        **_readable_body(message.body),
+    }
+
+
+def message_id(headers: Mapping[str, str] | None, row_id: str) -> str:
+    """The id of a message: that of its headers; of a message that has none the id of its row."""
+    return (headers or {}).get(MESSAGE_ID) or row_id
+
+
+def from_line(line: bytes) -> StoredMessage:
+    """The message of a line.
+
+    :raises NoMessage: the line is none.
+    """
+    try:
+        text = line.decode()
+    except UnicodeDecodeError as error:
+        raise NoMessage(f"byte {error.start + 1} is no UTF-8") from None
+    try:
+        given = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise NoMessage(f"it is no JSON ({error.msg} at character {error.pos + 1})") from None
+    except (ValueError, RecursionError):
+        raise NoMessage("it is no JSON that can be read") from None
+    if not isinstance(given, dict):
+        raise NoMessage("it is no JSON object")
+    if unknown := sorted(given.keys() - _KNOWN):
+        raise NoMessage(f"{_quoted(unknown[0])} is nothing that a message has")
+    expires = _expires(given.get("expires"))
+    if expires is None and given.get("expired") is True:
+        raise NoMessage("it has expired, at a time that the line does not tell")
+    return StoredMessage(
+        id=_id(given.get("id")),
+        correlation_id=_text(given, "correlationId"),
+        reply_to=_text(given, "replyToAddress"),
+        recoverable=_boolean(given, "recoverable"),
+        expires=expires,
+        headers=_headers(given),
+        body=_body(given),
+    )
+
+
+def to_rows(messages: Iterable[StoredMessage], *, new_ids: bool) -> pa.RecordBatch:
+    """Messages as :data:`STORED`."""
+    from sqlqueue_spark.messages.outgoing_schema import STORED
+
+    columns = list(zip(*messages, strict=True))
+    ids, correlation_ids, reply_tos, recoverables, expiries, headers, bodies = columns
+    fresh = iter(new_row_ids(len(ids)).to_pylist())
+    values = {
+        "id": [next(fresh) if each is None or new_ids else each for each in ids],
+        "headers": headers,
+        "body": bodies,
+        "correlation_id": correlation_ids,
+        "reply_to": reply_tos,
+        "expires": expiries,
+        "recoverable": recoverables,
+    }
+    nothing = [None] * len(ids)
+    arrays = [pa.array(values.get(each.name, nothing), each.type) for each in STORED]
+    return pa.RecordBatch.from_arrays(arrays, schema=STORED)
+
+
+def _readable_headers(text: str | None, headers: dict[str, str] | None) -> dict[str, Any]:
+    return {"headers": text if headers is None else headers}
+
+
+def _readable_body(body: bytes | None) -> dict[str, Any]:
+    if body is None:
+        return {"body": None}
+    as_base64 = {"bodyBase64": base64.b64encode(body).decode("ascii")}
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return as_base64
+    return {"body": text, **({} if text.encode() == body else as_base64)}
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def _quoted(value: object) -> str:
+    """A value for an error: its beginning, which steers no terminal."""
+    text = json.dumps(value, ensure_ascii=False)
+    return plain(text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…")
+
+
+def _id(given: object) -> bytes | None:
+    if given is None:
+        return None
+    try:
+        found = uuid.UUID(str(given))
+    except ValueError:
+        found = None
+    if found is None or str(found) != str(given).lower():
+        raise NoMessage(f"its id {_quoted(given)} is no UUID")
+    return found.bytes
+
+
+def _expires(given: object) -> datetime | None:
+    if given is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(given) if isinstance(given, str) else None
+        if moment is not None and moment.tzinfo is not None:
+            return moment.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise NoMessage(f"expires is {_quoted(given)}, and no time such as 2026-01-31T12:00:00Z")
+
+
+def _text(given: Mapping[str, object], name: str) -> str | None:
+    value = given.get(name)
+    if value is not None and not isinstance(value, str):
+        raise NoMessage(f"{name} is {_quoted(value)}, and neither a text nor null")
+    if value is not None and not is_unicode(value):
+        raise NoMessage(f"{name} holds half of a character (a lone surrogate)")
+    return value
+
+
+def _boolean(given: Mapping[str, object], name: str) -> bool | None:
+    value = given.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise NoMessage(f"{name} is {_quoted(value)}, and none of true, false and null")
+    return value
+
+
+def _headers(given: Mapping[str, object]) -> str | None:
+    """The text of the headers, byte for byte where the line tells it."""
+    if "headers" not in given:
+        if "headersText" not in given:
+            raise NoMessage("it has neither headers nor headersText")
+        return _text(given, "headersText")
+    read = given["headers"]
+    if isinstance(read, dict):
+        for name, value in read.items():
+            if not isinstance(value, str):
+                raise NoMessage(f"the value of the header {_quoted(name)} is {_quoted(value)}, and no text")
+            if not (is_unicode(name) and is_unicode(value)):
+                raise NoMessage(f"the header {_quoted(name)} holds half of a character (a lone surrogate)")
+    elif read is not None and not isinstance(read, str):
+        raise NoMessage(f"headers is {_quoted(read)}, and no object of texts")
+    if "headersText" not in given:
+        return format_headers(read) if isinstance(read, dict) else _text(given, "headers")
+    stored = _text(given, "headersText")
+    if _readable_headers(stored, parse_headers(stored))["headers"] != read:
+        raise NoMessage("headers and headersText differ; leave out the one that you did not change")
+    return stored
+
+
+def _body(given: Mapping[str, object]) -> bytes | None:
+    """The bytes of the body."""
+    if "body" not in given and "bodyBase64" not in given:
+        raise NoMessage("it has neither body nor bodyBase64")
+    text, coded = _text(given, "body"), _text(given, "bodyBase64")
+    if coded is None:
+        return None if text is None else text.encode()
+    try:
+        body = base64.b64decode(coded, validate=True)
+    except (binascii.Error, ValueError):
+        raise NoMessage("bodyBase64 is no Base64") from None
+    if "body" in given and _readable_body(body).get("body") != text:
+        raise NoMessage("body and bodyBase64 differ; leave out the one that you did not change")
+    return body

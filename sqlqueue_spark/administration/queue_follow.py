@@ -1,0 +1,207 @@
+"""Watches a queue: gives each row that comes, in RowVersion order, without locking any and without giving one twice.
+
+A row gets its number before its sender commits, so a lower number may appear later. The numbers that were not there are
+remembered for a while and looked for again (:class:`Gaps`); such a late row is given when it appears. A row that others took before
+it was seen is not told of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+
+from sqlqueue_spark.administration.queue_peek import Looked, QueueLook
+from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.retry import FIRST_PAUSE, LONGEST_PAUSE
+from sqlqueue_spark.errors import TryAgain
+from sqlqueue_spark.messages.message_selection import MessageSelection
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
+from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.queue_admin import Message, QueueAdmin
+from sqlqueue_spark.tables.queues import Queue
+
+#: For how long a number is awaited that was not there, and how many such numbers at most: the highest ones.
+_AWAITED_SECONDS, _MOST_AWAITED = 60.0, 10_000
+#: Of the rows that are there at the beginning, so many numbers below the highest may still appear.
+_RECENT = 1_000
+#: The longest pause between looks at a quiet queue.
+_LONGEST_REST = timedelta(seconds=1)
+#: How often a quiet queue is asked whether it is still the same table.
+_IDENTITY_SECONDS = 5.0
+
+
+class Gaps:
+    """Numbers below the highest that was seen, whose rows were not there; each is remembered for a while."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._noticed: deque[tuple[float, list[int]]] = deque()
+        self._count = 0
+
+    def notice(self, after: int, up_to: int, seen: Iterable[int]) -> None:
+        """Rows above ``after`` and up to ``up_to`` were looked for, and these were there."""
+        missing = set(range(max(after, up_to - _MOST_AWAITED) + 1, up_to + 1)).difference(seen)
+        if missing:
+            self._noticed.append((self._clock(), sorted(missing)))
+            self._count += len(missing)
+        while self._count > _MOST_AWAITED:
+            _, oldest = self._noticed[0]
+            dropped = oldest[: self._count - _MOST_AWAITED]
+            del oldest[: len(dropped)]
+            self._count -= len(dropped)
+            if not oldest:
+                self._noticed.popleft()
+
+    def awaited(self) -> list[int]:
+        """The numbers that may still appear, ascending."""
+        while self._noticed and self._clock() - self._noticed[0][0] > _AWAITED_SECONDS:
+            self._count -= len(self._noticed.popleft()[1])
+        return sorted(number for _, numbers in self._noticed for number in numbers)
+
+    def appeared(self, numbers: Iterable[int]) -> None:
+        """These are there now."""
+        there = set(numbers)
+        left = [(when, [each for each in numbers if each not in there]) for when, numbers in self._noticed]
+        self._noticed = deque((when, numbers) for when, numbers in left if numbers)
+        self._count = sum(len(numbers) for _, numbers in self._noticed)
+
+
+def follow(
+    options: ConnectionOptions,
+    queue: str,
+    selection: MessageSelection,
+    *,
+    begun: Callable[[], object] = lambda: None,
+    note: Callable[[str], object] = lambda _: None,
+    looked: Callable[[Looked], object] = lambda _: None,
+) -> Iterator[Message]:
+    """The messages that come into a queue from now on and are meant; it never ends by itself.
+
+    :param begun: is called when the watch has begun: what comes from now on is given.
+    :param note: is told in a sentence that the database is away, and that it is back.
+    :param looked: is told after each look how many rows have come so far.
+    :raises SqlQueueError: the database cannot be reached at the beginning, or there is no such table.
+    """
+    target = Target.of(options)
+    naming = options.naming(target.dialect)
+    watch = _Watch(selection, begun, looked)
+    away, pause = False, FIRST_PAUSE
+    while True:
+        try:
+            with connect(target, again=watch.begun) as connection:
+                with connection.transaction():
+                    found = queues.get(connection, queue, naming)
+                for messages in watch.looks(found):
+                    if away:
+                        note("The database answers again.")
+                        away, pause = False, FIRST_PAUSE
+                    yield from messages
+        except TryAgain as error:
+            if not watch.begun:
+                raise
+            if not away:
+                note(f"{error} Trying again until it answers.")
+            away = True
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+class _Watch:
+    """What is known of a queue that is watched, over all connections: the highest number that was seen, and the gaps below it.
+
+    A row counts as seen just before it is given; so a connection that is lost half-way repeats none and leaves none out.
+    """
+
+    def __init__(
+        self,
+        selection: MessageSelection,
+        begun: Callable[[], object],
+        looked: Callable[[Looked], object],
+    ) -> None:
+        self._selection = selection
+        self._told_begun = begun
+        self._looked = looked
+        self._told = Looked(queue="")
+        self._identity: str | None = None
+        self._top = LOWEST
+        self._gaps = Gaps()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the queue was found and looked at."""
+        return self._identity is not None
+
+    def looks(self, queue: Queue) -> Iterator[Iterator[Message]]:
+        """Looks again and again over one connection; each gives the messages that are new and meant. Take them all before the next."""
+        with queue.connection.transaction():
+            if self.begun:
+                self._check_identity(queue)
+            else:
+                self._begin(queue)
+                self._told_begun()
+        look = QueueLook(QueueAdmin(queue.connection, queue.table), self._selection)
+        from sqlqueue_spark.receive.poll_backoff import PollBackoff
+
+        rest, checked = PollBackoff(_LONGEST_REST), time.monotonic()
+        while True:
+            before = self._told.rows
+            yield self._late(queue, look)
+            yield self._new(look)
+            self._looked(self._told)
+            if self._told.rows > before:
+                rest.found()
+                continue
+            rest.nothing_found()
+            while not rest.due:
+                rest.wait()
+            if time.monotonic() - checked > _IDENTITY_SECONDS:
+                with queue.connection.transaction():
+                    self._check_identity(queue)
+                checked = time.monotonic()
+
+    def _begin(self, queue: Queue) -> None:
+        """All that stands in the queue now is old."""
+        highest = queue.highest()
+        if highest is not None:
+            recent = max(LOWEST, highest - _RECENT)
+            found = queue.look(recent, highest, _RECENT)
+            self._gaps.notice(recent, highest, found[0] if found else ())
+            self._top = highest
+        self._told.queue = queue.name
+        self._identity = queue.identity()
+
+    def _check_identity(self, queue: Queue) -> None:
+        """Where somebody has dropped the table and created it again, all its rows are new."""
+        identity = queue.identity()
+        if identity is not None and identity != self._identity:
+            self._identity, self._top, self._gaps = identity, LOWEST, Gaps()
+
+    def _new(self, look: QueueLook) -> Iterator[Message]:
+        """The rows above all that was seen."""
+        for portion in look.portions(self._top, HIGHEST, lambda: HIGHEST):
+            for message in portion.messages:
+                self._advance(portion.row_versions, message.row_version)
+                yield message
+            self._advance(portion.row_versions, portion.row_versions[-1])
+            self._told.rows += len(portion.row_versions)
+
+    def _late(self, queue: Queue, look: QueueLook) -> Iterator[Message]:
+        """The rows that were not there when higher ones were seen, and are now."""
+        there: list[int] = []
+        for runs in RowSet.of(self._gaps.awaited()).chunks(queue.connection.dialect.chunk):
+            with queue.connection.transaction():
+                there += sorted(queue.headers_of(list(runs.rows())))
+        if there:
+            for message in look.messages(there):
+                self._gaps.appeared([message.row_version])
+                yield message
+            self._gaps.appeared(there)
+            self._told.rows += len(there)
+
+    def _advance(self, seen: Sequence[int], to: int) -> None:
+        if to > self._top:
+            self._gaps.notice(self._top, to, seen)
+            self._top = to

@@ -1,0 +1,197 @@
+"""The command ``sqlqueue peek``, over :mod:`sqlqueue_spark.administration.queue_peek` and :mod:`~sqlqueue_spark.administration.queue_follow`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import click
+
+from sqlqueue_spark.administration import queue_follow, queue_peek
+from sqlqueue_spark.administration.message_lines import to_json, to_line
+from sqlqueue_spark.administration.queue_peek import Looked
+from sqlqueue_spark.cli import asking, progress, showing
+from sqlqueue_spark.cli.showing_messages import Bodies, MessageTable, terminal_width
+from sqlqueue_spark.messages.message_selection import MessageSelection
+from sqlqueue_spark.options import ConnectionOptions
+from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.row_set import LOWEST
+from sqlqueue_spark.tables.queue_admin import Message
+
+#: How many messages are shown, and how many rows are looked at for them, where nobody says it.
+_SHOWN, _SCANNED = 10, 100_000
+#: A table is laid out for so many messages at once.
+_LAID_OUT = 100
+
+
+@click.command()
+@asking.queues
+@asking.connected
+@click.option(
+    "--count",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"Show so many at most, else {_SHOWN}; with --follow no end.",
+)
+@click.option("--all", "all_", is_flag=True, help="Show all that stand in the queue now.")
+@click.option("--after", type=int, default=LOWEST, metavar="N", help="Only messages with a higher number.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    type=asking.some_text,
+    metavar="NAME",
+    help="Only messages of this type: its full name, or the part behind the last dot. May be repeated.",
+)
+@click.option(
+    "--id",
+    "ids",
+    multiple=True,
+    type=asking.some_text,
+    metavar="ID",
+    help="Only the message of this id, or the row. May be repeated.",
+)
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    type=asking.wanted_header,
+    metavar="NAME[=VALUE]",
+    help="Only messages that have this header, with this value. May be repeated; then all of them.",
+)
+@click.option(
+    "--scan",
+    type=click.IntRange(1),
+    metavar="N",
+    help=f"Look at so many rows at most for messages that fit, else {_SCANNED:,}; with --all at every one.",
+)
+@click.option("--bodies", is_flag=True, help="Show the beginning of each body too.")
+@click.option("--whole", is_flag=True, help="Show bodies to their end.")
+@click.option(
+    "--follow", is_flag=True, help="Show the messages that come from now on, until Ctrl-C. Of one queue."
+)
+@asking.as_json
+def peek(
+    *,
+    options: ConnectionOptions,
+    queues: tuple[str, ...],
+    count: int | None,
+    all_: bool,
+    after: int,
+    types: tuple[str, ...],
+    ids: tuple[str, ...],
+    headers: tuple[tuple[str, str | None], ...],
+    scan: int | None,
+    bodies: bool,
+    whole: bool,
+    follow: bool,
+    json_: bool,
+) -> None:
+    """Show the first messages without locking or deleting any; all of them with --json.
+
+    With --json a line is a message with all that its row has, as 'sqlqueue send QUEUE --from' sends it again.
+
+    Options that choose messages narrow one another. There is no index on what they ask for: the rows are read in portions by their
+    number, without the bodies, and how many were looked at is said at the end (on stderr).
+
+    --follow shows each row once, in the order of the numbers; a row whose sender commits later than one with a higher number is shown
+    when it appears, within a minute. What others have taken before it was seen is not shown. When the database is away it is
+    tried again until it is back.
+    """
+    if follow and (len(queues) > 1 or all_ or after != LOWEST or scan is not None):
+        raise click.UsageError("--follow takes one queue, and neither --all nor --after nor --scan.")
+    if all_ and (count is not None or scan is not None):
+        raise click.UsageError("--all shows all, so it takes neither --count nor --scan.")
+    if json_ and (bodies or whole):
+        raise click.UsageError("--json has whole bodies; leave out --bodies and --whole.")
+    selection = MessageSelection(types=frozenset(types), ids=frozenset(ids), headers=headers)
+    shown = Bodies.WHOLE if whole else Bodies.BEGINNING if bodies else Bodies.NONE
+    for queue in queues:
+        view = _View(queue, selection, json_=json_, bodies=shown)
+        if follow:
+            view.follow(options, count)
+        else:
+            view.show(options, after, None if all_ else count or _SHOWN, None if all_ else scan or _SCANNED)
+
+
+class _View:
+    """One queue on its way to stdout."""
+
+    def __init__(self, queue: str, selection: MessageSelection, *, json_: bool, bodies: Bodies) -> None:
+        self._queue = queue
+        self._selection = selection
+        self._json = json_
+        self._table = MessageTable(bodies, terminal_width())
+        self._looked = Looked(queue=queue)
+
+    def show(self, options: ConnectionOptions, after: int, count: int | None, scan: int | None) -> None:
+        """Show what stands in the queue."""
+        # Beside lines on the same terminal a bar would be in their way.
+        with progress.bar(None, " rows", disable=sys.stdout.isatty() or None) as bar:
+
+            def looked(found: Looked) -> None:
+                bar.update(found.rows - bar.n)
+                self._looked = found
+
+            most = scan if self._selection else None
+            messages = queue_peek.look(
+                options, self._queue, self._selection, after=after, count=count, most=most, looked=looked
+            )
+            self._print(messages, _LAID_OUT)
+        if not self._looked.meant and not self._json:
+            nothing = "has no such message" if self._selection or after != LOWEST else "is empty"
+            click.echo(f"{plain(self._queue)} {nothing}")
+        self._tell_looked(scanned=scan is not None and self._looked.rows >= scan)
+
+    def follow(self, options: ConnectionOptions, count: int | None) -> None:
+        """Show what comes."""
+
+        def looked(found: Looked) -> None:
+            self._looked = found
+
+        def begun() -> None:
+            if sys.stderr.isatty():
+                _note(f"watching {self._queue}; Ctrl-C ends it")
+
+        messages = queue_follow.follow(
+            options, self._queue, self._selection, begun=begun, note=_note, looked=looked
+        )
+        try:
+            self._print(islice(messages, count), 1)
+        except KeyboardInterrupt:
+            click.echo(err=True)
+        self._tell_looked()
+
+    def _print(self, messages: Iterable[Message], at_once: int) -> None:
+        if self._json:
+            # click.echo looks through each line for colours, and a line may have megabytes.
+            for message in messages:
+                sys.stdout.write(f"{to_line(to_json(message))}\n")
+                if at_once == 1:
+                    sys.stdout.flush()
+            sys.stdout.flush()
+            return
+        for some in _in_parts(messages, at_once):
+            for line in self._table.lines(some):
+                click.echo(line)
+
+    def _tell_looked(self, *, scanned: bool = False) -> None:
+        """Where messages were chosen, say what it took to find them."""
+        if not self._selection:
+            return
+        looked = self._looked
+        said = f"looked at {showing.counted(looked.rows, 'row')} of {self._queue}, of which {looked.meant:,} fit{'s' if looked.meant == 1 else ''}"
+        if scanned and looked.more:
+            said += f"; to go on behind them: --after {looked.last}"
+        click.echo(plain(said), err=True)
+
+
+def _in_parts(messages: Iterable[Message], size: int) -> Iterator[list[Message]]:
+    source = iter(messages)
+    while some := list(islice(source, size)):
+        yield some
+
+
+def _note(said: str) -> None:
+    click.echo(plain(said), err=True)

@@ -1,0 +1,133 @@
+"""Shows messages to people: a line a message, and beneath it, where it is asked for, its body. Nothing of them steers a terminal.
+
+A body that is text is shown as text, as it stands; any other as its bytes in hexadecimal digits. On a terminal lines are as wide as
+it is, elsewhere as long as they come.
+"""
+
+from __future__ import annotations
+
+import codecs
+import enum
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+
+from sqlqueue_spark.administration.message_lines import message_id
+from sqlqueue_spark.cli.showing import printable
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_headers
+from sqlqueue_spark.tables.queue_admin import Message
+
+_HEADS = ("number", "sent", "message id", "type", "body", "")
+#: The column of the type, which becomes narrower where a terminal is; and the least that is left of it.
+_TYPE, _NARROWEST = 3, 16
+#: Most characters of the beginning of a body, and most bytes that are looked at for it.
+_BEGINNING, _LOOKED_AT = 2_000, 8_000
+#: Bytes of a line of hexadecimal digits.
+_HEX_LINE = 32
+
+
+class Bodies(enum.Enum):
+    """How much of the bodies is shown."""
+
+    NONE = enum.auto()
+    BEGINNING = enum.auto()
+    WHOLE = enum.auto()
+
+
+class MessageTable:
+    """A table that grows while messages come: number, sent, message id, type, bytes of the body, and what is odd about it."""
+
+    def __init__(self, bodies: Bodies = Bodies.NONE, width: int | None = None) -> None:
+        """:param width: of the terminal; None where the lines go to none."""
+        self._bodies = bodies
+        self._width = width
+        self._widths = [0] * len(_HEADS)
+        self._begun = False
+
+    def lines(self, messages: Sequence[Message]) -> Iterator[str]:
+        """The lines of these messages; those of the first ones have the heads of the columns above them."""
+        rows = [_row(message) for message in messages]
+        known = rows if self._begun else [_HEADS, *rows]
+        self._widths = [
+            max(width, *map(len, cells)) for width, *cells in zip(self._widths, *known, strict=True)
+        ]
+        widths = self._fitting()
+        if not self._begun:
+            self._begun = True
+            yield _joined(_HEADS, widths)
+        for message, row in zip(messages, rows, strict=True):
+            yield _joined(row, widths)
+            if self._bodies is Bodies.WHOLE:
+                yield from (f"  {line}" for line in whole_body(message.body))
+            elif self._bodies is Bodies.BEGINNING:
+                yield f"  {beginning(message.body, None if self._width is None else self._width - 2)}"
+
+    def _fitting(self) -> list[int]:
+        """The widths of the columns where the terminal has room for no more."""
+        widths = list(self._widths)
+        if self._width is not None:
+            over = sum(widths) + 2 * (sum(map(bool, widths)) - 1) - self._width
+            widths[_TYPE] = min(widths[_TYPE], max(_NARROWEST, widths[_TYPE] - max(0, over)))
+        return widths
+
+
+def terminal_width() -> int | None:
+    """How many characters a line of the terminal has; None where stdout is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def beginning(body: bytes | None, width: int | None) -> str:
+    """A line with the beginning of a body.
+
+    :param width: most characters of the line.
+    """
+    if not body:
+        return "(no body: NULL)" if body is None else "(empty)"
+    most = min(width or _BEGINNING, _BEGINNING)
+    text = _text(body[:_LOOKED_AT], whole=len(body) <= _LOOKED_AT)
+    shown = f"hex {body[:_BEGINNING].hex()}" if text is None else printable(" ".join(text.split()))
+    more = len(body) > (_BEGINNING if text is None else _LOOKED_AT)
+    return shown if len(shown) <= most and not more else f"{shown[: most - 1]}…"
+
+
+def whole_body(body: bytes | None) -> Iterator[str]:
+    """The lines of a body."""
+    if not body:
+        yield beginning(body, None)
+        return
+    text = _text(body, whole=True)
+    if text is None:
+        yield from (f"hex {body[at : at + _HEX_LINE].hex()}" for at in range(0, len(body), _HEX_LINE))
+    else:
+        yield from (printable(line.expandtabs()) for line in text.splitlines() or [""])
+
+
+def _text(body: bytes, *, whole: bool) -> str | None:
+    """The text of a body, without a byte-order mark; None where it is none: no UTF-8, or with control characters.
+
+    :param whole: whether the bytes end where a character does.
+    """
+    try:
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(body, final=whole)
+    except UnicodeDecodeError:
+        return None
+    return None if any(c < " " and c not in "\t\n\r\f" for c in text) else text
+
+
+def _row(message: Message) -> tuple[str, ...]:
+    headers = parse_headers(message.headers)
+    odd = ["expired"] if message.expired else []
+    odd += ["headers are not a JSON object of strings"] if headers is None else []
+    known = headers or {}
+    size = "none" if message.body is None else f"{len(message.body):,} B"
+    message_type = known.get(ENCLOSED_MESSAGE_TYPES, "").partition(",")[0]
+    shown = (known.get(TIME_SENT, ""), message_id(headers, message.id), message_type)
+    return (str(message.row_version), *map(printable, shown), size, ", ".join(odd))
+
+
+def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
+    fitted = (
+        cell if len(cell) <= width else f"…{cell[len(cell) - width + 1 :]}"
+        for cell, width in zip(cells, widths, strict=True)
+    )
+    return "  ".join(cell.ljust(width) for cell, width in zip(fitted, widths, strict=True)).rstrip()

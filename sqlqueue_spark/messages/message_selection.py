@@ -1,0 +1,46 @@
+"""Which messages of a queue somebody means: by their type, their id and their headers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, parse_headers, type_names
+
+
+@dataclass(frozen=True, kw_only=True)
+class MessageSelection:
+    """The messages that fit everything that is said. One whose headers nobody can read fits by its row's Id only.
+
+    :ivar types: one of these types, by the full name or by what stands behind its last dot; a base type counts too.
+    :ivar ids: one of these ids: the message's, or the row's.
+    :ivar headers: all these headers; with None as value any value will do.
+    """
+
+    types: frozenset[str] = frozenset()
+    ids: frozenset[str] = frozenset()
+    headers: tuple[tuple[str, str | None], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether anything is said at all."""
+        return bool(self.types or self.ids or self.headers)
+
+    def fits(self, row_id: str, headers: str | None) -> bool:
+        """Whether a row is meant.
+
+        :param headers: the JSON as stored.
+        """
+        if not self:
+            return True
+        read = parse_headers(headers) or {}
+        return (
+            (
+                not self.ids
+                or not self.ids.isdisjoint((row_id, row_id.upper(), read.get(MESSAGE_ID) or row_id))
+            )
+            and (not self.types or self._has_type(read))
+            and all(name in read and value in (None, read[name]) for name, value in self.headers)
+        )
+
+    def _has_type(self, headers: dict[str, str]) -> bool:
+        names = type_names(headers.get(ENCLOSED_MESSAGE_TYPES, ""))
+        return any(name in self.types or name.rpartition(".")[2] in self.types for name in names)

@@ -1,0 +1,37 @@
+"""The login that the environment gives: ``SQLQUEUE_PASSWORD``, which was given for one database and goes to no other server.
+
+``SQLQUEUE_URL`` says which database that is. What a program or SQL gives to Spark must name it letter for letter; whoever types a command
+may name another database of the same server.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from sqlqueue_spark.options.fields import said
+from sqlqueue_spark.plain_text import logger
+
+log = logger(__name__)
+
+URL, PASSWORD = "SQLQUEUE_URL", "SQLQUEUE_PASSWORD"
+_LOGINS = ("password", "accessToken", "accessTokenProvider")
+
+
+def with_password(given: Mapping[str, str]) -> dict[str, str]:
+    """The options, with the environment's password where they have no login of their own and their url is ``SQLQUEUE_URL``.
+
+    The driver calls it, and hands the password on to the workers as one that was given as an option: other machines have another
+    environment.
+
+    The url must be that of the environment letter for letter. Whoever may only write SQL gives any url to ``format("sqlqueue")``, and
+    a single parameter of it can lead a password to another server.
+    """
+    options = dict(given)
+    password, url = os.environ.get(PASSWORD), said(options, "url")
+    if not password or url is None or any(said(options, name) is not None for name in _LOGINS):
+        return options
+    if url == os.environ.get(URL):
+        return {**options, "password": password}
+    log.info("password_not_taken: %s is for the database of %s, and the option url is another one", PASSWORD, URL)  # fmt: skip
+    return options

@@ -1,0 +1,71 @@
+"""What the sink asks of a batch's frame: which columns its tasks need, which addresses its rows name, which batch it is."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
+
+from sqlqueue_spark.options import SinkOptions
+from sqlqueue_spark.send import FrameColumns
+from sqlqueue_spark.send.frame_columns import ORIGIN
+from sqlqueue_spark.tables.stage_mark import Batch
+
+#: What is looked at of the outcome of a received message.
+_OF_OUTCOMES = frozenset({*ORIGIN, "Headers", "Body", "MessageId", "Outgoing", "Failure"})
+#: The properties in which Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
+_QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
+#: Stands for the run's id where Spark does not tell it (Spark Connect).
+_PROCESS = str(uuid.uuid4())
+
+
+def needed(rows: DataFrame, columns: FrameColumns) -> DataFrame:
+    """What the workers need of rows that are outcomes: no column that they do not look at, and ``Failure`` as JSON.
+
+    Spark asks after each row how large its Arrow batch is, and then Arrow looks at each field of each struct. As most messages do not
+    fail, these fields took a third of the time of Spark's tasks.
+    """
+    if "Outgoing" in columns.names:
+        rows = rows.drop(*(own for name, own in columns.names.items() if name not in _OF_OUTCOMES))
+    own = columns.names.get("Failure", "")
+    return rows.withColumn(own, _json(F.col(f"`{own}`"), columns.failure)) if columns.failure else rows
+
+
+def _json(failure: Column, fields: Mapping[str, str]) -> Column:
+    """The column Failure as JSON, with times as microseconds; NULL where nothing failed.
+
+    :param fields: the fields that it has, by their known names.
+    """
+    told = {name: failure.getField(own) for name, own in fields.items()}
+    if (time := told.get("TimeOfFailure")) is not None:
+        told["TimeOfFailure"] = F.unix_micros(time.cast("timestamp"))
+    if (delay := told.get("RetryAfter")) is not None:
+        whole = delay.cast("interval day to second")
+        day, hour, minute, second = (
+            F.extract(F.lit(part), whole) for part in ("DAY", "HOUR", "MINUTE", "SECOND")
+        )
+        minutes = (day.cast("bigint") * 24 + hour) * 60 + minute
+        told["RetryAfter"] = minutes * 60_000_000 + (second * 1_000_000).cast("bigint")
+    struct = F.struct(*(value.alias(name) for name, value in told.items()))
+    return F.when(failure.isNotNull(), F.to_json(struct))
+
+
+def addresses(rows: DataFrame, columns: Mapping[str, str], options: SinkOptions) -> list[str]:
+    """The addresses that the rows of a batch go to, as far as these columns tell."""
+    own = [] if options.queue is None else [options.queue]
+    column = columns.get("Destination")
+    if column is None:
+        return own
+    named = [row[0] for row in rows.select(column).distinct().collect()]
+    return [each for each in named if each] + (own if None in named or "" in named else [])
+
+
+def batch_of(df: DataFrame, number: int) -> Batch:
+    """What Spark tells of the batch; call it on the thread that runs the batch."""
+    context = getattr(df.sparkSession, "sparkContext", None)
+    if context is None:
+        return Batch(number=number, attempt=_PROCESS)
+    query, run = (context.getLocalProperty(name) or "" for name in (_QUERY_ID, _RUN_ID))
+    return Batch(query=query, number=number, attempt=run or _PROCESS)

@@ -1,0 +1,115 @@
+"""The pages that people read: their headings, links, programs and command lines."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\]\(([^()\s]+(?:\([^()\s]*\))?)\)")
+
+
+class Page(NamedTuple):
+    """A page by its path below the root of the repository."""
+
+    path: str
+
+    @property
+    def text(self) -> str:
+        return (ROOT / self.path).read_text(encoding="utf-8")
+
+    @property
+    def prose(self) -> str:
+        """The text without its blocks of code."""
+        return _BLOCK.sub("", self.text)
+
+    def blocks(self, language: str) -> list[str]:
+        return [code for _, name, code in _BLOCK.findall(self.text) if name == language]
+
+    def shell_lines(self) -> list[list[str]]:
+        """The words of each line of its shell blocks, from the program on.
+
+        Comments are taken off, and so are lines without a word, and variables that are set for the program.
+        """
+        text = "".join(self.blocks("shell")).replace("\\\n", "")
+        lines = (shlex.split(line, comments=True) for line in text.splitlines())
+        programs = (itertools.dropwhile(re.compile(r"[A-Z_]+=").match, line) for line in lines)
+        return [line for line in map(list, programs) if line]
+
+    def sqlqueue_lines(self) -> list[list[str]]:
+        """What calls ``sqlqueue``, within other lines too: ``$(sqlqueue server url)``, and on both sides of a pipe."""
+        within = re.findall(r"\$\((sqlqueue [^)]*)\)", "\n".join(self.blocks("shell")))
+        commands = [
+            each for line in [*self.shell_lines(), *map(shlex.split, within)] for each in _parts(line)
+        ]
+        return [each for each in commands if each[0] == "sqlqueue"]
+
+    def inline(self) -> list[str]:
+        """What stands between single backticks."""
+        return re.findall(r"`([^`\n]+)`", self.prose)
+
+    def links(self) -> list[str]:
+        """Where its relative links lead: a path from the root, ``#`` and an anchor."""
+        found = (link for link in _LINK.findall(self.prose) if "://" not in link)
+        return [self._from_root(link) for link in found]
+
+    def _from_root(self, link: str) -> str:
+        path, hash_, anchor = link.partition("#")
+        there = (ROOT / self.path).parent / path if path else ROOT / self.path
+        return f"{there.resolve().relative_to(ROOT)}{hash_}{anchor}"
+
+    def anchors(self) -> set[str]:
+        """The anchors of its headings, as GitHub makes them."""
+        return set(_anchors(re.findall(r"^#+ +(.*?) *$", self.prose, re.MULTILINE)))
+
+
+def _parts(line: list[str]) -> list[list[str]]:
+    """The commands of a line."""
+    begun: list[list[str]] = [[]]
+    for word in line:
+        if word in {"|", "||", ">"}:
+            begun.append([])
+        else:
+            begun[-1].append(word)
+    return [each for each in begun if each]
+
+
+def _anchors(headings: list[str]) -> Iterator[str]:
+    seen: dict[str, int] = {}
+    for heading in headings:
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        anchor = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        number = seen[anchor] = seen.get(anchor, -1) + 1
+        yield f"{anchor}-{number}" if number else anchor
+
+
+def page(path: str) -> Page:
+    return Page(path)
+
+
+def pages(*patterns: str) -> list[Page]:
+    """The pages whose paths match these patterns, in order."""
+    return [
+        Page(str(found.relative_to(ROOT)))
+        for pattern in patterns
+        for found in sorted(ROOT.glob(pattern))
+        if ".venv" not in found.parts
+    ]
+
+
+README = page("README.md")
+#: The list of all pages.
+LIST = page("docs/README.md")
+DOCS = pages("docs/*.md", "docs/decisions/*.md")
+#: What a user or an operator reads and types.
+TO_TYPE = [README, *pages("docs/*.md")]
+#: The programs of these pages run as they are printed, in this order.
+PROGRAMS = [
+    README,
+    *map(page, ("docs/messages.md", "docs/outbox.md", "docs/failures.md", "docs/handlers.md", "docs/transaction-modes.md")),
+]  # fmt: skip

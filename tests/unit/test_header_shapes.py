@@ -1,0 +1,53 @@
+"""Headers of one hop are taken out of columns of JSON as they are out of one JSON, wherever they stand."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sqlqueue_spark.messages.message import ONE_HOP, format_headers, parse_headers, without_headers
+from sqlqueue_spark.send.header_shapes import _HOPS, alike
+
+NAMES = ["NServiceBus.MessageId", "a", "b", ",", "$.store-and-forward", *sorted(ONE_HOP)]
+#: What could be taken for the place where a header begins or ends.
+VALUES = st.one_of(
+    st.sampled_from(['","', '",', ',"', '":"', "/", "x", *(f'","{name}":"' for name in NAMES)]),
+    st.text(st.sampled_from('a",:/\\{}é'), max_size=6),
+    st.just(""),
+)
+ROWS = st.lists(st.permutations(NAMES), min_size=1, max_size=3).flatmap(
+    lambda orders: st.lists(
+        st.tuples(
+            st.sampled_from(orders), st.integers(0, len(NAMES)), st.lists(VALUES, min_size=9, max_size=99)
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+
+
+@given(ROWS)
+def test_the_headers_of_a_hop_are_taken_out_wherever_they_stand_and_whatever_values_hold(rows):
+    texts = [format_headers(dict(zip(order[:count], values, strict=False))) for order, count, values in rows]
+    found = {}
+    for group in alike(pa.array(texts, pa.string()), received=True, poison=True):
+        for number, at in enumerate(group.positions.to_pylist()):
+            hops = {name: group.asked[name][number].as_py() for name in _HOPS if name in group.asked}
+            found[at] = (
+                group.texts[number].as_py(),
+                {name: value for name, value in hops.items() if value is not None},
+            )
+    assert found == {at: wanted(text) for at, text in enumerate(texts)}
+
+
+def wanted(text):
+    headers = parse_headers(text) or {}
+    lost = ONE_HOP | ({"NServiceBus.MessageId"} if headers.get("NServiceBus.MessageId") == "" else set())
+    return without_headers(text, lost), {name: headers[name] for name in _HOPS if name in headers}
+
+
+@pytest.mark.parametrize("hop", _HOPS)
+def test_a_text_of_hops_alone_is_an_empty_object(hop):
+    (group,) = alike(pa.array([f'{{"{hop}":"a"}}', f'{{"{hop}":"b"}}']), received=True, poison=True)
+    assert (group.texts.to_pylist(), group.bare) == (["{}", "{}"], True)
+    assert group.asked[hop].to_pylist() == ["a", "b"]

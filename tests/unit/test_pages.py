@@ -1,0 +1,150 @@
+"""What the pages name is there: links, options, commands, files, make targets, extras."""
+
+import re
+import runpy
+import shlex
+import tomllib
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from sqlqueue_spark.cli import main
+from tests.support.pages import DOCS, LIST, PROGRAMS, README, ROOT, TO_TYPE, page, pages
+
+LINES = [line for each in TO_TYPE for line in each.shell_lines()]
+COMMANDS = [line for each in TO_TYPE for line in each.sqlqueue_lines()]
+INLINE = [said for each in TO_TYPE for said in each.inline()]
+
+
+def leaves(command, name=()):
+    """The commands that do something, by their names."""
+    if not isinstance(command, click.Group):
+        return {name}
+    return set().union(*(leaves(each, (*name, word)) for word, each in command.commands.items()))
+
+
+def called(line):
+    """The command that a line calls, its name, and what is left for it."""
+    command: click.Command = main
+    name: tuple[str, ...] = ()
+    arguments = line[1:]
+    while isinstance(command, click.Group):
+        word, *arguments = arguments
+        command, name = command.commands[word], (*name, word)
+    return command, name, arguments
+
+
+def test_the_readme_is_short():
+    assert len(README.text.splitlines()) <= 200
+
+
+@pytest.mark.parametrize("each", pages("*.md", "docs/**/*.md", "benchmarks/*.md"), ids=lambda each: each.path)
+def test_every_relative_link_leads_somewhere(each):
+    def leads(link):
+        path, _, anchor = link.partition("#")
+        return (ROOT / path).exists() and (not anchor or anchor in page(path).anchors())
+
+    assert [link for link in each.links() if not leads(link)] == []
+
+
+def test_every_page_stands_in_the_list_once():
+    """And the README leads to the list."""
+    listed = [link for link in LIST.links() if page(link) in DOCS]
+    assert sorted(listed) == sorted(each.path for each in DOCS if each != LIST)
+    assert LIST.path in README.links()
+
+
+def test_the_tables_of_options_are_those_of_the_code():
+    """`make docs` writes them."""
+    program = runpy.run_path(str(ROOT / "docs" / "options_page.py"))
+    text = program["PAGE"].read_text(encoding="utf-8")
+    assert program["rendered"](text) == text
+    assert [name for name in program["TABLES"] if f"\n<!-- options {name} -->\n" not in text] == []
+
+
+@pytest.mark.parametrize("which", [(), ("--sink",)], ids=["source", "sink"])
+def test_the_command_prints_the_rows_of_the_tables(which):
+    head, line, *rows = CliRunner().invoke(main, ["options", *which, "--markdown"]).stdout.splitlines()
+    shown = page("docs/options.md").text.splitlines()
+    assert len(rows) > 20
+    assert [row for row in (head, line, *rows) if row not in shown] == []
+
+
+@pytest.mark.parametrize("line", COMMANDS, ids=shlex.join)
+def test_every_command_line_can_be_typed(line, monkeypatch, tmp_path):
+    monkeypatch.setenv("SQLQUEUE_URL", "postgresql://nobody@127.0.0.1:1/shop")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "order.json").write_text("{}")
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    command, name, arguments = called(line)
+    with click.Context(main, info_name="sqlqueue") as group, command.make_context(name[-1], arguments, parent=group) as context:  # fmt: skip
+        assert context.args == []
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line[1].startswith("jobs/")], ids=shlex.join)
+def test_every_job_can_be_submitted_so(line):
+    submit, program, *arguments = line
+    assert submit == "spark-submit"
+    main = runpy.run_path(str(ROOT / program))["main"]
+    with main.make_context(program, arguments) as context:
+        assert context.args == []
+
+
+def test_every_line_begins_with_a_known_program():
+    """So that none of them goes unchecked."""
+    known = {"sqlqueue", "make", "pip", "export", "spark-submit"}
+    assert [line for line in LINES if line[0] not in known] == []
+
+
+def test_every_command_is_shown():
+    """On the page of commands, or on that of the jobs, the demos and the server."""
+    both = (page("docs/command-line.md"), page("docs/running.md"))
+    assert {called(line)[1] for each in both for line in each.sqlqueue_lines()} == leaves(main)
+
+
+def test_every_make_target_is_there():
+    makefile = (ROOT / "Makefile").read_text()
+    named = [line[1] for line in LINES if line[:1] == ["make"]]
+    named += [
+        found[1] for each in INLINE if (found := re.search(r"(?:^|\s)make ([a-z][a-z-]*)(?:\s|$)", each))
+    ]
+    assert {"demo", "demo-store-and-forward", "test", "test-live", "clean", "docs"} <= set(named)
+    assert [name for name in named if not re.search(rf"^{name}:", makefile, re.MULTILINE)] == []
+
+
+def test_every_file_is_there():
+    folders = "jobs|conf|docs|benchmarks|notebooks|tests|sqlqueue_spark"
+    words = [word for line in [*LINES, *map(str.split, INLINE)] for word in line]
+    named = {word for word in words if re.fullmatch(rf"({folders})/[\w./-]+", word)}
+    assert {
+        "jobs/drain_to_delta.py",
+        "jobs/forward.py",
+        "conf/forward.toml",
+        "notebooks/01_drain_to_delta.py",
+    } <= named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_extras_that_are_installed_exist():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    texts = [each.text for each in TO_TYPE]
+    found = [name for text in texts for name in re.findall(r"'(?:\.|sqlqueue[-_]spark)\[([^\]]+)\]'", text)]
+    named = {name.strip() for each in found for name in each.split(",")}
+    assert {"postgresql", "sqlserver", "spark", "demo", "notebooks", "mssql"} <= named <= extras.keys()
+
+
+def test_every_program_is_run():
+    """By tests/streaming/test_printed_programs.py, but for what stands on these pages: a job in two lines, and tests."""
+    others = [each.path for each in TO_TYPE if each.blocks("python") and each not in PROGRAMS]
+    assert others == ["docs/running.md", "docs/testing.md"]  # fmt: skip
+
+
+def test_the_demo_says_what_was_measured():
+    from sqlqueue_spark.demo import drain
+
+    measured = page("benchmarks/README.md").text
+    table = measured[measured.index("## Into Delta") : measured.index("## Latency")]
+    figures = re.findall(r"\d+,\d{3}", drain._BESIDE)
+    assert len(figures) == 3
+    assert [each for each in figures if f"| {each} |" not in table] == []
