@@ -83,7 +83,10 @@ def status(ctx: click.Context, kept: KeptServer, json_: bool) -> None:
 @server.command()
 @_kept
 def url(kept: KeptServer) -> None:
-    """Print its url, with the password in it: export SQLQUEUE_URL="$(sqlqueue server url)"."""
+    """Print its url, with the password in it.
+
+    For a shell: export SQLQUEUE_URL="$(sqlqueue server url)"
+    """
     click.echo(kept.url())
 
 

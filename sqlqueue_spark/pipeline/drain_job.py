@@ -49,7 +49,9 @@ UNSEEN = r"[\p{C}\p{Zl}\p{Zp}]"
 
 
 @click.command(help=(__doc__ or "").split("::")[0])
-@common_flags("drain_to_delta")
+@common_flags(
+    "drain_to_delta", checkpoint=f"Folder of the checkpoint, else {CHECKPOINT} in the table's folder."
+)
 @click.option("--path", "--into", "path", help="Folder of the Delta table.")
 @click.option(
     "--show", type=int, default=0, metavar="N", help="Show the newest N rows of the Delta table at the end."

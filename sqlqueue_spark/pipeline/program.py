@@ -41,12 +41,13 @@ _ON_THE_COMMAND_LINE = (
 )
 
 
-def common_flags(name: str) -> Callable[[Command], Command]:
+def common_flags(name: str, *, checkpoint: str = "Folder of the checkpoint.") -> Callable[[Command], Command]:
     """The argument and the flags that every program takes.
 
     The command gets ``config``, ``settings``, ``create``, ``debug``, and one value for each other flag.
 
     :param name: the program's, after which its file in conf/ is called.
+    :param checkpoint: what --help says of --checkpoint.
     """
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
     flags = (
@@ -56,7 +57,7 @@ def common_flags(name: str) -> Callable[[Command], Command]:
         secret_flag("--url", "SQLQUEUE_URL", "Database of the queue; with a password in it only as SQLQUEUE_URL."),
         secret_flag("--password", "SQLQUEUE_PASSWORD", "Its password, given as SQLQUEUE_PASSWORD."),
         click.option("--queue", shell_complete=queue_names, help="Address of the queue table, if QUEUE does not say it."),
-        click.option("--checkpoint", help="Folder of the checkpoint."),
+        click.option("--checkpoint", help=checkpoint),
         click.option("--available-now", is_flag=True, help="Take what is there now and end."),
         click.option("--create", is_flag=True, help="Create the queues and the outbox that are missing."),
         click.option("--set", "settings", multiple=True, callback=_check_settings, metavar="SECTION.KEY=VALUE", help="Any key of the configuration."),

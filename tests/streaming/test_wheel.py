@@ -16,9 +16,9 @@ from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.quick_java import quick
 from tests.support.wheel import ROOT
 
-#: A copy of messages in a table, the messages themselves, and others to another database, to a handler, and stored for the other database.
+#: Messages into two tables, to another database, to a handler, and those that are stored for the other database.
 JOBS = [
-    "archive orders --into delta/copied",
+    "archive failed --into delta/failed --take --checkpoint c/archive --available-now",
     "drain orders --into delta/drained --available-now",
     "forward returns --to Billing --endpoint F --create --checkpoint c/forward --available-now",
     "handle claims --handler shop:handle --endpoint H --error-queue error --create --checkpoint c/handle --available-now",
@@ -31,7 +31,7 @@ def handle(message):
     return Send("Shipping", message.type, message.body)
 """
 STORED = ("--type", "T", "--header", "$.store-and-forward.destination=Remote")
-QUEUES = ("orders", "returns", "claims", "Shipping", "outgoing", "error")
+QUEUES = ("failed", "orders", "returns", "claims", "Shipping", "outgoing", "error")
 #: One process after the other would start Spark five times.
 PROGRAM = textwrap.dedent("""
     import os, sys
@@ -94,6 +94,7 @@ def test_each_job_runs_from_the_wheel(installed, folder, postgresql, remote):
     ran(installed, folder, installed.sqlqueue, "send", "outgoing", *STORED, **environment)
     remote.create_queue("Remote")
     postgresql.queue("orders").insert(5)
+    postgresql.queue("failed").insert(4)
     postgresql.queue("returns").insert(3)
     postgresql.queue("claims").insert(2)
     said, complained = ran(
@@ -102,14 +103,14 @@ def test_each_job_runs_from_the_wheel(installed, folder, postgresql, remote):
     lines = said.splitlines()
     begun = [each for each in lines if " queue=" in each and not each.startswith("created")]
     assert [each.partition(" into=")[0] for each in begun] == [
-        "copying queue=orders",
+        "taking queue=failed",
         "draining queue=orders",
         "forwarding queue=returns",
         "handling queue=claims",
         "storing and forwarding queue=outgoing",
     ]
     assert sorted(delta.column(folder / "delta" / "drained", "MessageId")) == sorted(message_ids(range(5)))
-    assert sorted(delta.column(folder / "delta" / "copied", "MessageId")) == sorted(message_ids(range(5)))
+    assert sorted(delta.column(folder / "delta" / "failed", "MessageId")) == sorted(message_ids(range(4)))
     assert (folder / "delta" / "drained" / "_checkpoints" / "commits" / "0").is_file()
     left = {name: postgresql.queue(name).count() for name in QUEUES}
     assert left == {**dict.fromkeys(QUEUES, 0), "Shipping": 2}
