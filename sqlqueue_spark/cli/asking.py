@@ -65,12 +65,12 @@ class Door(click.Group):
             click.echo(err=True)  # behind the ^C of the terminal
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            _leave_stdout()
+            _leave_pipe()
             ctx.exit(PIPE_CLOSED)
         except OSError as error:
             if error.errno not in _FULL or ctx.meta.get(_DEBUG):
                 raise
-            _leave_stdout()
+            _leave_pipe()  # what is left cannot be written either
             raise click.ClickException(
                 f"The output cannot be written ({error.strerror}), so what is there of it is not all; make room, and try again."
             ) from error
@@ -103,8 +103,8 @@ class Job(click.Command):
         return command
 
 
-def _leave_stdout() -> None:
-    """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone, or its disk is full."""
+def _leave_pipe() -> None:
+    """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
