@@ -248,6 +248,23 @@ def test_a_twin_waits_for_the_outcome(engine, billing, error, remembered):
     assert (counts, sent_to(billing), error.count()) == ([(0, 1, 0)], [10], 0)
 
 
+def test_another_row_of_a_message_waits_until_that_one_is_handled(engine, billing, error, remembered):
+    """Then it does nothing."""
+    given = options(engine, outbox="pessimistic")
+    counts: list[tuple[int, int, int]] = []
+    again = outcome(1, outgoing("billing", 11), **put_back(1))
+    other = threading.Thread(target=lambda: counts.append(settle(given, again)))
+
+    def begin_the_other():
+        other.start()
+        eventually(remembered.blocked)
+
+    with steps(), at_step(fail_points.ROWS_INSERTED, begin_the_other):
+        assert settle(given, outcome(1, outgoing("billing", 10))) == (1, 0, 0)
+    other.join()
+    assert (counts, sent_to(billing), error.count()) == ([(0, 1, 0)], [10], 0)
+
+
 @pytest.mark.parametrize(
     "step", [fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT]
 )
