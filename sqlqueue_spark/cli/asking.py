@@ -78,12 +78,12 @@ class Door(click.Group):
             click.echo(err=True)  # behind the ^C of the terminal
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            _leave_pipe()
+            _leave_stdout()
             ctx.exit(PIPE_CLOSED)
         except OSError as error:
             if error.errno not in _FULL or ctx.meta.get(_DEBUG):
                 raise
-            _leave_pipe()  # what is left cannot be written either
+            _leave_stdout()  # what is left cannot be written either
             raise click.ClickException(
                 f"The output cannot be written ({error.strerror}), so what is there of it is not all; make room, and try again."
             ) from error
