@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import functools
 import os
-import pkgutil
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,129 +14,19 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from sqlqueue_spark.cli import shells
+from sqlqueue_spark.cli.door import DEBUG
 from sqlqueue_spark.completion import queue_names
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.engines.hosts import hosts, same_server
-from sqlqueue_spark.errors import ConfigurationError, NoPassword, SqlQueueError
+from sqlqueue_spark.errors import ConfigurationError, NoPassword
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel, duration
-from sqlqueue_spark.plain_text import is_unicode, plain
+from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables.queue_admin import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
-from sqlqueue_spark.url_shapes import holds_password
-
-_DEBUG = "sqlqueue_spark.debug"
-#: The modules that come with Spark.
-_SPARK = ("pyspark", "py4j", "delta")
-
-#: The exit codes of a command that Ctrl-C has ended, and of one whose reader has gone, as a shell has them: 128 and the signal's number.
-INTERRUPTED, PIPE_CLOSED = 130, 141
-
-#: What the operating system says where a file cannot grow.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 Command = Callable[..., Any]
-
-
-class Door(click.Group):
-    """A group of commands; it answers a refused request with one sentence on stderr and exit code 1."""
-
-    def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command; or tell a shell how a line may go on, and nothing else, whatever is wrong."""
-        if not shells.asks():
-            return super().main(*args, **extra)
-        _say_nothing()
-        with contextlib.suppress(Exception, click.exceptions.Exit):
-            click.echo(shells.answer(self))
-        return None
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        for given in args:
-            if not is_unicode(given):
-                shown = "" if holds_password(given) else f" {plain(given)!r}"
-                raise click.UsageError(
-                    f"The argument{shown} holds bytes that are no UTF-8; write it in UTF-8.", ctx
-                )
-        return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        if os.environ.get("NO_COLOR"):  # https://no-color.org
-            ctx.color = False
-        try:
-            return super().invoke(ctx)
-        except SqlQueueError as error:
-            if ctx.meta.get(_DEBUG):
-                raise
-            raise click.ClickException(str(error)) from error
-        except KeyboardInterrupt:
-            click.echo(err=True)  # behind the ^C of the terminal
-            ctx.exit(INTERRUPTED)
-        except BrokenPipeError:
-            _leave_stdout()
-            ctx.exit(PIPE_CLOSED)
-        except OSError as error:
-            if error.errno not in _FULL or ctx.meta.get(_DEBUG):
-                raise
-            _leave_stdout()  # what is left cannot be written either
-            raise click.ClickException(
-                f"The output cannot be written ({error.strerror}), so what is there of it is not all; make room, and try again."
-            ) from error
-
-
-class Job(click.Command):
-    """A command that needs Spark: its module is imported when it runs, because that takes a second, and Spark may be missing.
-
-    :param where: ``module:command``.
-    """
-
-    def __init__(self, name: str, where: str, help: str) -> None:  # noqa: A002 -- click's name
-        super().__init__(name, help=help)
-        self._where = where
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        if (
-            str(Path.cwd()) not in sys.path
-        ):  # so that the modules of people's own functions are found, as by python -m
-            sys.path.append(str(Path.cwd()))
-        return self._command().make_context(info_name, args, parent, **extra)
-
-    def _command(self) -> click.Command:
-        with needing_spark():
-            command: click.Command = pkgutil.resolve_name(self._where)
-        return command
-
-
-@contextmanager
-def needing_spark(extra: str = "spark") -> Iterator[None]:
-    """Import what needs Spark within the block: where Spark is missing, one sentence says with which extra it is installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in _SPARK:
-            raise
-        raise click.ClickException(
-            f"Spark is not installed ({error}); install it with: pip install 'sqlqueue_spark[{extra}]'."
-        ) from error
-
-
-def _say_nothing() -> None:
-    """Let stderr go nowhere: a shell would show it amid the line that somebody types."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
-        os.close(nowhere)
-
-
-def _leave_stdout() -> None:
-    """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone, or its disk is full."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def some_text(value: str) -> str:
@@ -246,7 +132,7 @@ def _goes_with_the_url(ctx: click.Context, parameter: click.Parameter, password:
 
 
 def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    ctx.meta[_DEBUG] = value
+    ctx.meta[DEBUG] = value
 
 
 def _all(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -11,7 +11,7 @@ import click
 
 from sqlqueue_spark import __version__
 from sqlqueue_spark.administration import database_overview, queue_tables
-from sqlqueue_spark.cli import asking, shells, showing
+from sqlqueue_spark.cli import asking, door, shells, showing
 from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.length_commands import length
@@ -30,7 +30,7 @@ from sqlqueue_spark.tables.rights import INSTALLER, RECEIVER, ROLES, SENDER
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group(cls=asking.Door, context_settings=_SETTINGS)
+@click.group(cls=door.Door, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="sqlqueue")
 def main() -> None:
     """Look after SQL queue tables.
@@ -56,7 +56,7 @@ for _name, _module, _help in (
     ("archive", "archive_job", "Copy an error or audit queue into a Delta table, each row once, or take it there."),
     ("store-and-forward", "store_and_forward_job", "Send on what senders have stored for another database, each message once."),
 ):  # fmt: skip
-    main.add_command(asking.Job(_name, f"sqlqueue_spark.pipeline.{_module}:main", help=_help))
+    main.add_command(door.Job(_name, f"sqlqueue_spark.pipeline.{_module}:main", help=_help))
 
 
 @main.command()
@@ -241,7 +241,7 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> No
     drain (the default) sends messages to a queue table and drains them into Delta. store-and-forward sends orders to another database
     and answers back, though that one is down for a while.
     """
-    with asking.needing_spark("demo"):
+    with door.needing_spark("demo"):
         show: Any = importlib.import_module(_DEMOS[name])
     if stop:
         show.stop(folder or show.DEFAULT_FOLDER)

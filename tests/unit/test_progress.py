@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sqlqueue_spark.cli.asking import Door
+from sqlqueue_spark.cli.door import Door
 from sqlqueue_spark.cli.progress import portions
 from sqlqueue_spark.errors import ConnectionLost
 
