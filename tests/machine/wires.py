@@ -26,6 +26,7 @@ from sqlqueue_spark.engines.postgresql import connection
 _MARK = re.compile(rb"\d{12,}")
 _LOST = "server closed the connection unexpectedly"
 _REFUSED = "connection failed: Connection refused"
+_CONNECT_READER = adbc.connect
 
 
 class Network:
@@ -70,7 +71,7 @@ class Network:
 
     def connect_reader(self, conninfo: str, **named: bool) -> "ReaderWire":
         self._close_readers([raw for wire, raw in self._lent if wire() is None])
-        raw = self._readers.pop() if self._readers else adbc.connect(conninfo, **named)
+        raw = self._readers.pop() if self._readers else _CONNECT_READER(conninfo, **named)
         wire = ReaderWire(self, raw)
         self._lent.append((weakref.ref(wire), raw))
         return wire
@@ -160,7 +161,9 @@ class Network:
         """Within the block the package connects by way of this network."""
         with (
             mock.patch.object(connection, "psycopg", _Module(psycopg, self.connect)),
-            mock.patch.object(connection, "adbc", _Module(adbc, self.connect_reader)),
+            mock.patch.object(
+                adbc, "connect", self.connect_reader
+            ),  # which a reader imports when it connects
         ):
             yield
 
