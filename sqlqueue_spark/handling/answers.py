@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from json.encoder import encode_basestring as _quoted
 from typing import NamedTuple
 
 from sqlqueue_spark.handling.received_message import ReceivedMessage
-from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, format_headers, type_names
+from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, escaped, format_headers, type_names
 from sqlqueue_spark.messages.outgoing import (
     CONVERSATION_ID,
     CORRELATION_ID,
@@ -66,6 +67,11 @@ class Publish:
 
 Answer = Send | Reply | Publish
 _INTENTS = {Send: "Send", Reply: "Reply", Publish: "Publish"}
+#: How headers begin in JSON, up to the value of RelatedTo; and further ones, up to their values.
+_BEGINS = {kind: f'{{"{MESSAGE_INTENT}":"{intent}","{RELATED_TO}":' for kind, intent in _INTENTS.items()}
+_CORRELATION, _CONVERSATION, _TYPES = (
+    f',"{name}":' for name in (CORRELATION_ID, CONVERSATION_ID, ENCLOSED_MESSAGE_TYPES)
+)
 #: Made once: to make one takes as long as to write a small body.
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -101,20 +107,31 @@ def outgoing(answer: Answer, message: ReceivedMessage) -> Outgoing:
         and _are_texts(answer.headers)
     ):
         raise WrongAnswer(f"The handler answered {_wrong_part(answer)}.")
-    received, its_id = message.headers, message.id
-    headers = {
-        MESSAGE_INTENT: _INTENTS[type(answer)],
-        RELATED_TO: its_id,
-        CORRELATION_ID: received.get(CORRELATION_ID) or its_id,
-    }
-    if conversation := received.get(CONVERSATION_ID):
-        headers[CONVERSATION_ID] = conversation
-    if answer.type is not None:
-        headers[ENCLOSED_MESSAGE_TYPES] = answer.type
-    if answer.headers:
-        headers |= answer.headers
     reply_to = None if REPLY_TO_ADDRESS in answer.headers else message.queue
-    return Outgoing(to, format_headers(headers), _body(answer.body), answer.id, reply_to, event)
+    return Outgoing(to, _headers(answer, message), _body(answer.body), answer.id, reply_to, event)
+
+
+def _headers(answer: Answer, message: ReceivedMessage) -> str:
+    """The headers of an answer as JSON: those of relation, its type, and its own, which win."""
+    its_id, received = message.id, message.headers
+    correlation, conversation = received.get(CORRELATION_ID), received.get(CONVERSATION_ID)
+    if answer.headers:
+        headers = {
+            MESSAGE_INTENT: _INTENTS[type(answer)],
+            RELATED_TO: its_id,
+            CORRELATION_ID: correlation or its_id,
+            **({CONVERSATION_ID: conversation} if conversation else {}),
+            **({} if answer.type is None else {ENCLOSED_MESSAGE_TYPES: answer.type}),
+        }
+        return format_headers({**headers, **answer.headers})
+    # The same text, made in a third of the time.
+    related = _quoted(its_id)
+    text = f"{_BEGINS[type(answer)]}{related}{_CORRELATION}{_quoted(correlation) if correlation else related}"
+    if conversation:
+        text = f"{text}{_CONVERSATION}{_quoted(conversation)}"
+    if answer.type is not None:
+        text = f"{text}{_TYPES}{_quoted(answer.type)}"
+    return escaped(f"{text}}}")
 
 
 def _names_types(value: object) -> bool:

@@ -46,7 +46,8 @@ class BatchHandler:
                 seen.position = position
                 outcome = self._outcome(message)
                 part.append((message, outcome))
-                size += sum([len(each.body) for each in outcome.sends or ()])
+                for each in outcome.sends or ():
+                    size += len(each.body)
                 if size > _MOST_BYTES or time.monotonic() > due:
                     yield self._columns(part)
                     self._watch.listen()

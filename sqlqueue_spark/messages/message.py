@@ -118,16 +118,17 @@ def is_object_of_texts(text: str) -> bool:
 def format_headers(headers: Mapping[str, str]) -> str:
     """Headers as the .NET senders write them: compact, with slashes and astral characters escaped."""
     return (
-        f"{{{_escaped(','.join([_member_begin(name) + _quoted(value) for name, value in headers.items()]))}}}"
+        f"{{{escaped(','.join([_member_begin(name) + _quoted(value) for name, value in headers.items()]))}}}"
     )
 
 
 def format_member(name: str, value: str) -> str:
     """One header as it stands in the JSON."""
-    return _escaped(_member_begin(name) + _quoted(value))
+    return escaped(_member_begin(name) + _quoted(value))
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """JSON of headers with slashes and astral characters escaped, as .NET escapes them."""
     if "/" in text:
         text = text.replace("/", "\\/")
     return text if text.isascii() else _ASTRAL.sub(lambda astral: json.dumps(astral[0])[1:-1], text)

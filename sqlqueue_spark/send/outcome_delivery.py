@@ -1,7 +1,7 @@
 """How the outcomes of a chunk get into the database, so that each received message has one, the first that is committed.
 
 All that an outcome sends, or its failed message, is written in one transaction with its keys: that of its origin, and, where the
-message was handled, that of its id. Origins come first, so that every sender adds keys in one order.
+message was handled, that of its id. All senders with the same kind of outbox add these keys in one order: sorted, or origins first.
 """
 
 from __future__ import annotations
@@ -80,8 +80,7 @@ class OptimisticOutcomes(RememberedOutcomes):
         fail_points.step(fail_points.IDS_CHECKED)
         decided = self._outcomes.decide(keys, known)
         sent = self._insert(connection, decided)
-        outbox.add(decided.origins)
-        outbox.add(decided.ids)
+        outbox.add([*decided.origins, *decided.ids])
         fail_points.step(fail_points.IDS_INSERTED)
         return sent
 
