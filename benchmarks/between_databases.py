@@ -1,17 +1,21 @@
 """What store-and-forward costs, as ratios within one run: `python benchmarks/between_databases.py`.
 
 The job from one database to another against forwarding within one, both with an outbox; and its pace towards a database that answers,
-while 1,000,000 messages wait for one that is down. It speaks to PostgreSQL alone. Rounds are interleaved and medians compared.
+while 1,000,000 messages wait for one that is down; and memory over 5,000,000 messages. It speaks to PostgreSQL alone. Rounds are interleaved and medians compared.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
+import psutil
 import psycopg
+from drain import heap, rss, workers
 from machine import add_url, database, drained, rate_of, run_by, session, stream
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from send import ERROR, medians
 from servers import DESTINATION, QUEUE, Server
 
@@ -42,14 +46,19 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=300_000)
     parser.add_argument("--waiting", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["compare", "beside", "memory"], help="one part")
     add_url(parser)
     chosen = parser.parse_args()
     print(run_by())
     with database(chosen.url) as server:
         spark = session(server)
         other = prepared(server)
-        compare(spark, server, other, chosen.messages, chosen.rounds)
-        beside(spark, server, other, chosen.messages, chosen.rounds, waiting=chosen.waiting)
+        if chosen.only in (None, "compare"):
+            compare(spark, server, other, chosen.messages, chosen.rounds)
+        if chosen.only in (None, "beside"):
+            beside(spark, server, other, chosen.messages, chosen.rounds, waiting=chosen.waiting)
+        if chosen.only in (None, "memory"):
+            memory(spark, server, other, 5_000_000)
         spark.stop()
 
 
@@ -91,7 +100,16 @@ def forwarding(spark: SparkSession, server: Server, other: str, count: int) -> f
     return rate_of(drained(as_outgoing(stream(spark, server), QUEUE).writeStream.foreachBatch(send)))
 
 
-def storing(spark: SparkSession, server: Server, other: str, count: int, **more: str) -> float:
+def storing(
+    spark: SparkSession,
+    server: Server,
+    other: str,
+    count: int,
+    *,
+    more: Mapping[str, str] = MappingProxyType({}),
+    after: Callable[[], object] = lambda: None,
+) -> float:
+    """:param more: further options of the sink; ``after`` is called after each batch."""
     filled(server, other, count, named=True)
     options = StoreAndForwardOptions.parse({"checkpoint": "unused"})
     source = {"url": server.url, "queue": QUEUE}
@@ -101,7 +119,13 @@ def storing(spark: SparkSession, server: Server, other: str, count: int, **more:
     remote.look()
     home, there = (SinkOptions.parse(each) for each in (databases.home, databases.other))
     rows = stored(stream(spark, server), options, QUEUE)
-    return rate_of(drained(rows.writeStream.foreachBatch(StoreAndForwardSink(home, there, remote))))
+    carry = StoreAndForwardSink(home, there, remote)
+
+    def send(batch: DataFrame, number: int) -> None:
+        carry(batch, number)
+        after()
+
+    return rate_of(drained(rows.writeStream.foreachBatch(send)))
 
 
 def compare(spark: SparkSession, server: Server, other: str, count: int, rounds: int) -> None:
@@ -121,7 +145,7 @@ def beside(spark: SparkSession, server: Server, other: str, count: int, rounds: 
             connection.execute(f'TRUNCATE "{QUEUE}.Delayed"')
             connection.execute(_PARKED, {"count": rows})
             connection.execute(f'VACUUM ANALYZE "{QUEUE}.Delayed"')
-        return storing(spark, server, other, count, **down)
+        return storing(spark, server, other, count, more=down)
 
     measures: dict[str, Callable[[], float]] = {
         "nothing waits": lambda: waited(0),
@@ -130,6 +154,26 @@ def beside(spark: SparkSession, server: Server, other: str, count: int, rounds: 
     say(
         f"{count:,} messages to a database that answers, median of {rounds} rounds", medians(measures, rounds)
     )
+
+
+def memory(spark: SparkSession, server: Server, other: str, count: int) -> None:
+    """Memory of each process over a long run: flat, if nothing is kept of a message that is done."""
+    print(
+        f"\n| of {count:,} messages | Spark's heap after a collection, MB | driver, MB | largest worker, MB |"
+    )
+    print("|---|---|---|---|", flush=True)
+    batches = itertools.count(1)
+    there = psycopg.connect(other, autocommit=True)
+
+    def look() -> None:
+        if next(batches) % 8 == 1:
+            done = there.execute(f"SELECT count(*) FROM {DESTINATION}").fetchone()
+            assert done is not None
+            driver, largest = rss(psutil.Process()), max(map(rss, workers()), default=0)
+            print(f"| {done[0]:,} | {heap(spark)} | {driver} | {largest} |", flush=True)
+
+    with there:
+        storing(spark, server, other, count, after=look)
 
 
 def say(title: str, middle: dict[str, float]) -> None:
