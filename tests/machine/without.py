@@ -340,3 +340,15 @@ FIXES: dict[Fix, str] = {
     forwarding.parked_by_an_earlier_process: "forwarding",
     forwarding.parked_by_a_task_that_died: "forwarding",
 }
+
+#: Scenarios in which the absence of a fix shows soon, by their seed, for those that the scenarios of every ``make test`` show late.
+SOON: dict[Fix, int] = {
+    queues_off_the_list: 9,
+    batches_without_rows: 2,
+    keys_of_final_addresses: 3,
+    tables_of_copies: 8,
+    origins_of_outcomes: 1,
+    ids_of_handled_messages: 4,
+    forwarding.origins_of_parked_messages: 2,
+    forwarding.parked_by_an_earlier_try: 2,
+}
