@@ -18,6 +18,8 @@ _CREATE = """
 CREATE TABLE {table} (
     id uuid PRIMARY KEY, expires timestamp, headers text NOT NULL, body bytea, seq bigserial UNIQUE)
 """
+#: To copy the files of the template takes a third of the time of its default, which writes each page to the log.
+_CREATE_DATABASE = "CREATE DATABASE {} STRATEGY file_copy"
 _FILL = """
 INSERT INTO {table} (id, expires, headers, body)
 SELECT ('00000000-0000-4000-8000-' || hex)::uuid,
@@ -158,7 +160,7 @@ class PostgresEngine(Engine):
 def fresh_database(server_url: str, name: str) -> Iterator[None]:
     """A new database of this name. At the end of the block it is dropped, whoever is still connected to it."""
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        connection.execute(sql.SQL(_CREATE_DATABASE).format(sql.Identifier(name)))
     try:
         yield
     finally:
