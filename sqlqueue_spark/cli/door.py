@@ -7,7 +7,7 @@ import errno
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -114,15 +114,17 @@ def needing_spark(extra: str = "spark") -> Iterator[None]:
 
 def _say_nothing() -> None:
     """Let stderr go nowhere: a shell would show it amid the line that somebody types."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 2)
-        os.close(nowhere)
+    _to_nowhere(lambda: 2)
 
 
 def _leave_stdout() -> None:
     """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone, or its disk is full."""
+    _to_nowhere(sys.stdout.fileno)
+
+
+def _to_nowhere(descriptor: Callable[[], int]) -> None:
+    """:param descriptor: tells the number of a stream, unless it has none."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, descriptor())
         os.close(nowhere)

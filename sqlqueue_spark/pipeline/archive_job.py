@@ -24,22 +24,25 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.archive import ArchiveOptions, Copied, copy_to_delta, take_to_delta
 from sqlqueue_spark.pipeline.batch_report import Totals
-from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready
+from sqlqueue_spark.pipeline.program import (
+    common_flags,
+    common_places,
+    configuration,
+    exiting,
+    make_ready,
+    placed,
+)
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
 from sqlqueue_spark.pipeline.session import check_machine, session
 from sqlqueue_spark.plain_text import plain
 
 SECTIONS = ("source", "archive")
-#: The key of the configuration that each flag stands for.
+#: The keys of the configuration that each flag stands for.
 PLACES = {
-    "url": "source.url",
-    "password": "source.password",
-    "queue": "source.queue",
-    "path": "archive.path",
-    "take": "archive.take",
-    "every": "archive.every",
-    "checkpoint": "archive.checkpoint",
-    "available_now": "archive.availableNow",
+    **common_places("archive"),
+    "path": ("archive.path",),
+    "take": ("archive.take",),
+    "every": ("archive.every",),
 }
 
 
@@ -54,8 +57,7 @@ def main(
     config: Path | None, settings: tuple[str, ...], create: bool, debug: bool, **given: str | bool | None
 ) -> None:
     with exiting(2, debug):  # until everything that was given is understood
-        flags = {PLACES[name]: value for name, value in given.items()}
-        sections = configuration(SECTIONS, config, settings, flags)
+        sections = configuration(SECTIONS, config, settings, placed(PLACES, given))
         source, options = sections["source"], ArchiveOptions.parse(sections["archive"])
         queue = SourceOptions.parse(source)
         if queue.several and not options.take:

@@ -24,20 +24,23 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.flow import DeltaOptions, drain_to_delta
-from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready
+from sqlqueue_spark.pipeline.program import (
+    common_flags,
+    common_places,
+    configuration,
+    exiting,
+    make_ready,
+    placed,
+)
 from sqlqueue_spark.pipeline.running import run_until_stopped, stoppable
 from sqlqueue_spark.pipeline.session import check_machine, session
 from sqlqueue_spark.plain_text import plain
 
 SECTIONS = ("source", "delta")
-#: The key of the configuration that each flag stands for.
+#: The keys of the configuration that each flag stands for.
 PLACES = {
-    "url": "source.url",
-    "password": "source.password",
-    "queue": "source.queue",
-    "path": "delta.path",
-    "checkpoint": "delta.checkpoint",
-    "available_now": "delta.availableNow",
+    **common_places("delta"),
+    "path": ("delta.path",),
 }
 
 #: Where the checkpoint lies unless one is named. Delta leaves folders alone whose names begin with an underscore: it never takes
@@ -65,8 +68,7 @@ def main(
     **given: str | bool | None,
 ) -> None:
     with exiting(2, debug):  # until everything that was given is understood
-        flags = {PLACES[name]: value for name, value in given.items()}
-        sections = configuration(SECTIONS, config, settings, flags)
+        sections = configuration(SECTIONS, config, settings, placed(PLACES, given))
         source, options = sections["source"], SourceOptions.parse(sections["source"])
         delta = DeltaOptions.parse(completed(sections["delta"]))
     with exiting(1, debug):

@@ -23,7 +23,17 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.flow import as_outgoing
 from sqlqueue_spark.pipeline.pipeline_options import agreed
-from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
+from sqlqueue_spark.pipeline.program import (
+    SENDING_PLACES,
+    common_flags,
+    common_places,
+    configuration,
+    exiting,
+    make_ready,
+    placed,
+    secret_flag,
+    sending_flags,
+)
 from sqlqueue_spark.pipeline.sending_job import send_until_stopped
 from sqlqueue_spark.pipeline.session import check_machine, session
 from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
@@ -31,18 +41,11 @@ from sqlqueue_spark.pipeline.transform import ForwardOptions, transformed
 SECTIONS = ("source", "sink", "forward")
 #: The keys of the configuration that each flag stands for.
 PLACES = {
-    "url": ("source.url",),
-    "password": ("source.password",),
-    "queue": ("source.queue",),
+    **common_places("forward"),
+    **SENDING_PLACES,
     "to": ("sink.queue",),
     "sink_url": ("sink.url",),
     "sink_password": ("sink.password",),
-    "error_queue": ("source.errorQueue", "sink.errorQueue"),
-    "endpoint": ("sink.endpoint",),
-    "stream": ("source.stream", "sink.stream"),
-    "transaction_mode": ("source.transactionMode", "sink.transactionMode"),
-    "checkpoint": ("forward.checkpoint",),
-    "available_now": ("forward.availableNow",),
     "sql": ("forward.sql",),
     "function": ("forward.function",),
 }
@@ -60,17 +63,14 @@ PLACES = {
 )
 @secret_flag("--sink-password", "SQLQUEUE_SINK_PASSWORD", "Its password, given as SQLQUEUE_SINK_PASSWORD.")
 @click.option("--error-queue", help="Address of the queue where messages go that cannot be sent on.")
-@click.option("--endpoint", help="Name of the outbox, of this pipeline alone.")
-@click.option("--stream", help="Name of this pipeline, for sendsAtomicWithReceive.")
-@click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none.")
+@sending_flags
 @click.option("--sql", help="What goes on, and where to: SELECT … FROM messages.")
 @click.option("--function", metavar="MODULE:FUNCTION", help="From DataFrame to DataFrame, in place of --sql.")
 def main(
     config: Path | None, settings: tuple[str, ...], create: bool, debug: bool, **given: str | bool | None
 ) -> None:
     with exiting(2, debug):  # until everything that was given is understood
-        flags = {place: value for name, value in given.items() for place in PLACES[name]}
-        sections = configuration(SECTIONS, config, settings, flags)
+        sections = configuration(SECTIONS, config, settings, placed(PLACES, given))
         source, sink = agreed(sections["source"], sections["sink"])
         options = ForwardOptions.parse(sections["forward"])
     with exiting(1, debug):

@@ -26,7 +26,16 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.handle import HandleOptions, check_error_queue, handled, subscribe
 from sqlqueue_spark.pipeline.pipeline_options import agreed
-from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready
+from sqlqueue_spark.pipeline.program import (
+    SENDING_PLACES,
+    common_flags,
+    common_places,
+    configuration,
+    exiting,
+    make_ready,
+    placed,
+    sending_flags,
+)
 from sqlqueue_spark.pipeline.sending_job import send_until_stopped
 from sqlqueue_spark.pipeline.session import check_machine, session
 from sqlqueue_spark.plain_text import plain
@@ -34,15 +43,8 @@ from sqlqueue_spark.plain_text import plain
 SECTIONS = ("source", "sink", "handle")
 #: The keys of the configuration that each flag stands for.
 PLACES = {
-    "url": ("source.url",),
-    "password": ("source.password",),
-    "queue": ("source.queue",),
-    "error_queue": ("source.errorQueue", "sink.errorQueue"),
-    "endpoint": ("sink.endpoint",),
-    "stream": ("source.stream", "sink.stream"),
-    "transaction_mode": ("source.transactionMode", "sink.transactionMode"),
-    "checkpoint": ("handle.checkpoint",),
-    "available_now": ("handle.availableNow",),
+    **common_places("handle"),
+    **SENDING_PLACES,
     "handler": ("handle.handler",),
     "subscribe_to": ("handle.subscribe",),
 }
@@ -51,9 +53,7 @@ PLACES = {
 @click.command(help=(__doc__ or "").split("::")[0])
 @common_flags("handle")
 @click.option("--error-queue", help="Address of the queue where messages go that fail.")
-@click.option("--endpoint", help="Name of the outbox, of this pipeline alone.")
-@click.option("--stream", help="Name of this pipeline, for sendsAtomicWithReceive.")
-@click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none.")
+@sending_flags
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Called for each message.")
 @click.option(
     "--subscribe",
@@ -67,8 +67,7 @@ def main(
     config: Path | None, settings: tuple[str, ...], create: bool, debug: bool, **given: str | bool | None
 ) -> None:
     with exiting(2, debug):  # until everything that was given is understood
-        flags = {place: value for name, value in given.items() for place in PLACES[name]}
-        sections = configuration(SECTIONS, config, settings, flags)
+        sections = configuration(SECTIONS, config, settings, placed(PLACES, given))
         source, sink = agreed(sections["source"], sections["sink"])
         options = HandleOptions.parse(sections["handle"])
         check_error_queue(SinkOptions.parse(sink))

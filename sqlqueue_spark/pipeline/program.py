@@ -88,6 +88,44 @@ def _example(name: str) -> Callable[[click.Context, click.Parameter, bool], None
     return show
 
 
+def sending_flags(command: Command) -> Command:
+    """Add the flags of a program that sends what it receives, in the database of its queue or atomically."""
+    for flag in (
+        click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none."),
+        click.option("--stream", help="Name of this pipeline, for sendsAtomicWithReceive."),
+        click.option("--endpoint", help="Name of the outbox, of this pipeline alone."),
+    ):
+        command = flag(command)
+    return command
+
+
+def common_places(section: str) -> dict[str, tuple[str, ...]]:
+    """The keys of the configuration that the flags of :func:`common_flags` stand for; ``section`` is the program's own."""
+    return {
+        "url": ("source.url",),
+        "password": ("source.password",),
+        "queue": ("source.queue",),
+        "checkpoint": (f"{section}.checkpoint",),
+        "available_now": (f"{section}.availableNow",),
+    }
+
+
+#: The keys that the flags of :func:`sending_flags` and ``--error-queue`` stand for.
+SENDING_PLACES = {
+    "error_queue": ("source.errorQueue", "sink.errorQueue"),
+    "endpoint": ("sink.endpoint",),
+    "stream": ("source.stream", "sink.stream"),
+    "transaction_mode": ("source.transactionMode", "sink.transactionMode"),
+}
+
+
+def placed(
+    places: Mapping[str, Sequence[str]], given: Mapping[str, str | bool | None]
+) -> dict[str, str | bool | None]:
+    """The values of flags by the keys of the configuration that the flags stand for."""
+    return {place: value for name, value in given.items() for place in places[name]}
+
+
 def secret_flag(name: str, variable: str, help_: str) -> Callable[[Command], Command]:
     """A flag for a url or a password. A password is taken from the environment variable alone."""
     is_password = name.endswith("password")

@@ -23,7 +23,15 @@ from pyspark.sql import SparkSession
 
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
-from sqlqueue_spark.pipeline.program import common_flags, configuration, exiting, make_ready, secret_flag
+from sqlqueue_spark.pipeline.program import (
+    common_flags,
+    common_places,
+    configuration,
+    exiting,
+    make_ready,
+    placed,
+    secret_flag,
+)
 from sqlqueue_spark.pipeline.sending_job import send_until_stopped
 from sqlqueue_spark.pipeline.session import check_machine, session
 from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored
@@ -33,19 +41,15 @@ from sqlqueue_spark.send import RemoteDatabases
 from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 SECTIONS = ("source", "sink", "store-and-forward")
-#: The key of the configuration that each flag stands for.
+#: The keys of the configuration that each flag stands for.
 PLACES = {
-    "url": "source.url",
-    "password": "source.password",
-    "queue": "source.queue",
-    "sink_url": "sink.url",
-    "sink_password": "sink.password",
-    "endpoint": "sink.endpoint",
-    "error_queue": "sink.errorQueue",
-    "local_queue": "store-and-forward.localQueue",
-    "handler": "store-and-forward.handler",
-    "checkpoint": "store-and-forward.checkpoint",
-    "available_now": "store-and-forward.availableNow",
+    **common_places("store-and-forward"),
+    "sink_url": ("sink.url",),
+    "sink_password": ("sink.password",),
+    "endpoint": ("sink.endpoint",),
+    "error_queue": ("sink.errorQueue",),
+    "local_queue": ("store-and-forward.localQueue",),
+    "handler": ("store-and-forward.handler",),
 }
 
 
@@ -65,8 +69,7 @@ def main(
     config: Path | None, settings: tuple[str, ...], create: bool, debug: bool, **given: str | bool | None
 ) -> None:
     with exiting(2, debug):  # until everything that was given is understood
-        flags = {PLACES[name]: value for name, value in given.items()}
-        sections = configuration(SECTIONS, config, settings, flags)
+        sections = configuration(SECTIONS, config, settings, placed(PLACES, given))
         source = sections["source"]
         options = StoreAndForwardOptions.parse(sections["store-and-forward"])
         own = SourceOptions.parse(source)

@@ -141,6 +141,26 @@ def test_several_messages_go_out_in_their_order():
     assert json.loads(first["Headers"])["NServiceBus.MessageIntent"] == "Send"
 
 
+@pytest.mark.parametrize("kind", [Send, Reply, Publish])
+@pytest.mark.parametrize("type_", [None, "Shop/Ünit \U0001f600, Shop"])
+@pytest.mark.parametrize(
+    "received",
+    [{}, {"NServiceBus.CorrelationId": 'c"/', "NServiceBus.ConversationId": "é\U0001f600"}],
+    ids=["bare", "related"],
+)
+def test_headers_are_the_same_text_with_and_without_further_ones(kind, type_, received):
+    """They are written in two ways, because the usual one is written as text at once."""
+
+    def handle(message):
+        parts = {"to": "Billing"} if kind is Send else {}
+        told = (type_ or "T") if kind is Publish else type_
+        return [kind(**parts, type=told), kind(**parts, type=told, headers={"own": "1"})]
+
+    headers = json.dumps({"NServiceBus.MessageId": "m", "NServiceBus.ReplyToAddress": "Sales", **received})
+    (((plain, further), _),) = outcomes(handle, batch(1, Headers=headers))
+    assert further["Headers"] == plain["Headers"].removesuffix("}") + ',"own":"1"}'
+
+
 def test_a_failure_tells_all_that_is_known():
     def handle(message):
         try:

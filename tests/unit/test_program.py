@@ -145,7 +145,7 @@ def test_an_unknown_argument_or_file_is_wrong_usage(refused):
 
 
 def configured(program, file, settings, given):
-    flags = {program.PLACES[name]: value for name, value in given.items()}
+    flags = program.placed(program.PLACES, given)
     return program.configuration(program.SECTIONS, file, settings, flags)
 
 
