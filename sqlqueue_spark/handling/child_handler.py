@@ -43,7 +43,7 @@ from sqlqueue_spark.plain_text import logger
 log = logger(__name__)
 
 #: So many messages and bytes are given to a child at once.
-_PART_ROWS, _PART_BYTES = 1_000, 4 << 20
+_PART_ROWS, _PART_BYTES = 4_000, 4 << 20
 #: A child that hears no alarm is killed so many seconds after it should have.
 _LEAST_GRACE, _MOST_GRACE = 1.0, 5.0
 #: So many children are kept by a worker when their tasks are done.

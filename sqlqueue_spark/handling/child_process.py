@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import mmap
 import os
 import select
@@ -25,11 +26,14 @@ from typing import Never
 
 import pyarrow as pa
 
+from sqlqueue_spark.garbage import leave_out_modules
 from sqlqueue_spark.handling.calls import HandlerTimeout, Seen, WorkerDied
 
 #: Gives the outcomes of a batch of messages, part by part.
 Outcomes = Callable[[pa.RecordBatch], Iterator[pa.RecordBatch]]
 
+#: A child looks for garbage after so many new objects: a part of messages has thousands that are none.
+_MADE_OF_MESSAGES = 20_000
 _LENGTH = struct.Struct("<Q")
 _LOOK_MS = 100
 _REAP_SECONDS = 5.0
@@ -293,6 +297,8 @@ def _serve(channel: socket.socket, load: Callable[[], Outcomes]) -> None:
             traceback.print_exc()
             _write(channel, "".join(traceback.format_exception_only(error)).strip().encode(errors="replace"))
             return
+        gc.set_threshold(_MADE_OF_MESSAGES)
+        leave_out_modules()
         _write(channel, b"")
         while length := requests.read(_LENGTH.size):
             messages = requests.read(_LENGTH.unpack(length)[0])

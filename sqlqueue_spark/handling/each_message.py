@@ -24,6 +24,7 @@ from pyspark.sql.types import (
 )
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.garbage import leave_out_modules
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.calls import Function, Handler, HandlerTimeout, Limits, WorkerDied
 from sqlqueue_spark.handling.child_handler import ChildHandler
@@ -181,6 +182,7 @@ class ChildTask:
     limits: Limits
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        leave_out_modules()
         with contextlib.ExitStack() as stack:
             handler: ChildHandler | BatchHandler
             try:

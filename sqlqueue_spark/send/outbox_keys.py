@@ -87,8 +87,11 @@ def keys_by_queue(
     :param queues: the address of the queue of each, and ``values`` what :func:`origin_keys` or :func:`handled_keys` makes its key of.
     :param final: gives the final address of the queue at an address.
     """
+    addresses = pc.unique(queues).to_pylist()
+    if len(addresses) == 1:
+        return keys_of(values, final(addresses[0])).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
     found = [""] * len(values)
-    for address in pc.unique(queues).to_pylist():
+    for address in addresses:
         its = pc.equal(queues, address)
         made = keys_of(values.filter(its), final(address)).to_pylist()
         for at, key in zip(pc.indices_nonzero(its).to_pylist(), made, strict=True):

@@ -236,22 +236,22 @@ class _NewIds:
         """The ids of the messages at these positions, in their order."""
         owners = [self._owners[at] for at in nameless]
         firsts = dict(zip(reversed(self._owners), reversed(range(len(self._owners))), strict=True))
-        places = pa.array(
-            [at - firsts[owner] for at, owner in zip(nameless, owners, strict=True)], pa.int32()
-        )
+        places = [at - firsts[owner] for at, owner in zip(nameless, owners, strict=True)]
         received = pa.array(owners, pa.int32())
         ids, queues = self._outcomes.ids.take(received), self._outcomes.queues.take(received)
+        addresses = pc.unique(queues).to_pylist()
+        if len(addresses) == 1:
+            return self._derived(addresses[0], ids, places)
         positions, made = [], []
-        for queue in pc.unique(queues).to_pylist():
+        for queue in addresses:
             its = pc.indices_nonzero(pc.equal(queues, queue))
-            table = self._destinations.where(queue)[1]
             positions.append(its)
-            made.append(
-                derived_ids(
-                    ids.take(its).to_pylist(), table.schema, table.table, places.take(its).to_pylist()
-                )
-            )
+            made.append(self._derived(queue, ids.take(its), [places[at] for at in its.to_pylist()]))
         return in_order(positions, made)
+
+    def _derived(self, queue: str, ids: pa.Array, places: Sequence[int]) -> pa.Array:
+        table = self._destinations.where(queue)[1]
+        return derived_ids(ids.to_pylist(), table.schema, table.table, places)
 
 
 @dataclass

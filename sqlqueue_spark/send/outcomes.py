@@ -7,7 +7,7 @@ it goes out, and the message goes to the error queue, or waits until it is tried
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -118,7 +118,7 @@ class Outcomes:
         ids = keys_by_queue(self.queues, self.ids, handled_keys, queue)
         return Keys(origins, ids)
 
-    def decide(self, keys: Keys, known: Container[str]) -> Decided:
+    def decide(self, keys: Keys, known: Collection[str]) -> Decided:
         """Which of the received messages have their outcome now.
 
         A message whose origin is known has had it, whatever its outcome would be now. One whose id is known, or comes twice, was
@@ -126,6 +126,9 @@ class Outcomes:
 
         :param known: the keys that are there.
         """
+        if not known and self.by_id and not self.failed and len(set(keys.ids)) == len(self):
+            # As nearly always. The loop comes to the same in ten times as long.
+            return Decided(range(len(self)), (), keys.origins, keys.ids)
         accepted: list[int] = []
         before: list[int] = []
         origins: list[str] = []

@@ -9,6 +9,9 @@ import signal
 import sys
 import threading
 
+from pyspark import TaskContext
+
+from sqlqueue_spark.garbage import leave_out_modules
 from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
@@ -33,6 +36,13 @@ def log_to_stderr() -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         ours.addHandler(handler)
     ours.setLevel(level)
+
+
+def begin_task() -> None:
+    """What every task of ours does first."""
+    log_to_stderr()
+    if TaskContext.get() is not None:  # else it runs in somebody's own process
+        leave_out_modules()
 
 
 @functools.cache

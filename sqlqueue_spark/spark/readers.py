@@ -36,7 +36,7 @@ from sqlqueue_spark.receive import (
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
 from sqlqueue_spark.receive.peek import plan_peek, plan_rows
 from sqlqueue_spark.row_set import RowSet
-from sqlqueue_spark.spark.processes import leave_ctrl_c_to_the_program, log_to_stderr
+from sqlqueue_spark.spark.processes import begin_task, leave_ctrl_c_to_the_program, log_to_stderr
 from sqlqueue_spark.tables.queues import Queue
 
 log = logger(__name__)
@@ -79,6 +79,7 @@ class QueueStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
+        begin_task()
         return SliceReader(Target.of(self._options)).rows(partition.part)
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from sqlqueue_spark.send import (
     Sent,
     stage,
 )
-from sqlqueue_spark.spark.processes import log_to_stderr
+from sqlqueue_spark.spark.processes import begin_task
 
 log = logger(__name__)
 
@@ -69,7 +69,7 @@ class SendTask:
         yield sent_batch(sent, self.builder.untyped.number)
 
     def sent(self, batches: Iterator[pa.RecordBatch]) -> Sent:
-        log_to_stderr()
+        begin_task()
         with self._sender() as sender:
             return sender.send(self.builder.compose(batches))
 
@@ -79,7 +79,7 @@ class SendTask:
         return ParkingSender(self.builder.options, self.destinations, self.down)
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        log_to_stderr()
+        begin_task()
         staged = stage(self.builder.options, self.destinations, self.builder.compose(batches))
         told = {"task": staged.task, "destinations": staged.destinations, "rows": staged.rows}
         counts = {**asdict(staged.sent), "untyped": self.builder.untyped.number}

@@ -22,7 +22,7 @@ from sqlqueue_spark.send import (
     prepare,
 )
 from sqlqueue_spark.send.stored_builder import STORED_COLUMNS
-from sqlqueue_spark.spark.processes import log_to_stderr
+from sqlqueue_spark.spark.processes import begin_task, log_to_stderr
 from sqlqueue_spark.spark.send_task import sent_batch
 from sqlqueue_spark.spark.sink import SqlQueueSink
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
@@ -81,7 +81,7 @@ class StoredTask:
     down: Mapping[Target, str]
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        log_to_stderr()
+        begin_task()
         builder = self.builder()
         with (
             Sender(self.home, self.destinations) as home,

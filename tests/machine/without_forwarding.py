@@ -1,7 +1,7 @@
 """Takes the fixes of store-and-forward out of the code, one after the other."""
 
 import contextlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from unittest import mock
 
@@ -39,7 +39,7 @@ def origins_of_parked_messages() -> Iterator[None]:
     """A message that is parked adds no key to the outbox."""
     decide = Outcomes.decide
 
-    def forget(self: Outcomes, keys: Keys, known: Container[str]) -> Decided:
+    def forget(self: Outcomes, keys: Keys, known: Collection[str]) -> Decided:
         found = decide(self, keys, known)
         parked = {keys.origins[at] for its in self.parked(found.accepted).values() for at in its}
         return found._replace(origins=[each for each in found.origins if each not in parked])
