@@ -9,11 +9,11 @@ from sqlqueue_spark.embedded import GUARDED_ROLE
 from tests.support import delta
 from tests.support.children import Drain
 from tests.support.drivers import death
-from tests.support.drivers.drain import DELTA, FOREACH_BATCH, HALF_WRITTEN, NONE, PIPELINES, WRITTEN
+from tests.support.drivers.drain import DELTAS, FOREACH_BATCH, HALF_WRITTEN, NONE, PIPELINES, WRITTEN
 from tests.support.messages import row_ids
 
 KILLED, ENDED = -9, 0
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # eight starts of Spark
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # four starts of Spark
 
 
 def sent(messages):
@@ -29,13 +29,14 @@ def files_that_tell(folder, secret):
 
 
 def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tmp_path):
-    """Three pipelines, each a chain over one queue and one checkpoint: a run takes up what the one before left, and dies
-    later. Where several run they die at once, each at its own step, where it has waited for the others.
+    """Five pipelines, each a chain over one queue and one checkpoint: a run takes up what the one before left, and dies
+    later. They die at once, each at its own step, where it has waited for the others.
 
-    - Delta's sink. Batches have two slices, and before each run 50 messages arrive. The most rows of a batch change from
-      run to run: the same claim once more would hide that the last batch was never deleted.
+    - Three into Delta's sink, so that everything dies at each step. Batches have two slices, and before each run 50 messages
+      arrive. The most rows of a batch change from run to run: the same claim once more would hide that the last batch was never
+      deleted.
     - Delta's sink in transaction mode none: a death loses what its batch had taken, and doubles nothing. In each batch
-      two workers take fifty rows each, with one statement.
+      two workers take half of its rows each, with one statement.
     - ``foreachBatch`` with two tables: between them everything dies, after both the driver alone. Spark's Python
       processes that outlive it end by themselves and give the rows back.
 
@@ -46,8 +47,13 @@ def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tm
         postgresql.execute(f'GRANT SELECT, UPDATE, DELETE ON "{name}" TO {GUARDED_ROLE}')
     child = Drain(url=guarded_url, folder=tmp_path)
     steps = (tmp_path / f"steps-{number}" for number in itertools.count())
-    messages = queues[DELTA].insert(150).stop
+    messages = 0
     died: list[tuple[str, str]] = []
+
+    def arrive(count):
+        """As many messages more in each queue of Delta's sinks."""
+        nonlocal messages
+        (messages,) = {queues[name].insert(count, start=messages).stop for name in DELTAS}
 
     def state(name):
         """Rows left in the queue, batches whose offset is logged, batches whose commit is logged."""
@@ -56,27 +62,29 @@ def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tm
     def arrived(name, table="delta"):
         return sorted(delta.column(tmp_path / name / table, "Id"))
 
-    def once_more(limit, step, nth, *others):
-        """Messages arrive, and everything dies: how, the pipeline's state, and how many messages are in Delta."""
-        nonlocal messages
-        messages = queues[DELTA].insert(50, start=messages).stop
-        where = [(DELTA, step, nth), *others]
+    def everything_dies(limit, *where):
+        """Messages arrive, and each pipeline reaches its step. Of those into Delta's sinks: the state, and how many are in Delta."""
+        arrive(50)
         orders = death.together(next(steps), *((death.of(name, step), nth) for name, step, nth in where))
-        code = child.run(orders, *(name for name, *_ in where), limit=limit)
-        ids = arrived(DELTA)
-        assert (step, len(ids)) == (step, len(set(ids)))
-        assert (step, sorted({*ids, *map(str, queues[DELTA].ids())})) == (step, sent(messages))
+        assert child.run(orders, *(name for name, *_ in where), limit=limit) == KILLED
         died.extend((name, step) for name, step, _ in where)
-        return code, state(DELTA), len(ids)
+        found = {name: arrived(name) for name in DELTAS}
+        for name, ids in found.items():
+            assert (name, len(ids)) == (name, len(set(ids)))
+            assert (name, sorted({*ids, *map(str, queues[name].ids())})) == (name, sent(messages))
+        return [(*state(name), len(found[name])) for name in DELTAS]
 
+    arrive(150)
     queues[NONE].insert(300)
     queues[FOREACH_BATCH].insert(200)
-    others = [(NONE, fail_points.OFFSET_LOGGED, 2), (FOREACH_BATCH, HALF_WRITTEN, 2)]
-    assert once_more(100, fail_points.ROWS_LOCKED, 2, *others) == (KILLED, (100, 1, 1), 100)
+    assert everything_dies(
+        100,
+        *zip(DELTAS, fail_points.STEPS[:3], (2, 2, 4), strict=True),
+        (NONE, fail_points.OFFSET_LOGGED, 2),
+        (FOREACH_BATCH, HALF_WRITTEN, 2),
+    ) == [(100, 1, 1, 100), (100, 2, 1, 100), (100, 2, 1, 100)]
     assert (state(NONE), state(FOREACH_BATCH)) == ((200, 2, 1), (100, 2, 1))
     assert (len(arrived(FOREACH_BATCH, "half")), len(arrived(FOREACH_BATCH))) == (200, 100)
-
-    assert once_more(80, fail_points.OFFSET_LOGGED, 1) == (KILLED, (150, 2, 1), 100)
 
     # In turn: a worker dies, Spark tries its task again, and the pipeline comes to its end; then a driver dies.
     orders = death.each(
@@ -93,27 +101,28 @@ def test_each_message_is_in_delta_once_despite_kills(postgresql, guarded_url, tm
     assert lost in (sent(300)[100:150], sent(300)[150:200])
 
     queues[NONE].insert(100, start=300)
-    others = [(NONE, fail_points.ROWS_TAKEN, 1)]
-    assert once_more(100, fail_points.HALF_READ, 2, *others) == (KILLED, (200, 2, 1), 100)
+    assert everything_dies(
+        80,
+        *zip(DELTAS, fail_points.STEPS[3:], (1, 1, 1), strict=True),
+        (NONE, fail_points.ROWS_TAKEN, 1),
+    ) == [(150, 2, 2, 180), (150, 2, 2, 200), (50, 2, 2, 200)]
     taken = 100 - queues[NONE].count()
     assert child.logged(NONE, "commits") == child.logged(NONE, "offsets")[:-1]
-    assert taken in (50, 100)
-
-    assert once_more(80, fail_points.COMMIT_LOGGED, 1) == (KILLED, (250, 2, 2), 180)
-    assert once_more(100, fail_points.DELETED, 1) == (KILLED, (220, 3, 3), 280)
-    assert once_more(80, fail_points.COMMITTED, 1) == (KILLED, (90, 4, 4), 360)
-    assert tuple(step for name, step in died if name == DELTA) == fail_points.STEPS
+    assert taken in (40, 80)
+    assert tuple(step for name, step in died if name in DELTAS) == fail_points.STEPS
     assert tuple(step for name, step in died if name == NONE) == fail_points.TAKING_STEPS
 
     # The last run loses a worker in the middle of a slice; Spark tries that task again.
-    messages = queues[DELTA].insert(50, start=messages).stop
+    arrive(50)
     queues[FOREACH_BATCH].insert(50, start=200)
-    half_read = death.of(DELTA, fail_points.HALF_READ)
+    half_read = death.of(DELTAS[0], fail_points.HALF_READ)
     last = next(steps)
     assert child.run(death.orders(last, half_read, 1, "this process"), *PIPELINES) == ENDED
     assert last.read_text().splitlines().count(half_read) == 4
-    assert (state(DELTA), state(FOREACH_BATCH), queues[NONE].count()) == ((0, 6, 6), (0, 3, 3), 0)
-    assert arrived(DELTA) == sent(messages)
+    assert (state(FOREACH_BATCH), queues[NONE].count()) == ((0, 3, 3), 0)
+    for name in DELTAS:
+        assert (name, queues[name].count(), arrived(name)) == (name, 0, sent(messages))
+        assert (name, child.logged(name, "commits")) == (name, child.logged(name, "offsets"))
     assert (arrived(FOREACH_BATCH, "half"), arrived(FOREACH_BATCH)) == (sent(250), sent(250))
     ids = arrived(NONE)
     assert (len(ids), len(set(ids))) == (350 - taken, 350 - taken)

@@ -1,8 +1,8 @@
 """Drains queues into Delta until nothing is left, as a user's own program does.
 
-A pipeline is called after its queue and by what it is like: its sink is Delta's own (``delta``), also in transaction mode none
-(``none``), or a function called for each batch which writes two tables, each of them idempotent by the batch's number
-(``foreach_batch``); then ``half`` holds the first table. All pipelines run at once, or one after the other.
+A pipeline is called after its queue and by what it is like: its sink is Delta's own (three of them, ``delta_a`` and so on), also in
+transaction mode none (``none``), or a function called for each batch which writes two tables, each of them idempotent by the batch's
+number (``foreach_batch``); then ``half`` holds the first table. All pipelines run at once, or one after the other.
 """
 
 import argparse
@@ -20,13 +20,15 @@ from tests.support.drivers.death import PIPELINE, at_step
 from tests.support.drivers.pipelines import run
 from tests.support.sparks import start_spark
 
-DELTA, NONE, FOREACH_BATCH = PIPELINES = ("delta", "none", "foreach_batch")
+DELTAS = ("delta_a", "delta_b", "delta_c")
+NONE, FOREACH_BATCH = "none", "foreach_batch"
+PIPELINES = (*DELTAS, NONE, FOREACH_BATCH)
 HALF_WRITTEN = "batch half written"
 WRITTEN = "batch written"
 
 
 def main(url: str, folder: Path, pipelines: list[str], limit: int, in_turn: bool) -> None:
-    spark = start_spark(folder, master="local[4,4]", events=folder / "events")  # a task is tried four times
+    spark = start_spark(folder, master="local[6,4]", events=folder / "events")  # a task is tried four times
     run([partial(drain, spark, url, folder / name, name, limit) for name in pipelines], in_turn=in_turn)
     spark.stop()
 
