@@ -1,4 +1,4 @@
-"""The names of queues that a shell completes, from the database to which the rest of the line, or the environment, leads.
+"""The names of queues and outboxes that a shell completes, from the database to which the rest of the line, or the environment, leads.
 
 A shell waits for them: so they come within a second or not at all, and whatever goes wrong is not said.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable, Iterable, Iterator
 from threading import Thread
+from typing import NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel
 
@@ -23,15 +26,25 @@ _BY_NAME = ("url", "user", "password", "access_token_provider", "default_schema"
 
 def queue_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The queues whose addresses begin so. Nobody is asked for a password."""
+    return _beginning(incomplete, ctx, _queues)
+
+
+def endpoint_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The endpoints whose names begin so, as the tables of their outboxes tell them."""
+    return _beginning(incomplete, ctx, _endpoints)
+
+
+def _beginning(
+    incomplete: str, ctx: click.Context, names: Callable[[_Tables], Iterable[str]]
+) -> list[CompletionItem]:
     found: list[str] = []
 
     def look() -> None:
         with contextlib.suppress(Exception):
             given = {camel(name): ctx.params.get(name) for name in _BY_NAME}
             told = {name: str(value) for name, value in given.items() if value not in (None, False)}
-            found.extend(
-                _names(ConnectionOptions.parse({**told, "lockTimeout": "1s", "commandTimeout": "1s"}))
-            )
+            options = ConnectionOptions.parse({**told, "lockTimeout": "1s", "commandTimeout": "1s"})
+            found.extend(sorted(filter(_PLAIN.fullmatch, names(_tables(options)))))
 
     looking = Thread(target=look, daemon=True)
     looking.start()
@@ -39,17 +52,37 @@ def queue_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list
     return [CompletionItem(name) for name in [*found] if name.startswith(incomplete)]
 
 
-def _names(options: ConnectionOptions) -> list[str]:
+class _Tables(NamedTuple):
+    """The queues and the outboxes of a database, and how their names are read."""
+
+    queues: list[Table]
+    outboxes: list[Table]
+    default_schema: str
+    outbox_suffix: str
+
+
+def _tables(options: ConnectionOptions) -> _Tables:
     # Imported here, and not while a person waits for the name of an option.
     from sqlqueue_spark.engines.connections import Target, connect
     from sqlqueue_spark.tables import database_tables
 
     with contextlib.closing(connect(Target.of(options), again=True)) as connection:
-        default = options.naming(connection.dialect).default_schema
-        tables = [each.table.table for each in database_tables.find(connection) if each.kind == database_tables.QUEUE]  # fmt: skip
-    addresses = (
-        each.table if each.schema == default else f"{each.table}@{each.schema}"
-        for each in tables
-        if "@" not in each.table
+        dialect = connection.dialect
+        found = database_tables.find(connection)
+    queues, outboxes = (
+        [each.table.table for each in found if each.kind == kind]
+        for kind in (database_tables.QUEUE, database_tables.OUTBOX)
     )
-    return sorted(address for address in addresses if _PLAIN.fullmatch(address))
+    return _Tables(queues, outboxes, options.naming(dialect).default_schema, f"_{dialect.outbox_suffix}")
+
+
+def _queues(tables: _Tables) -> Iterator[str]:
+    for each in tables.queues:
+        if "@" not in each.table:
+            yield each.table if each.schema == tables.default_schema else f"{each.table}@{each.schema}"
+
+
+def _endpoints(tables: _Tables) -> Iterator[str]:
+    for each in tables.outboxes:
+        if each.schema == tables.default_schema and each.table.endswith(tables.outbox_suffix):
+            yield each.table.removesuffix(tables.outbox_suffix)

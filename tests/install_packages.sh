@@ -7,6 +7,8 @@ missing=()
 [[ "$(ldconfig -p 2>/dev/null)" == *libodbc.so.2* ]] || missing+=(unixodbc)     # for pyodbc
 command -v "${CC:-cc}" >/dev/null || missing+=(gcc libc6-dev)                   # for tests/support/recording_odbc
 { command -v mariadbd && command -v my_print_defaults; } >/dev/null || missing+=(mariadb-server-core mariadb-client-core)  # no service
+command -v zsh >/dev/null || missing+=(zsh)                                     # for tests/support/completing.py
+command -v fish >/dev/null || missing+=(fish)                                   # likewise
 command -v pgbouncer >/dev/null || missing+=(pgbouncer)                         # for tests/support/pgbouncer.py
 [ "${#missing[@]}" -gt 0 ] || exit 0
 

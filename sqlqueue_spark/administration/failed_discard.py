@@ -33,9 +33,18 @@ class Discarded:
     held: int
 
 
-def meant(options: ConnectionOptions, queue: str, selection: Selection) -> tuple[str, int]:
-    """The name of the error queue, and how many rows :func:`discard` would take out now."""
-    with opened(options, queue, selection) as error_queue:
+def meant(
+    options: ConnectionOptions,
+    queue: str,
+    selection: Selection,
+    *,
+    looked: Callable[[int], object] = lambda _: None,
+) -> tuple[str, int]:
+    """The name of the error queue, and how many rows :func:`discard` would take out now.
+
+    :param looked: is told how many more rows were looked at.
+    """
+    with opened(options, queue, selection, looked=looked) as error_queue:
         return error_queue.name, sum(row.is_failure for row in error_queue.rows())
 
 

@@ -48,6 +48,8 @@ class ErrorQueue:
     meant: Callable[[ErrorRow], bool]
     #: The highest RowVersion that was there at the beginning; what comes later is left alone.
     up_to: int | None
+    #: Is told how many more rows were looked at.
+    looked: Callable[[int], object] = lambda _: None
 
     @property
     def connection(self) -> Connection:
@@ -66,6 +68,7 @@ class ErrorQueue:
             with self.connection.transaction():
                 found = self.admin.envelopes(after, self.up_to, _LOOK)
             more = len(found) == _LOOK
+            self.looked(len(found))
             for each in found:
                 after = each.row_version
                 row = self.judged(each)
@@ -121,9 +124,16 @@ class ErrorQueue:
 
 
 @contextlib.contextmanager
-def opened(options: ConnectionOptions, queue: str, selection: Selection) -> Iterator[ErrorQueue]:
+def opened(
+    options: ConnectionOptions,
+    queue: str,
+    selection: Selection,
+    *,
+    looked: Callable[[int], object] = lambda _: None,
+) -> Iterator[ErrorQueue]:
     """An error queue on a connection of its own.
 
+    :param looked: is told how many more rows were looked at.
     :raises QueueError: there is no such table.
     """
     target = Target.of(options)
@@ -139,12 +149,22 @@ def opened(options: ConnectionOptions, queue: str, selection: Selection) -> Iter
             naming=naming,
             meant=meant,
             up_to=up_to,
+            looked=looked,
         )
 
 
-def look(options: ConnectionOptions, queue: str, selection: Selection) -> Iterator[ErrorRow]:
-    """The rows of an error queue that are meant, in RowVersion order, also those that are no failures."""
-    with opened(options, queue, selection) as error_queue:
+def look(
+    options: ConnectionOptions,
+    queue: str,
+    selection: Selection,
+    *,
+    looked: Callable[[int], object] = lambda _: None,
+) -> Iterator[ErrorRow]:
+    """The rows of an error queue that are meant, in RowVersion order, also those that are no failures.
+
+    :param looked: is told how many more rows were looked at.
+    """
+    with opened(options, queue, selection, looked=looked) as error_queue:
         yield from error_queue.rows()
 
 

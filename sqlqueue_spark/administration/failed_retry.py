@@ -52,9 +52,19 @@ class Retried:
         return self.went.total()
 
 
-def plan(options: ConnectionOptions, queue: str, selection: Selection, *, to: str | None = None) -> Retried:
-    """What :func:`retry` would do now. It changes nothing and locks nothing."""
-    with opened(options, queue, selection) as error_queue:
+def plan(
+    options: ConnectionOptions,
+    queue: str,
+    selection: Selection,
+    *,
+    to: str | None = None,
+    looked: Callable[[int], object] = lambda _: None,
+) -> Retried:
+    """What :func:`retry` would do now. It changes nothing and locks nothing.
+
+    :param looked: is told how many more rows were looked at.
+    """
+    with opened(options, queue, selection, looked=looked) as error_queue:
         counted = Counter(_address(row, to) for row in error_queue.rows() if row.is_failure)
         found = Retried(queue=error_queue.name)
         for address, count in counted.items():

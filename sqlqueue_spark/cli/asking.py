@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from sqlqueue_spark.cli.door import DEBUG
-from sqlqueue_spark.completion import queue_names
+from sqlqueue_spark.completion import endpoint_names, queue_names
 from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.engines.hosts import hosts, same_server
 from sqlqueue_spark.errors import ConfigurationError, NoPassword
@@ -27,6 +27,7 @@ from sqlqueue_spark.tables.queue_admin import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
 Command = Callable[..., Any]
+Completion = Callable[[click.Context, click.Parameter, str], list[click.shell_completion.CompletionItem]]
 
 
 def some_text(value: str) -> str:
@@ -49,17 +50,21 @@ def _no_url(what: str) -> Callable[[str], str]:
     return name
 
 
-class _QueueAddress(click.types.FuncParamType):  # type: ignore[type-arg] # older versions of click take none
-    """The address of a queue, which a shell completes."""
+class _Completed(click.types.FuncParamType):  # type: ignore[type-arg] # older versions of click take none
+    """A name that a shell completes."""
+
+    def __init__(self, read: Callable[[str], str], complete: Completion) -> None:
+        super().__init__(read)
+        self._complete = complete
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
-        return queue_names(ctx, param, incomplete)
+        return self._complete(ctx, param, incomplete)
 
 
-queue_address = _QueueAddress(_no_url("a queue's name"))
-endpoint_name = _no_url("an endpoint's name")
+queue_address = _Completed(_no_url("a queue's name"), queue_names)
+endpoint_name = _Completed(_no_url("an endpoint's name"), endpoint_names)
 
 
 def time_span(value: str) -> timedelta:

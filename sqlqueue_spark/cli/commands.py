@@ -17,7 +17,7 @@ from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.length_commands import length
 from sqlqueue_spark.cli.outbox_commands import outbox
 from sqlqueue_spark.cli.peek_commands import peek
-from sqlqueue_spark.cli.progress import portions
+from sqlqueue_spark.cli.progress import counting, portions
 from sqlqueue_spark.cli.send_commands import send
 from sqlqueue_spark.cli.server_commands import server
 from sqlqueue_spark.cli.subscription_commands import subscribe, subscriptions, unsubscribe
@@ -145,11 +145,13 @@ def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bo
     message is found by the index: in a queue the first row, in a delayed table the one that is due first. --exact counts the large
     ones too, which reads them to the end.
     """
-    found = database_overview.overview(options, schema=schema, exact=exact)
-    if json_:
-        _lines(showing.as_json(showing.overview_json(each)) for each in found)
-    else:
-        _lines(showing.overview_text(found))
+    with counting("tables", json_):
+        found = database_overview.overview(options, schema=schema, exact=exact)
+        if json_:
+            _lines(showing.as_json(showing.overview_json(each)) for each in found)
+            return
+        tables = list(found)
+    _lines(showing.overview_text(tables))
 
 
 @main.command()
@@ -162,7 +164,8 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
     what = "expired messages" if expired else "messages"
     for queue in queues:
         if not yes:
-            there = queue_tables.length(options, queue)
+            with counting(queue):
+                there = queue_tables.length(options, queue)
             count = there.expired if expired else there.rows
             asking.confirmed(
                 f"{count:,} {what} of the queue {there.queue}{asking.place(options)} will be deleted; to go on, type the queue's name",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -112,12 +111,10 @@ def list_(
     def counted(rows: Iterable[ErrorRow]) -> Iterator[ErrorRow]:
         for row in rows:
             summary.add(row)
-            bar.update()
             yield row
 
-    # Beside lines on the same terminal a bar would be in their way.
-    with progress.bar(None, " rows", disable=(json_ and sys.stdout.isatty()) or None) as bar:
-        rows = counted(failed_messages.look(options, queue, selection))
+    with progress.looking(json_) as bar:
+        rows = counted(failed_messages.look(options, queue, selection, looked=bar.update))
         if json_:
             for row in islice(rows, limit):
                 click.echo(showing.as_json(showing_errors.row_json(row)))
@@ -193,7 +190,8 @@ def retry(
     failure, never expire, and are as they were else. Messages of which others hold the rows are left to them. Where a queue is
     missing or out of reach its messages stay, the others go, and the exit code is 1.
     """
-    plan = failed_retry.plan(options, queue, selection, to=to)
+    with progress.looking() as bar:
+        plan = failed_retry.plan(options, queue, selection, to=to, looked=bar.update)
     if dry_run:
         _show(json_, showing_errors.retried_json(plan), showing_errors.plan_text(plan))
         ctx.exit(1 if plan.stayed else 0)
@@ -231,7 +229,8 @@ def discard(
     Nothing is deleted that is not in the file and on the disk. Where this is interrupted, a message may be in the file and still in
     the queue. Messages of which others hold the rows stay. The file holds headers and bodies; only its owner may read it.
     """
-    name, count = failed_discard.meant(options, queue, selection)
+    with progress.looking() as bar:
+        name, count = failed_discard.meant(options, queue, selection, looked=bar.update)
     if not count:
         found = failed_discard.Discarded(queue=name, count=0, held=0)
         _show(json_, showing_errors.discarded_json(found), [showing_errors.nothing(name)])

@@ -8,6 +8,7 @@ import click
 
 from sqlqueue_spark.administration import queue_probe, queue_tables
 from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.cli.progress import counting
 from sqlqueue_spark.options import ConnectionOptions
 
 
@@ -45,7 +46,8 @@ def length(
     """
     if max_rows is None and max_age is None:
         for queue in queues:
-            found = queue_tables.length(options, queue)
+            with counting(queue, json_):
+                found = queue_tables.length(options, queue)
             for line in (
                 [showing.as_json(showing.length_json(found))] if json_ else showing.length_text(found)
             ):

@@ -12,7 +12,8 @@ from sqlqueue_spark.administration import queue_follow, queue_peek
 from sqlqueue_spark.administration.message_lines import to_json, to_line
 from sqlqueue_spark.administration.queue_peek import Looked
 from sqlqueue_spark.cli import asking, progress, showing
-from sqlqueue_spark.cli.showing_messages import Bodies, MessageTable, terminal_width
+from sqlqueue_spark.cli.showing import terminal_width
+from sqlqueue_spark.cli.showing_messages import Bodies, MessageTable
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import plain

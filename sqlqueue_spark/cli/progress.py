@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -16,13 +17,51 @@ import click
 from tqdm import tqdm
 
 from sqlqueue_spark.cli.showing import counted
+from sqlqueue_spark.plain_text import plain
 
+_SOON = 1.0
 _ENDING = "Ends after the portion under way; Ctrl-C again ends at once."
 
 
 def bar(total: int | None, unit: str, **more: Any) -> tqdm:
     """A progress bar on stderr, if that is a terminal."""
     return tqdm(total=total, unit=unit, unit_scale=True, **{"disable": None, "leave": False, **more})
+
+
+def looking(lines: bool = False) -> tqdm:
+    """A bar for a look at rows of which nobody knows how many there are.
+
+    :param lines: whether lines come meanwhile: on the same terminal a bar would be in their way.
+    """
+    return bar(None, " rows", disable=(lines and sys.stdout.isatty()) or None)
+
+
+@contextlib.contextmanager
+def counting(what: str, lines: bool = False) -> Iterator[None]:
+    """A clock while the block counts rows, which is one statement and may take long; it is shown after the first second.
+
+    :param what: is counted.
+    :param lines: as with :func:`looking`.
+    """
+    done = threading.Event()
+
+    def tick() -> None:
+        if done.wait(_SOON):
+            return
+        off = (lines and sys.stdout.isatty()) or None
+        with bar(
+            None, "", desc=f"counting {plain(what)}: ", bar_format="{desc}{elapsed}", disable=off
+        ) as clock:
+            while not done.wait(_SOON):
+                clock.refresh()
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 class Portions:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,6 +27,10 @@ _MARKS = {
     State.WRONG: click.style("✗", fg="red"),
     State.OPEN: "-",
 }
+
+
+#: A column that becomes narrower has at least so many characters, and a text that goes on below itself so many.
+NARROWEST, _LEAST_TEXT = 16, 24
 
 
 def as_json(value: dict[str, Any]) -> str:
@@ -232,11 +239,59 @@ def _indented(sql: str) -> Iterator[str]:
     yield from (f"  {printable(line)}" for line in sql.split("\n"))
 
 
-def table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+def table(
+    heads: tuple[str, ...],
+    rows: Iterable[tuple[str, ...]],
+    *,
+    names: Sequence[int] = (),
+    texts: Sequence[int] = (),
+    whole: bool = False,
+) -> Iterator[str]:
+    """The lines of a table. On a terminal they are no wider than it is, if that can be: the last column goes on below itself.
+
+    :param names: columns that become narrower where that is not enough, and lose the beginnings of their cells.
+    :param texts: likewise, and they lose the ends.
+    :param whole: the lines stay as they are, because people copy what stands in them.
+    """
     lines = [heads, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+    if not whole and (most := terminal_width()) is not None:
+        _fit(widths, most, [*names, *texts])
+    for *cells, end in lines:
+        first, *more = (
+            textwrap.wrap(end, widths[-1], break_long_words=False, break_on_hyphens=False)
+            if widths[-1] < len(end)
+            else [end]
+        )
+        yield joined([*cells, first], widths, texts)
+        yield from (joined([*("" for _ in cells), line], widths) for line in more)
+
+
+def _fit(widths: list[int], most: int, narrower: Sequence[int]) -> None:
+    """Make columns narrower until a line has so many characters, as far as they can: the last one first."""
+    over = sum(widths) + 2 * (sum(map(bool, widths)) - 1) - most
+    last = max(min(widths[-1], _LEAST_TEXT), widths[-1] - max(0, over))
+    over -= widths[-1] - last
+    widths[-1] = last
+    while over > 0 and (wide := [at for at in narrower if widths[at] > NARROWEST]):
+        widths[max(wide, key=widths.__getitem__)] -= 1
+        over -= 1
+
+
+def joined(cells: Sequence[str], widths: Sequence[int], texts: Sequence[int] = ()) -> str:
+    """A line of a table; a cell that is too long loses its beginning, in a column of texts its end."""
+    fitted = (
+        cell if len(cell) <= width
+        else f"{cell[: width - 1]}…" if at in texts
+        else f"…{cell[len(cell) - width + 1 :]}"
+        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )  # fmt: skip
+    return "  ".join(cell.ljust(width) for cell, width in zip(fitted, widths, strict=True)).rstrip()
+
+
+def terminal_width() -> int | None:
+    """How many characters a line of the terminal has; None where stdout is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def printable(text: str) -> str:

@@ -54,7 +54,7 @@ class Summary:
             (f"{count:,}", printable(queue or NONE), printable(exception or NONE))
             for (queue, exception), count in self.groups.most_common()
         ]
-        yield from table(("count", "failed queue", "exception type"), rows)
+        yield from table(("count", "failed queue", "exception type"), rows, names=(1,))
         for kind, count in self.others.items():
             yield f"{counted(count, kind)} {_is(count)} no failure{'' if count == 1 else 's'}: neither retry nor discard takes them"
         if self.stopping:
@@ -82,7 +82,7 @@ def row_json(row: ErrorRow) -> dict[str, Any]:
 def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:
     """A table with a line a row."""
     heads = ("number", "failed", "message id", "failed queue", "exception type", "message", "")
-    yield from table(heads, [_row(row) for row in rows])
+    yield from table(heads, [_row(row) for row in rows], names=(3, 4), texts=(5,))
 
 
 def shown_json(shown: Shown) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def shown_text(shown: Shown) -> Iterator[str]:
             for name, value in headers.items()
             if name != _STACK_TRACE
         ]
-        yield from list(table(("", ""), told))[1:]
+        yield from list(table(("", ""), told, whole=True))[1:]
         if trace := headers.get(_STACK_TRACE):
             yield "stack trace"
             yield from _indented(trace)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import codecs
 import enum
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 
 from sqlqueue_spark.administration.message_lines import message_id
-from sqlqueue_spark.cli.showing import printable
+from sqlqueue_spark.cli.showing import NARROWEST, joined, printable
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_headers
 from sqlqueue_spark.tables.queue_admin import Message
 
 _HEADS = ("number", "sent", "message id", "type", "body", "")
-#: The column of the type, which becomes narrower where a terminal is; and the least that is left of it.
-_TYPE, _NARROWEST = 3, 16
+#: The column of the type, which becomes narrower where a terminal is.
+_TYPE = 3
 #: Most characters of the beginning of a body, and most bytes that are looked at for it.
 _BEGINNING, _LOOKED_AT = 2_000, 8_000
 #: Bytes of a line of hexadecimal digits.
@@ -54,9 +52,9 @@ class MessageTable:
         widths = self._fitting()
         if not self._begun:
             self._begun = True
-            yield _joined(_HEADS, widths)
+            yield joined(_HEADS, widths)
         for message, row in zip(messages, rows, strict=True):
-            yield _joined(row, widths)
+            yield joined(row, widths)
             if self._bodies is Bodies.WHOLE:
                 yield from (f"  {line}" for line in whole_body(message.body))
             elif self._bodies is Bodies.BEGINNING:
@@ -67,13 +65,8 @@ class MessageTable:
         widths = list(self._widths)
         if self._width is not None:
             over = sum(widths) + 2 * (sum(map(bool, widths)) - 1) - self._width
-            widths[_TYPE] = min(widths[_TYPE], max(_NARROWEST, widths[_TYPE] - max(0, over)))
+            widths[_TYPE] = min(widths[_TYPE], max(NARROWEST, widths[_TYPE] - max(0, over)))
         return widths
-
-
-def terminal_width() -> int | None:
-    """How many characters a line of the terminal has; None where stdout is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def beginning(body: bytes | None, width: int | None) -> str:
@@ -123,11 +116,3 @@ def _row(message: Message) -> tuple[str, ...]:
     message_type = known.get(ENCLOSED_MESSAGE_TYPES, "").partition(",")[0]
     shown = (known.get(TIME_SENT, ""), message_id(headers, message.id), message_type)
     return (str(message.row_version), *map(printable, shown), size, ", ".join(odd))
-
-
-def _joined(cells: Sequence[str], widths: Sequence[int]) -> str:
-    fitted = (
-        cell if len(cell) <= width else f"…{cell[len(cell) - width + 1 :]}"
-        for cell, width in zip(cells, widths, strict=True)
-    )
-    return "  ".join(cell.ljust(width) for cell, width in zip(fitted, widths, strict=True)).rstrip()

@@ -83,7 +83,7 @@ def subscriptions(options: ConnectionOptions, event: str | None, create: bool, j
             click.echo(showing.as_json(each._asdict()))
     elif found:
         rows = [tuple(map(showing.printable, (each.topic, each.endpoint, each.address))) for each in found]
-        for line in showing.table(("event", "endpoint", "queue"), rows):
+        for line in showing.table(("event", "endpoint", "queue"), rows, names=(0,)):
             click.echo(line)
     else:
         showing.say(f"nobody has subscribed{'' if event is None else f' to {event}'}")

@@ -38,7 +38,7 @@ _SECONDS = 1.0
 class ArchiveOptions(Options):
     """How a queue is archived."""
 
-    path: str = option("Folder of the Delta table.", parse=text)
+    path: str = option("Folder of the Delta table (--into).", parse=text)
     take: bool = option("Take the messages out of the queue, instead of copying them.", parse=boolean, default=False)  # fmt: skip
     every: timedelta | None = option("Copy again and again, with this pause between; without it, or with `availableNow`, once.", parse=duration, default=None)  # fmt: skip # noqa: RUF009 -- it declares a field
     checkpoint: str | None = option("Folder of the stream's checkpoint, where messages are taken.", parse=text, default=None)  # fmt: skip

@@ -37,7 +37,7 @@ _ORIGIN = ("Id", "RowVersion")
 class DeltaOptions(Options):
     """Where a stream's rows go."""
 
-    path: str = option("Folder of the Delta table.", parse=text)
+    path: str = option("Folder of the Delta table (--into).", parse=text)
     checkpoint: str = option("Folder of the stream's checkpoint; one queue, one Delta table, one checkpoint.", parse=text)  # fmt: skip
     available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False)  # fmt: skip
 

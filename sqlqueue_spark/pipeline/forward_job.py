@@ -19,6 +19,7 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
+from sqlqueue_spark.completion import queue_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.flow import as_outgoing
@@ -54,7 +55,9 @@ PLACES = {
 @click.command(help=(__doc__ or "").split("::")[0])
 @common_flags("forward")
 @click.option(
-    "--to", help="Address of the queue that messages go to, unless the transform gives a Destination."
+    "--to",
+    shell_complete=queue_names,
+    help="Address of the queue that messages go to, unless the transform gives a Destination.",
 )
 @secret_flag(
     "--sink-url",
@@ -62,7 +65,11 @@ PLACES = {
     "Its database, if another; with a password in it only as SQLQUEUE_SINK_URL.",
 )
 @secret_flag("--sink-password", "SQLQUEUE_SINK_PASSWORD", "Its password, given as SQLQUEUE_SINK_PASSWORD.")
-@click.option("--error-queue", help="Address of the queue where messages go that cannot be sent on.")
+@click.option(
+    "--error-queue",
+    shell_complete=queue_names,
+    help="Address of the queue where messages go that cannot be sent on.",
+)
 @sending_flags
 @click.option("--sql", help="What goes on, and where to: SELECT … FROM messages.")
 @click.option("--function", metavar="MODULE:FUNCTION", help="From DataFrame to DataFrame, in place of --sql.")

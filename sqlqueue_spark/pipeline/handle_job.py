@@ -22,6 +22,7 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
+from sqlqueue_spark.completion import queue_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.handle import HandleOptions, check_error_queue, handled, subscribe
@@ -52,7 +53,9 @@ PLACES = {
 
 @click.command(help=(__doc__ or "").split("::")[0])
 @common_flags("handle")
-@click.option("--error-queue", help="Address of the queue where messages go that fail.")
+@click.option(
+    "--error-queue", shell_complete=queue_names, help="Address of the queue where messages go that fail."
+)
 @sending_flags
 @click.option("--handler", metavar="MODULE:FUNCTION", help="Called for each message.")
 @click.option(

@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships n
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
-from sqlqueue_spark.completion import queue_names
+from sqlqueue_spark.completion import endpoint_names, queue_names
 from sqlqueue_spark.engines.hosts import same_server
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
@@ -93,7 +93,9 @@ def sending_flags(command: Command) -> Command:
     for flag in (
         click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none."),
         click.option("--stream", help="Name of this pipeline, for sendsAtomicWithReceive."),
-        click.option("--endpoint", help="Name of the outbox, of this pipeline alone."),
+        click.option(
+            "--endpoint", shell_complete=endpoint_names, help="Name of the outbox, of this pipeline alone."
+        ),
     ):
         command = flag(command)
     return command

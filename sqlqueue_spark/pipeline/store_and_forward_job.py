@@ -21,6 +21,7 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
+from sqlqueue_spark.completion import endpoint_names, queue_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.program import (
@@ -59,8 +60,16 @@ PLACES = {
     "--sink-url", "SQLQUEUE_SINK_URL", "The other database; with a password in it only as SQLQUEUE_SINK_URL."
 )
 @secret_flag("--sink-password", "SQLQUEUE_SINK_PASSWORD", "Its password, given as SQLQUEUE_SINK_PASSWORD.")
-@click.option("--endpoint", help="Name of the outboxes, one in each database, of this pipeline alone.")
-@click.option("--error-queue", help="Address of the queue where messages go that cannot be delivered.")
+@click.option(
+    "--endpoint",
+    shell_complete=endpoint_names,
+    help="Name of the outboxes, one in each database, of this pipeline alone.",
+)
+@click.option(
+    "--error-queue",
+    shell_complete=queue_names,
+    help="Address of the queue where messages go that cannot be delivered.",
+)
 @click.option("--local-queue", help="Address of the queue for messages that do not go to another database.")
 @click.option(
     "--handler", metavar="MODULE:FUNCTION", help="Called for such messages, in place of --local-queue."

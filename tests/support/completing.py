@@ -2,14 +2,18 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
+import pytest
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.cli.shells import script
+from tests.support.terminal import terminal
 
 _ROOT = Path(__file__).parents[2]
 #: Calls the function as bash does: the name of the program, what a completion replaces, and the word before that.
@@ -21,6 +25,12 @@ COMP_LINE={line} COMP_POINT=${{#COMP_LINE}} COMP_WORDS=() COMP_CWORD=0 COMPREPLY
 _sqlqueue_completion sqlqueue {replaced} ''
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
+needs_fish, needs_zsh = (
+    pytest.mark.skipif(
+        shutil.which(shell) is None, reason=f"{shell} is not installed; make setup as root installs it"
+    )
+    for shell in ("fish", "zsh")
+)
 
 
 def in_bash(
@@ -31,17 +41,46 @@ def in_bash(
     :param folder: an empty folder, for a program ``sqlqueue`` that runs this package.
     :param replaced: what a completion takes the place of, where it is not the last word.
     """
+    last = line.rsplit(" ", maxsplit=1)[-1] if replaced is None else replaced
+    ended = subprocess.run(
+        ["bash", "--norc", "-c", _BASH.format(script=script(main, "bash"), line=shlex.quote(line), replaced=shlex.quote(last))],
+        env=_with_program(folder, environment),
+        stdin=subprocess.DEVNULL, capture_output=True, check=True, text=True, timeout=60,
+    )  # fmt: skip
+    return ended.stdout.split("\n")[:-1] if ended.stdout.strip() else [], ended.stderr
+
+
+def _with_program(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a shell that finds the program ``sqlqueue`` in this folder."""
     program = folder / "sqlqueue"
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m sqlqueue_spark "$@"\n')
     program.chmod(0o755)
     paths = {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": str(_ROOT)}
-    last = line.rsplit(" ", maxsplit=1)[-1] if replaced is None else replaced
+    own = {name: value for name, value in os.environ.items() if not name.startswith("SQLQUEUE_")}
+    return {**own, **paths, **environment}
+
+
+def in_fish(folder: Path, line: str, **environment: str) -> list[str]:
+    """The completions that a real fish has for a line."""
+    script_ = folder / "sqlqueue.fish"
+    script_.write_text(script(main, "fish"))
     ended = subprocess.run(
-        ["bash", "--norc", "-c", _BASH.format(script=script(main, "bash"), line=shlex.quote(line), replaced=shlex.quote(last))],
-        env={name: value for name, value in os.environ.items() if not name.startswith("SQLQUEUE_")} | paths | environment,
-        stdin=subprocess.DEVNULL, capture_output=True, check=True, text=True, timeout=60,
+        ["fish", "--no-config", "-c", f"source {shlex.quote(str(script_))}; complete -C {shlex.quote(line)}"],
+        env=_with_program(folder, environment), capture_output=True, check=True, text=True, timeout=60,
     )  # fmt: skip
-    return ended.stdout.split("\n")[:-1] if ended.stdout.strip() else [], ended.stderr
+    assert ended.stderr == ""
+    return [each.partition("\t")[0] for each in ended.stdout.splitlines()]
+
+
+def in_zsh(folder: Path, line: str, whole: str, **environment: str) -> None:
+    """Type a line into a real zsh, press the tabulator, and wait until the line is this one."""
+    (folder / "sqlqueue.zsh").write_text(script(main, "zsh"))
+    begun = f"autoload -U compinit; compinit -u -D; source {shlex.quote(str(folder))}/sqlqueue.zsh; echo re''ady\n"
+    with terminal("-f", "-i", program="zsh", environment=_with_program(folder, environment)) as shell:
+        shell.type(begun)
+        shell.until("ready")
+        shell.type(f"{line}\t")
+        shell.until(whole)
 
 
 def completed(*words: str) -> list[str]:

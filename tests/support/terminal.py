@@ -59,16 +59,21 @@ class Terminal:
 
 @contextlib.contextmanager
 def terminal(
-    *arguments: str, environment: Mapping[str, str] = _NOTHING, columns: int = 200, stdout: int | None = None
+    *arguments: str,
+    program: str = COMMAND,
+    environment: Mapping[str, str] = _NOTHING,
+    columns: int = 200,
+    stdout: int | None = None,
 ) -> Iterator[Terminal]:
     """Within the block the command runs on a terminal.
 
+    :param program: what runs instead of the command.
     :param stdout: where its output goes instead.
     """
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     process = subprocess.Popen(
-        ["setsid", "--ctty", "--wait", COMMAND, *arguments],
+        ["setsid", "--ctty", "--wait", program, *arguments],
         stdin=slave,
         stdout=slave if stdout is None else stdout,
         stderr=slave,

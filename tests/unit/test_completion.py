@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from sqlqueue_spark import completion
 from sqlqueue_spark.cli import main
 from tests.support.asking_server import asking
-from tests.support.completing import completed, in_bash
+from tests.support.completing import completed, in_bash, in_fish, in_zsh, needs_fish, needs_zsh
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {"pyarrow", "numpy", "pandas", "pyspark", "psycopg", "pyodbc", "adbc_driver_manager", "sqlqueue_spark.send"}  # fmt: skip
@@ -66,6 +66,17 @@ def test_bash_completes_commands_and_options(tmp_path, line, values):
     assert in_bash(tmp_path, line) == (values, "")
 
 
+@needs_fish
+def test_fish_completes_commands_and_options(tmp_path):
+    assert in_fish(tmp_path, "sqlqueue sub") == ["subscribe", "subscriptions"]
+    assert in_fish(tmp_path, "sqlqueue length --default") == ["--default-schema"]
+
+
+@needs_zsh
+def test_zsh_completes_commands(tmp_path):
+    in_zsh(tmp_path, "sqlqueue errors disc", "sqlqueue errors discard")
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -96,7 +107,7 @@ def test_the_environments_password_goes_to_no_other_server(monkeypatch):
 
 def test_a_shell_does_not_wait_for_a_database_that_says_nothing(monkeypatch):
     monkeypatch.setattr(completion, "_SECONDS", 0.1)
-    monkeypatch.setattr(completion, "_names", lambda _: time.sleep(30))
+    monkeypatch.setattr(completion, "_tables", lambda _: time.sleep(30))
     began = time.monotonic()
     assert completed("length", "--url", "postgresql://me@127.0.0.1:1/shop", "o") == []
     assert time.monotonic() - began < 10

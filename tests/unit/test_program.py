@@ -86,7 +86,7 @@ def refused(program, monkeypatch):
         ),
         (
             '[source]\nqueue = "orders"\n[delta]\ncheckpoint = "c"',
-            "The option path is required; set it to: Folder of the Delta table.",
+            "The option path is required; set it to: Folder of the Delta table (--into).",
         ),
         (
             '[source]\nqueue = "orders"\n[delta]\npath = "p"\ncheckpoint = "c"\navailableNow = "maybe"',
@@ -242,7 +242,7 @@ def no_archive(monkeypatch):
     "arguments,sentence",
     [
         (("--path", "p"), "The option queue is required; set it to: Address of the queue table."),
-        (("--queue", "error"), "The option path is required; set it to: Folder of the Delta table."),
+        (("--queue", "error"), "The option path is required; set it to: Folder of the Delta table (--into)."),
         (
             ("--queue", "error", "--path", "p", "--take"),
             (

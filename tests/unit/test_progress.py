@@ -1,5 +1,6 @@
 """How far work came that something ended: the line that says so, and what Ctrl-C waits for."""
 
+import io
 import os
 import signal
 import threading
@@ -8,9 +9,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from sqlqueue_spark.cli import progress
 from sqlqueue_spark.cli.door import Door
-from sqlqueue_spark.cli.progress import portions
+from sqlqueue_spark.cli.progress import counting, portions
 from sqlqueue_spark.errors import ConnectionLost
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -100,6 +103,39 @@ def test_an_error_says_how_much_was_done(count, more, said):
         raise ConnectionLost("gone")
 
     assert command(work, **more) == (1, "", said)
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("terminal,shown", [(True, True), (False, False)])
+def test_a_count_that_takes_long_shows_a_clock(monkeypatch, terminal, shown):
+    """On a terminal alone. What it counts is shown as it is called, whatever stands in its name."""
+    monkeypatch.setattr(progress, "_SOON", 0.01)
+    errors = _Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr("sys.stderr", errors)
+    with counting("{0}%s\x1b[2J"):
+        eventually(lambda: errors.getvalue().count("00:00") >= 2 or not shown)
+    assert ("counting {0}%s\\x1b[2J: 00:00" in errors.getvalue()) is shown
+    assert errors.getvalue().rstrip(" ").endswith("\r" if shown else "")
+
+
+def test_a_short_count_shows_nothing(monkeypatch):
+    monkeypatch.setattr("sys.stderr", errors := _Terminal())
+    with counting("orders"):
+        pass
+    assert errors.getvalue() == ""
+
+
+def test_a_clock_is_not_amid_the_lines_of_json(monkeypatch):
+    monkeypatch.setattr(progress, "_SOON", 0.001)
+    monkeypatch.setattr("sys.stderr", errors := _Terminal())
+    monkeypatch.setattr("sys.stdout", _Terminal())
+    with counting("orders", lines=True):
+        threading.Event().wait(0.05)
+    assert errors.getvalue() == ""
 
 
 def test_a_thread_beside_the_main_one_leaves_ctrl_c_alone(interruptible):
