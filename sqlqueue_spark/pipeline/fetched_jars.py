@@ -1,16 +1,17 @@
 """Where the jars of a package lie once Spark has fetched them, noted for each user: only the first start asks Maven's repository.
 
-To ask costs each start a second, ninety lines on stderr and, without the network, half a minute. The note is in ``XDG_CACHE_HOME``, else in
-~/.cache. It may be deleted, and counts for nothing once a jar is gone.
+To ask costs each start a second, ninety lines on stderr and, without the network, half a minute. A note counts for nothing once a jar
+is gone.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from sqlqueue_spark.pipeline.cache_folder import cache_folder
 
 
 def fetched(package: str) -> str | None:
@@ -38,6 +39,4 @@ def remember(package: str, jars: str) -> None:
 
 
 def _note(package: str) -> Path:
-    named = os.environ.get("XDG_CACHE_HOME", "")
-    cache = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
-    return cache / "sqlqueue" / f"{package.replace(':', '-')}.jars"
+    return cache_folder() / f"{package.replace(':', '-')}.jars"

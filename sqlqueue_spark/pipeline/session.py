@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.machine_checks import java
+from sqlqueue_spark.pipeline.compiled_spark import compiled_spark
 from sqlqueue_spark.pipeline.delta_table import DELTA_SETTINGS, lacks_delta
 from sqlqueue_spark.pipeline.fetched_jars import fetched, remember
 
@@ -189,12 +190,14 @@ def _set_environment() -> None:
     """Say what Spark reads from the environment alone, unless it is said.
 
     Its workers run in the Python that runs this job, and not in the first one on the path. It listens on this machine alone: else it
-    looks its own host name up, and fails where that name is odd.
+    looks its own host name up, and fails where that name is odd. Its Python processes start sooner.
     """
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
     if _MASTER not in _settings_in(_conf_folder() / "spark-defaults.conf"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "SPARK_HOME" not in os.environ and (home := compiled_spark()) is not None:
+            os.environ["SPARK_HOME"] = str(home)
 
 
 def _not_started(package: str | None) -> str:

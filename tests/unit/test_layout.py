@@ -12,7 +12,9 @@ import sqlqueue_spark
 ROOT = Path(sqlqueue_spark.__file__).parent
 # A module imports modules of its own room and of rooms of lower rank.
 RANKS = {
-    **dict.fromkeys(("errors", "row_set", "fail_points", "plain_text", "url_shapes", "version", "arrow"), 0),
+    **dict.fromkeys(
+        ("errors", "row_set", "fail_points", "plain_text", "url_shapes", "version", "arrow", "garbage"), 0
+    ),
     **dict.fromkeys(("messages", "embedded"), 1),
     "options": 2,
     "engines": 3,

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.pipeline import delta_table
 from sqlqueue_spark.pipeline import session as module
+from sqlqueue_spark.pipeline.compiled_spark import compiled_spark
 from sqlqueue_spark.pipeline.fetched_jars import fetched, remember
 from sqlqueue_spark.pipeline.session import check_machine, missing_settings, on_one_machine, session
 from tests.support.jobs import ROOT
@@ -95,6 +96,20 @@ def test_what_others_start_is_left_as_it_is(builder, monkeypatch, variable):
     monkeypatch.setenv(variable, "1")
     assert started(builder) == {"name": "job"}
     assert "PYSPARK_PYTHON" not in os.environ
+
+
+def test_its_python_processes_start_from_compiled_files(builder, monkeypatch, tmp_path):
+    """But not on a cluster, and not where somebody has named a Spark."""
+    (tmp_path / "spark-defaults.conf").write_text("spark.master yarn")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    started(builder)
+    assert "SPARK_HOME" not in os.environ
+    monkeypatch.delenv("SPARK_CONF_DIR")
+    started(builder)
+    assert os.environ["SPARK_HOME"] == str(compiled_spark())
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    started(builder)
+    assert os.environ["SPARK_HOME"] == "/opt/spark"
 
 
 def test_what_the_user_has_set_stays(builder, monkeypatch, tmp_path):

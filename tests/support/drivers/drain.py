@@ -28,7 +28,7 @@ WRITTEN = "batch written"
 
 
 def main(url: str, folder: Path, pipelines: list[str], limit: int, in_turn: bool) -> None:
-    spark = start_spark(folder, master="local[6,4]", events=folder / "events")  # a task is tried four times
+    spark = start_spark(folder, master="local[4,4]", events=folder / "events")  # a task is tried four times
     run([partial(drain, spark, url, folder / name, name, limit) for name in pipelines], in_turn=in_turn)
     spark.stop()
 
