@@ -20,8 +20,14 @@ def cache(monkeypatch, tmp_path):
     return tmp_path / "sqlqueue"
 
 
-def test_what_stands_for_the_zip_is_the_installed_package(cache):
+def kept() -> Path:
     home = compiled_spark()
+    assert home is not None
+    return home
+
+
+def test_what_stands_for_the_zip_is_the_installed_package(cache):
+    home = kept()
     assert (home.parent, home.name.rpartition("-")[0]) == (cache, f"spark-{pyspark.__version__}")
     zips = sorted(each.name for each in (INSTALLED / "python" / "lib").glob("*.zip"))
     assert sorted(each.name for each in (home / "python" / "lib").iterdir()) == zips
@@ -38,9 +44,9 @@ def test_what_stands_for_the_zip_is_the_installed_package(cache):
 
 
 def test_it_is_made_once(cache):
-    home = compiled_spark()
+    home = kept()
     before = home.stat().st_ino
-    assert (compiled_spark(), home.stat().st_ino) == (home, before)
+    assert (kept(), home.stat().st_ino) == (home, before)
     assert [each.name for each in cache.iterdir()] == [home.name]  # and nothing half made beside it
 
 
