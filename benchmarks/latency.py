@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -138,27 +138,50 @@ class Traffic:
 
 
 def first_rows(server: Server, rounds: int) -> None:
-    """From the start of the job to its first rows in Delta, for a queue of 1,000 messages."""
-    measured = []
+    """From the start of the job to its first rows in Delta, for a queue of 1,000 messages; with each of its starters."""
+    programs = Path(sys.executable).parent
+    starters = {
+        "sqlqueue drain": ([str(programs / "sqlqueue"), "drain"], {}),
+        "spark-submit": (
+            [str(programs / "spark-submit"), "jobs/drain_to_delta.py"],
+            {"SPARK_CONF_DIR": "conf"},
+        ),
+    }
+    measured: dict[str, list[tuple[float, float]]] = {name: [] for name in starters}
     for _ in range(rounds + 1):
-        server.fill(1_000)
-        measured.append(_job_seconds(server))
-    print(f"\n| a queue of 1,000, median of {rounds} | seconds |\n|---|---|")
-    for name, at in (("first rows in Delta", 0), ("the job's end", 1)):
-        print(f"| {name} | {statistics.median(each[at] for each in measured[1:]):.1f} |")
+        for name, (command, environment) in starters.items():
+            server.fill(1_000)
+            measured[name].append(_job_seconds(server, command, environment))
+    print(
+        f"\n| a queue of 1,000, median of {rounds}, s | first rows in Delta | the job's end |\n|---|---|---|"
+    )
+    for name, times in measured.items():
+        first, end = (statistics.median(each) for each in zip(*times[1:], strict=True))
+        print(f"| {name} | {first:.1f} | {end:.1f} |")
 
 
-def _job_seconds(server: Server) -> tuple[float, float]:
+def _job_seconds(
+    server: Server, command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[float, float]:
     """From its start to the line of its first batch, and to its end."""
     began = time.perf_counter()
     with checkpoint() as folder:
-        command = [
-            str(Path(sys.executable).parent / "spark-submit"), "jobs/drain_to_delta.py", "--queue", QUEUE, "--available-now",
-            "--path", f"{folder}/delta", "--checkpoint", f"{folder}/checkpoint",
-        ]  # fmt: skip
-        environment = {**os.environ, "SQLQUEUE_URL": server.url, "SPARK_CONF_DIR": "conf"}
+        flags = [
+            "--queue",
+            QUEUE,
+            "--available-now",
+            "--path",
+            f"{folder}/delta",
+            "--checkpoint",
+            f"{folder}/checkpoint",
+        ]
         with subprocess.Popen(
-            command, cwd=_ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            [*command, *flags],
+            cwd=_ROOT,
+            env={**os.environ, "SQLQUEUE_URL": server.url, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         ) as job:
             first = next(
                 (time.perf_counter() - began for line in job.stdout or () if line.startswith("batch=")), None

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines.dialects import POSTGRESQL
 from tests.conftest import GUARDED_PASSWORD
-from tests.support.messages import row_id
+from tests.support.error_rows import fail, full
+from tests.support.messages import message_id, row_id
 from tests.support.terminal import CTRL_C, terminal
 from tests.support.waiting import eventually
 
@@ -173,3 +174,54 @@ def test_a_terminal_has_lines_as_wide_as_itself(postgresql):
     assert (len(lines[2]), lines[2][-1]) == (120, "…")
     piped = CliRunner().invoke(main, ["peek", "orders", "--bodies", "--url", postgresql.url])
     assert len(piped.stdout.splitlines()[2]) == 502
+
+
+def test_tables_are_no_wider_than_the_terminal(postgresql):
+    """What is to be read goes on below itself; ids stay whole. A pipe has each row in one line."""
+    error = postgresql.create_queue("error")
+    fail(
+        error,
+        range(1),
+        full(postgresql),
+        kind="Company.Of.Many.Names.That.Nobody.Can.Remember.OutOfStockException",
+    )
+    error.insert_row(id=row_id(1), headers="no JSON", body=b"x")
+    lines = CliRunner().invoke(main, ["errors", "list", "--url", postgresql.url]).stdout.splitlines()
+    assert max(map(len, lines)) > 190
+    with terminal("errors", "list", "--url", postgresql.url, columns=160) as shown:
+        assert shown.end() == 0
+    # The bar before them is written over.
+    narrow = [line.rsplit("\r", 1)[-1] for line in shown.shown.split("\r\n")]
+    assert max(map(len, narrow)) <= 160
+    number, _, _, message, queue, exception, *_ = narrow[1].split()
+    assert (number, message, queue) == ("1", message_id(0), '"public"."orders"')
+    assert re.fullmatch(r"….+OutOfStockException", exception)
+
+
+@pytest.mark.parametrize("command", [("retry",), ("discard", "--to-file", "rows.jsonl")])
+def test_a_plan_that_takes_long_shows_how_many_rows_it_has_looked_at(
+    postgresql, tmp_path, monkeypatch, command
+):
+    """Then it asks; where the answer is another one, nothing is done."""
+    monkeypatch.chdir(tmp_path)
+    postgresql.create_queue("orders")
+    error = postgresql.create_queue("error")
+    fail(error, range(3), full(postgresql))
+    with terminal("errors", *command, "--url", postgresql.url) as shown:
+        shown.until("to go on, type the queue's name")
+        shown.type("no\n")
+        assert shown.end() == 1
+    assert " rows [" in shown.shown
+    assert (error.count(), list(tmp_path.iterdir())) == (3, [])
+
+
+def test_a_count_that_waits_shows_a_clock(postgresql):
+    queue = postgresql.create_queue()
+    queue.insert(1)
+    with psycopg.connect(postgresql.url) as holder:
+        holder.execute('LOCK TABLE "orders"')
+        with terminal("length", "orders", "--url", postgresql.url) as shown:
+            shown.until("counting orders: 00:01")
+            holder.rollback()
+            assert shown.end() == 0
+    assert re.search(r"rows +1\r\n", shown.shown)
