@@ -71,8 +71,10 @@ class StageDispatch:
                 stage.open(_digest(end), queue=_queues(end))
             self._empty = False
             self._say_sent(self._own, sent)
-        elif end.stage:
-            self._leave_to_the_sink(end)
+        else:
+            self._send_left_before(start, end)
+            if end.stage:
+                self._leave_to_the_sink(end)
         self._opened = end
 
     def send(self, session: Session, end: Offset, *, deleting: int) -> None:
@@ -323,6 +325,15 @@ class StageDispatch:
                 for table in named:
                     self._send_left(table)
 
+    def _send_left_before(self, start: Offset | None, end: Offset) -> None:
+        """Send what waits on the stage of the batch before, where the offset of this one, which is logged, names it no more.
+
+        Spark before 4.2 tells of that batch only now. A batch that was begun under another stream is one more such offset.
+        """
+        remembered = self._by_stream() | ({Table.from_text(end.stage)} if end.stage else set())
+        for table in self._named(start) - remembered:
+            self._send_left(table)
+
     def _resent(self, stage: Stage, start: Offset | None, mark: Mark) -> int | None:
         """Send once more what a batch that claimed no rows has staged, if a fail-over took its settling back.
 
@@ -353,7 +364,7 @@ class StageDispatch:
         """Send what a batch without rows of this queue has left on another stage, unless a live source holds that stage.
 
         :raises ConfigurationError: messages wait there and a session holds the stage, perhaps one that a dead process has
-            left. An atomic source would forget the stage with its next offset.
+            left. The next offset would forget the stage, unless the option ``stream`` means it too.
         """
         with self._pool.transaction() as session:
             stage, sent = Stage(session.connection, table), None
@@ -361,7 +372,7 @@ class StageDispatch:
                 whom = stage.holders()
                 if not whom:
                     sent = stage.move_waiting(before=self._last_batch(session))
-                elif self._own is not None and (mark := stage.mark()) is not None and mark.waits:
+                elif table not in self._by_stream() and (mark := stage.mark()) is not None and mark.waits:
                     raise _in_use(table, ", ".join(whom))
         self._say_sent(table, sent)
 

@@ -8,6 +8,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
+from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.options import ATOMIC, NO_TRANSACTION, RECEIVE_ONLY, ConnectionOptions
 from sqlqueue_spark.receive import DestructiveReceiver, Receiver, ReceiverBeforeSpark42
@@ -242,4 +243,64 @@ def test_another_mode_under_another_name_sends_what_a_batch_has_left(engine, que
             stream.crash()
         stream.drain()
         stream.stop()
+    assert (ids_in(billing), staged(engine)) == (message_ids([100]), 0)
+
+
+@pytest.mark.needs("reads_json_as_documented")
+@pytest.mark.parametrize(
+    "between", ["nothing", "rows", "another name"], ids=lambda each: f"{each} in the first batch"
+)
+def test_what_a_batch_has_left_is_sent_before_the_offsets_forget_its_stage(engine, queue, between):
+    """Another mode and another name at once, and the next batch is one whose offset names no stage, or the other name's.
+
+    That batch may have rows. Or it was logged under the other name, and its process died before it was planned.
+    """
+    billing = engine.create_queue("billing")
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Renamed")
+    stream = FollowedForward(engine, queue, transactionMode=ATOMIC)
+    with watched_connections(stream.opened):
+        stream.drain()
+        others = [{"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}]
+        stream.construct_without_rows(others)
+        stream.run()
+        stream.crash()
+        if between == "another name":
+            stream.options = dataclasses.replace(stream.options, stream="Renamed")
+            assert stream.construct()
+            stream.crash()
+        elif between == "rows":
+            queue.insert(5)
+        stream.options = dataclasses.replace(stream.options, transaction_mode=RECEIVE_ONLY, stream="Renamed")
+        stream.drain()
+        stream.crash()
+        stream.drain()
+        stream.stop()
+    early = range(5 if between == "rows" else 0)
+    assert (sorted(ids_in(billing)), staged(engine)) == (sorted(message_ids([*early, 100])), 0)
+
+
+@pytest.mark.needs("reads_json_as_documented")
+def test_a_stage_that_a_dead_session_holds_is_not_forgotten(engine, queue):
+    """Whoever goes on in another mode and under another name is refused until that session is gone."""
+    billing = engine.create_queue("billing")
+    outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Renamed")
+    dead = FollowedForward(engine, queue, transactionMode=ATOMIC)
+    with watched_connections(dead.opened):
+        dead.drain()
+        others = [{"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}]
+        dead.construct_without_rows(others)
+        dead.run()
+        stream = FollowedForward(engine, queue, transactionMode=RECEIVE_ONLY)
+        stream.options = dataclasses.replace(stream.options, stream="Renamed")
+        stream.offsets, stream.done, stream.sink = dead.offsets, dead.done, dead.sink
+        with watched_connections(stream.opened):
+            with pytest.raises(
+                ConfigurationError, match=r"^Two sources use the stage .*: it is held by session \d+\."
+            ):
+                stream.trigger()
+            assert billing.count() == 0
+            dead.crash()
+            stream.crash()
+            stream.drain()
+            stream.stop()
     assert (ids_in(billing), staged(engine)) == (message_ids([100]), 0)

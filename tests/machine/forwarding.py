@@ -98,6 +98,9 @@ class ForwardingQuery(Query):
         back = {n for name in (SOURCES[0], DELAYED, ERROR) for n in self.world.in_table(name)}
         self.in_doubt |= back & set(self.arrived())
         self.world.ledger.may_double |= {n for n in back if self.world.ledger.taken[n]}
+        # The outbox knows those that were kept here; a neighbour who takes the row does not.
+        kept = {n for n, _ in self.in_destinations()}
+        self.world.ledger.came_back |= set(self.world.in_table(SOURCES[0])) & kept
 
     def fail_over(self, remote: Remote) -> bool:
         """Let the replica of another database take over. What it forgets is lost, unless it still is somewhere here."""

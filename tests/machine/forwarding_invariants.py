@@ -76,6 +76,7 @@ def check_places(world: World, query: ForwardingQuery) -> None:
     taken = {n for n, count in ledger.taken.items() if count}
     places = Counter(n for its in (there, here, error, parked, moved, taken) for n in set(its))
     both = {n for n, count in places.items() if count > 1} - query.in_doubt - ledger.may_double
+    both -= {n for n in ledger.came_back if ledger.taken[n]}
     say(query, "in two places", both)
 
     reasons = {
