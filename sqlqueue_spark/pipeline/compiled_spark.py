@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -42,8 +43,12 @@ def made(home: Path) -> Path:
         begun = Path(tempfile.mkdtemp(dir=home.parent))
         begun.chmod(0o755)
         _fill(begun)
-        with suppress(OSError):  # another process was faster
+        try:
             begun.rename(home)
+        except OSError:
+            shutil.rmtree(begun, ignore_errors=True)
+            if not home.is_dir():  # else another process was faster
+                raise
     return home
 
 

@@ -50,6 +50,20 @@ def test_it_is_made_once(cache):
     assert [each.name for each in cache.iterdir()] == [home.name]  # and nothing half made beside it
 
 
+def test_of_two_processes_that_make_it_at_once_the_first_one_wins(cache, monkeypatch):
+    fill = module._fill
+
+    def slowly(home: Path) -> None:
+        fill(home)
+        monkeypatch.setattr(module, "_fill", fill)
+        other.append(kept())
+
+    other: list[Path] = []
+    monkeypatch.setattr(module, "_fill", slowly)
+    home = kept()
+    assert (other, [each.name for each in cache.iterdir()]) == ([home], [home.name])
+
+
 def test_where_nothing_can_be_kept_there_is_none(cache):
     cache.touch()
     assert compiled_spark() is None
