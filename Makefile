@@ -39,13 +39,8 @@ demo-store-and-forward: java $(VENV)/.demo ## orders to a second server and answ
 .PHONY: setup
 setup: $(VENV)/.dev ## make .venv with everything, again only when a dependency has changed
 
-# Types are checked beside the tests, for tests often wait and the check never does.
 .PHONY: test
-test: java packages $(VENV)/.dev ## style, types and all tests (PYTEST_OPTIONS='-k witness -x' for some)
-	$(MAKE) --jobs=2 lint run-tests
-
-.PHONY: run-tests
-run-tests:
+test: java packages lint ## style, types and all tests (PYTEST_OPTIONS='-k witness -x' for some)
 	$(PYTEST) $(PYTEST_OPTIONS)
 
 # In the environment, where a password does not show: SQLQUEUE_TEST_SQLSERVER='mssql://…' make test-live

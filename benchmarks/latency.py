@@ -166,15 +166,7 @@ def _job_seconds(
     """From its start to the line of its first batch, and to its end."""
     began = time.perf_counter()
     with checkpoint() as folder:
-        flags = [
-            "--queue",
-            QUEUE,
-            "--available-now",
-            "--path",
-            f"{folder}/delta",
-            "--checkpoint",
-            f"{folder}/checkpoint",
-        ]
+        flags = ["--queue", QUEUE, "--available-now", "--path", f"{folder}/delta", "--checkpoint", f"{folder}/checkpoint"]  # fmt: skip
         with subprocess.Popen(
             [*command, *flags],
             cwd=_ROOT,

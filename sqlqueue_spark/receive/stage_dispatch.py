@@ -72,7 +72,7 @@ class StageDispatch:
             self._empty = False
             self._say_sent(self._own, sent)
         else:
-            self._send_left_before(start, end)
+            self._send_left_before(start, but=end.stage)
             if end.stage:
                 self._leave_to_the_sink(end)
         self._opened = end
@@ -129,8 +129,7 @@ class StageDispatch:
             stream has neither the mode nor the name of before, nobody else would ever find what waits on the stage of ``start``.
         """
         if self._own is None:
-            for table in self._named(start) - self._by_stream():
-                self._send_left(table)
+            self._send_left_before(start)
         else:
             with self._at_home() as stage, self._transaction():
                 mark = stage.mark()
@@ -325,14 +324,14 @@ class StageDispatch:
                 for table in named:
                     self._send_left(table)
 
-    def _send_left_before(self, start: Offset | None, end: Offset) -> None:
-        """Send what waits on the stage of the batch before, where the offset of this one, which is logged, names it no more.
+    def _send_left_before(self, start: Offset | None, *, but: str = "") -> None:
+        """Send what waits on the stage that ``start`` names and nobody would find later. Spark before 4.2 tells of it only now.
 
-        Spark before 4.2 tells of that batch only now. A batch that was begun under another stream is one more such offset.
+        :param but: the stage that the next offset names.
         """
-        remembered = self._by_stream() | ({Table.from_text(end.stage)} if end.stage else set())
-        for table in self._named(start) - remembered:
-            self._send_left(table)
+        if start is not None and start.stage != but:
+            for table in self._named(start) - self._by_stream():
+                self._send_left(table)
 
     def _resent(self, stage: Stage, start: Offset | None, mark: Mark) -> int | None:
         """Send once more what a batch that claimed no rows has staged, if a fail-over took its settling back.

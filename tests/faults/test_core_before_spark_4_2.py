@@ -19,6 +19,8 @@ from tests.support.messages import message_id, message_ids, row_ids
 from tests.support.sending import ids_in
 from tests.support.waiting import eventually
 
+#: A message that does not come from the queue.
+MESSAGE_100 = {"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}
 BATCHES = {"maxMessagesPerTrigger": "30", "minMessagesPerPartition": "10"}
 
 
@@ -210,9 +212,7 @@ def test_a_batch_without_rows_that_died_sends_once(engine, queue):
     with watched_connections(stream.opened):
         stream.drain()
         stream.crash()
-        stream.others[stream.done] = [
-            {"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}
-        ]
+        stream.others[stream.done] = [MESSAGE_100]
         assert stream.construct()
         with at_step(BATCH_WRITTEN, crash), pytest.raises(Crash):
             stream.run()
@@ -224,6 +224,13 @@ def test_a_batch_without_rows_that_died_sends_once(engine, queue):
     assert (ids_in(billing), queue.count(), staged(engine)) == (message_ids([*range(10), 100]), 0, 0)
 
 
+def leave_a_message(stream):
+    """Drain the queue; then a batch without rows of it stages message 100, which waits there."""
+    stream.drain()
+    stream.construct_without_rows([MESSAGE_100])
+    stream.run()
+
+
 @pytest.mark.needs("reads_json_as_documented")
 @pytest.mark.parametrize("dies", [False, True], ids=["goes on", "dies behind the first batch"])
 def test_another_mode_under_another_name_sends_what_a_batch_has_left(engine, queue, dies):
@@ -232,10 +239,7 @@ def test_another_mode_under_another_name_sends_what_a_batch_has_left(engine, que
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Renamed")
     stream = FollowedForward(engine, queue, transactionMode=ATOMIC)
     with watched_connections(stream.opened):
-        stream.drain()
-        others = [{"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}]
-        stream.construct_without_rows(others)
-        stream.run()
+        leave_a_message(stream)
         stream.crash()
         stream.options = dataclasses.replace(stream.options, transaction_mode=RECEIVE_ONLY, stream="Renamed")
         assert stream.trigger()
@@ -259,10 +263,7 @@ def test_what_a_batch_has_left_is_sent_before_the_offsets_forget_its_stage(engin
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Renamed")
     stream = FollowedForward(engine, queue, transactionMode=ATOMIC)
     with watched_connections(stream.opened):
-        stream.drain()
-        others = [{"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}]
-        stream.construct_without_rows(others)
-        stream.run()
+        leave_a_message(stream)
         stream.crash()
         if between == "another name":
             stream.options = dataclasses.replace(stream.options, stream="Renamed")
@@ -286,10 +287,7 @@ def test_a_stage_that_a_dead_session_holds_is_not_forgotten(engine, queue):
     outbox_tables.create(ConnectionOptions.parse({"url": engine.url}), "Renamed")
     dead = FollowedForward(engine, queue, transactionMode=ATOMIC)
     with watched_connections(dead.opened):
-        dead.drain()
-        others = [{"Headers": json.dumps({MESSAGE_ID: message_id(100)}), "Body": b"x", "RowVersion": 100}]
-        dead.construct_without_rows(others)
-        dead.run()
+        leave_a_message(dead)
         stream = FollowedForward(engine, queue, transactionMode=RECEIVE_ONLY)
         stream.options = dataclasses.replace(stream.options, stream="Renamed")
         stream.offsets, stream.done, stream.sink = dead.offsets, dead.done, dead.sink
