@@ -89,6 +89,8 @@ def server() -> Iterator[EmbeddedServer]:
     }
     try:
         with EmbeddedServer(folder / "data", settings=settings) as running:
+            # Whoever connects first to a database makes its cache of the catalogue. New databases have a copy of this one.
+            psycopg.connect(running.url("template1")).close()
             yield running
     finally:
         shutil.rmtree(folder)
@@ -104,8 +106,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 def database_url(server: EmbeddedServer) -> Iterator[str]:
     """A new PostgreSQL database."""
     name = f"test_{os.getpid()}_{next(_numbers)}"
-    with fresh_database(server.url(), name):
-        yield server.url(name)
+    with fresh_database(server.url(), name) as url:
+        yield url
 
 
 @pytest.fixture
@@ -261,9 +263,8 @@ def elsewhere(request: pytest.FixtureRequest, engine: Engine) -> Iterator[Engine
         yield SqlServerEngine(request.getfixturevalue("sqlserver_database")("elsewhere"))
     else:
         name = f"sqlqueue_elsewhere_{os.getpid()}_{next(_numbers)}"
-        running = request.getfixturevalue("server")
-        with fresh_database(running.url(), name):
-            yield PostgresEngine(running.url(name))
+        with fresh_database(request.getfixturevalue("server").url(), name) as url:
+            yield PostgresEngine(url)
 
 
 @pytest.fixture

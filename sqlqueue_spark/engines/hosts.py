@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, unquote
 
 from sqlqueue_spark.engines.connection import splits_login
 from sqlqueue_spark.engines.dialects import dialect_of
@@ -42,18 +42,19 @@ def same_server(one: str, other: str) -> bool:
 
 def _of_postgresql(url: str) -> list[Host]:
     """Format: https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-CONNSTRING-URIS."""
-    parts = urlsplit(url)
     if splits_login(url):
         raise ConfigurationError(
             "The option url cannot be read as postgresql://user@host:port/database; percent-encode special characters in "
             "its user and password, or put the password into the option password."
         )
-    asked = parse_qs(parts.query)
+    # Not urlsplit(): some versions of Python take [::1] in a list of hosts for a mistake.
+    place, _, query = url.partition("://")[2].partition("?")
+    asked = parse_qs(query)
     ports = ",".join(asked.get("port", ())).split(",")
     if named := ",".join(asked.get("hostaddr") or asked.get("host") or []):
         given = [(host, "") for host in named.split(",")]
     else:
-        given = [_split(unquote(each)) for each in parts.netloc.rpartition("@")[2].split(",")]
+        given = [_split(unquote(each)) for each in place.partition("/")[0].rpartition("@")[2].split(",")]
     found = []
     for number, (host, port) in enumerate(given):
         asked_port = ports[number] if len(ports) == len(given) else ports[0]

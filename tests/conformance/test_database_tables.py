@@ -18,6 +18,7 @@ from sqlqueue_spark.tables import database_tables
 from sqlqueue_spark.tables.database_tables import kind_of
 from tests.support import dotnet
 from tests.support.messages import row_id
+from tests.support.waiting import eventually
 
 
 def options(engine):
@@ -109,7 +110,9 @@ def test_only_one_schema_is_listed_if_asked(engine):
 
 def test_a_large_table_is_counted_only_if_asked(postgresql, monkeypatch):
     postgresql.create_queue().insert(300)
-    postgresql.execute("ANALYZE orders")
+    # A session tells the statistics up to a second later what it has inserted.
+    live = "SELECT n_live_tup FROM pg_stat_all_tables WHERE relname = 'orders'"
+    eventually(lambda: postgresql.fetch(live) == [(300,)])
     (found,) = overview(postgresql)
     assert (found.rows, found.exact) == (300, True)
     monkeypatch.setattr(database_tables, "TOO_LARGE", 8_192)

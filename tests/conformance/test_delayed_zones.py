@@ -13,6 +13,7 @@ from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from tests.support import dotnet
 from tests.support.delayed import DelayedRows, move
+from tests.support.kept_connections import forget
 from tests.support.messages import message_id
 from tests.support.sending import batch, ids_in, send
 
@@ -27,6 +28,7 @@ def zone(request, postgresql):
     """The default time zone of the database."""
     (database,) = postgresql.fetch("SELECT current_database()")[0]
     postgresql.execute(f"""ALTER DATABASE "{database}" SET timezone TO '{request.param}'""")
+    forget(postgresql.url)  # a session asks for its time zone when it begins
     return request.param
 
 

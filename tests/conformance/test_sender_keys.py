@@ -13,6 +13,7 @@ from sqlqueue_spark.engines.connections import Target, connect
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, prepare
 from sqlqueue_spark.tables.outbox import Outbox, OutboxTable
+from tests.support.kept_connections import forget
 from tests.support.messages import message_id, message_ids
 from tests.support.outboxes import OutboxRows
 from tests.support.postgresql import PostgresEngine
@@ -79,6 +80,8 @@ def test_a_renamed_database_gets_no_message_again(server, postgresql, outbox):
     renamed = PostgresEngine(f"{postgresql.url}_2")
 
     def rename(before, after):
+        forget(postgresql.url)
+        forget(renamed.url)
         with psycopg.connect(server.url(), autocommit=True) as connection:
             connection.execute(f'ALTER DATABASE "{before}" RENAME TO "{after}"')
 

@@ -35,7 +35,7 @@ def own_server():
 def lazy(own_server):
     """A database whose sessions do not wait until a commit is on the disk."""
     with psycopg.connect(own_server.url(), autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {NAME}")
+        connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
         connection.execute(f"CREATE DATABASE {NAME}")
         connection.execute(f"ALTER DATABASE {NAME} SET synchronous_commit = off")
     return PostgresEngine(own_server.url(NAME))

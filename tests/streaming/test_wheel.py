@@ -54,8 +54,8 @@ def folder(tmp_path):
 @pytest.fixture
 def remote(server):
     """A second database."""
-    with fresh_database(server.url(), f"remote_{os.getpid()}"):
-        yield PostgresEngine(server.url(f"remote_{os.getpid()}"))
+    with fresh_database(server.url(), f"remote_{os.getpid()}") as url:
+        yield PostgresEngine(url)
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-import psycopg
 import pytest
 
 from tests.support.drivers.death import processes_of
+from tests.support.kept_connections import connection_to
 from tests.support.quick_java import quick
 from tests.support.waiting import eventually
 
@@ -126,7 +126,7 @@ def started(
 
 
 def _sessions(url: str) -> int:
-    with psycopg.connect(url) as connection:
+    with connection_to(url) as connection:
         ((count,),) = connection.execute(_SESSIONS).fetchall()
     return int(count)
 

@@ -1,16 +1,18 @@
 """PostgreSQL behind the back of the code under test, with psycopg."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 import psycopg
 from psycopg import sql
 
 from tests.support.engines import Engine, QueueTable, Session, address_of
+from tests.support.kept_connections import connection_to, forget
 from tests.support.messages import HEADERS, Row
 from tests.support.waiting import eventually
 
@@ -77,14 +79,14 @@ class PostgresQueue(QueueTable):
         self._url = url
 
     def insert(self, count: int, *, start: int = 0, size: int = 64, expires: datetime | None = None) -> range:
-        with psycopg.connect(self._url) as connection:
+        with connection_to(self._url) as connection:
             return _fill(connection, self.table, count, start, size, expires)
 
     def insert_row(
         self, *, id: UUID, headers: str | None, body: bytes | None, expires: datetime | None = None
     ) -> int:
         statement = "INSERT INTO {table} (id, expires, headers, body) VALUES (%s, %s, %s, %s) RETURNING seq"
-        with psycopg.connect(self._url) as connection:
+        with connection_to(self._url) as connection:
             values = [id, expires, headers, body]
             found = connection.execute(sql.SQL(statement).format(table=self.table), values).fetchone()
             assert found is not None
@@ -92,18 +94,18 @@ class PostgresQueue(QueueTable):
 
     def rows(self) -> list[Row]:
         statement = sql.SQL("SELECT id, headers, body, seq, expires FROM {table} ORDER BY seq")
-        with psycopg.connect(self._url) as connection:
+        with connection_to(self._url) as connection:
             return [_row(found) for found in connection.execute(statement.format(table=self.table))]
 
     def count(self) -> int:
-        with psycopg.connect(self._url) as connection:
+        with connection_to(self._url) as connection:
             statement = sql.SQL("SELECT count(*) FROM {table}").format(table=self.table)
             found = connection.execute(statement).fetchone()
             assert found is not None
             return int(found[0])
 
     def execute(self, statement: str) -> None:
-        with psycopg.connect(self._url) as connection:
+        with connection_to(self._url) as connection:
             connection.execute(sql.SQL(statement).format(table=self.table))
 
     @contextmanager
@@ -130,7 +132,7 @@ class PostgresEngine(Engine):
 
     def create_queue(self, name: str = "orders", *, schema: str | None = None) -> PostgresQueue:
         queue = self.queue(name, schema=schema)
-        with psycopg.connect(self.url) as connection:
+        with connection_to(self.url) as connection:
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(queue.schema)))
             connection.execute(sql.SQL(_CREATE).format(table=queue.table))
         return queue
@@ -139,11 +141,11 @@ class PostgresEngine(Engine):
         return PostgresQueue(self.url, name, schema or self.default_schema)
 
     def execute(self, statement: str) -> None:
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        with connection_to(self.url) as connection:
             connection.execute(statement)
 
     def fetch(self, statement: str) -> Sequence[tuple[object, ...]]:
-        with psycopg.connect(self.url) as connection:
+        with connection_to(self.url) as connection:
             return connection.execute(statement).fetchall()
 
     def cut_connections(self) -> int:
@@ -157,17 +159,28 @@ class PostgresEngine(Engine):
 
 
 @contextmanager
-def fresh_database(server_url: str, name: str) -> Iterator[None]:
-    """A new database of this name. At the end of the block it is dropped, whoever is still connected to it."""
-    with psycopg.connect(server_url, autocommit=True) as connection:
+def fresh_database(server_url: str, name: str) -> Iterator[str]:
+    """The url of a new database of this name. At the end of the block it is dropped, whoever is still connected to it."""
+    with connection_to(server_url) as connection:
         connection.execute(sql.SQL(_CREATE_DATABASE).format(sql.Identifier(name)))
+    url = _url_of({**psycopg.conninfo.conninfo_to_dict(server_url), "dbname": name})
     try:
-        yield
+        yield url
     finally:
-        with psycopg.connect(server_url, autocommit=True) as connection:
+        forget(url)
+        with connection_to(server_url) as connection:
             connection.execute(
                 sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
             )
+
+
+def _url_of(parts: Mapping[str, object]) -> str:
+    """A URL, which the package and the tests understand; other words of it follow the question mark."""
+    given = {name: str(value) for name, value in parts.items() if value is not None}
+    user, password = given.pop("user", ""), given.pop("password", "")
+    login = f"{quote(user, safe='')}{':' + quote(password, safe='') if password else ''}@" if user else ""
+    where = f"{given.pop('host', 'localhost')}:{given.pop('port', '5432')}/{quote(given.pop('dbname'))}"
+    return f"postgresql://{login}{where}{'?' + urlencode(given) if given else ''}"
 
 
 def _fill(

@@ -22,14 +22,14 @@ _JARS = Path(sys.prefix) / f"spark-jars-{pyspark.__version__}"
 def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None = None) -> SparkSession:
     """:param events: where Spark is to write its event log, as text."""
     settings = {
-        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         **delta_jars(),
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "1",
         "spark.sql.streaming.metricsEnabled": "false",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",

@@ -2,9 +2,8 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import ClassVar
-from urllib.parse import quote, urlencode
 
 import psycopg
 
@@ -58,9 +57,8 @@ def places(server_url: str) -> Iterator[list[PostgresPlace]]:
         found = []
         for purpose in ("rules", "plans", "held"):
             name = f"sqlqueue_verdict_{purpose}_{os.getpid()}"
-            databases.enter_context(fresh_database(server_url, name))
-            parts = {**psycopg.conninfo.conninfo_to_dict(server_url), "dbname": name}
-            found.append(PostgresPlace(PostgresEngine(_url_of(parts)), SHAPE))
+            url = databases.enter_context(fresh_database(server_url, name))
+            found.append(PostgresPlace(PostgresEngine(url), SHAPE))
         yield found
 
 
@@ -70,12 +68,3 @@ def version(server_url: str) -> str:
         row = connection.execute("SHOW server_version").fetchone()
     assert row is not None
     return str(row[0]).split()[0]
-
-
-def _url_of(parts: Mapping[str, object]) -> str:
-    """A URL, which the package and the tests understand; other words of it follow the question mark."""
-    given = {name: str(value) for name, value in parts.items() if value is not None}
-    user, password = given.pop("user", ""), given.pop("password", "")
-    login = f"{quote(user, safe='')}{':' + quote(password, safe='') if password else ''}@" if user else ""
-    where = f"{given.pop('host', 'localhost')}:{given.pop('port', '5432')}/{quote(given.pop('dbname'))}"
-    return f"postgresql://{login}{where}{'?' + urlencode(given) if given else ''}"
