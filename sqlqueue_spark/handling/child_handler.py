@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.calls import HandlerTimeout, Limits, Seen, Watch

@@ -23,21 +23,24 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.pipeline.compiled_spark import compiled_spark
 from sqlqueue_spark.pipeline.delta_table import DELTA_SETTINGS, lacks_delta
-from sqlqueue_spark.pipeline.fetched_jars import fetched, remember
+from sqlqueue_spark.pipeline.fetched_jars import fetched, remember, without_sparks_own
+from sqlqueue_spark.pipeline.warm_up import warm_up
 
 #: The configuration of Spark and of the jobs, which a clone has as conf/.
 CONF = Path(__file__).with_name("conf")
 #: How Spark's own launchers say that Spark runs already, or where.
 _RUNS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
-#: The settings that are good for one machine alone, and where they lie in the way of a cluster.
-_ONE_MACHINE = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions")
 _JARS, _PACKAGES = "spark.jars", "spark.jars.packages"
 _MASTER, _JAVA_OPTIONS = "spark.master", "spark.driver.extraJavaOptions"
+#: The settings that are good for one machine alone, and where they lie in the way of a cluster.
+_ONE_MACHINE = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions", _JAVA_OPTIONS)
 #: The name of the jar's file, and of the package, before their versions.
 _DELTA_JAR = "delta-spark"
 #: The settings that are lists, and by which text a list shows that ours is in it.
 _LISTS = {_PACKAGES: _DELTA_JAR, "spark.sql.extensions": DELTA_SETTINGS["spark.sql.extensions"]}
 _LOG_SETTING = "log4j2.configurationFile"
+#: Where else users say with which options Java runs.
+_JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _LOG_FILES = {f"log4j2{suffix}" for suffix in (".properties", ".xml", ".json", ".jsn", ".yaml", ".yml")}
 #: A name, then blanks, = or :, then the value. https://spark.apache.org/docs/latest/configuration.html#dynamically-loading-spark-properties
 _SETTING = re.compile(r"^[ \t]*([^#!\s=:][^\s=:]*)[ \t]*[ \t=:][ \t]*(.*?)[ \t]*$", re.MULTILINE)
@@ -77,6 +80,8 @@ def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None
         raise ConfigurationError(_not_started(ours.get(_PACKAGES))) from error
     if delta:
         check_delta(spark)
+        if ours:
+            warm_up(spark)
         if _PACKAGES in ours and ours[_PACKAGES] == delta_package():
             remember(ours[_PACKAGES], spark.conf.get(_JARS, None) or "")
     return spark
@@ -102,8 +107,11 @@ def missing_settings(*, delta: bool) -> dict[str, str]:
     ours = on_one_machine(delta=delta)
     if not theirs.get(_MASTER, "local").startswith("local"):
         ours = {key: value for key, value in ours.items() if key not in _ONE_MACHINE}
+    if _java_is_tuned(theirs):
+        ours.pop(_JAVA_OPTIONS, None)
     if not (_logs_elsewhere() or any((folder / each).is_file() for each in _LOG_FILES)):
-        ours[_JAVA_OPTIONS] = f"-D{_LOG_SETTING}={(CONF / 'log4j2.properties').as_uri()}"
+        log = f"-D{_LOG_SETTING}={(CONF / 'log4j2.properties').as_uri()}"
+        ours[_JAVA_OPTIONS] = " ".join(filter(None, (ours.get(_JAVA_OPTIONS), log)))
     if any(_DELTA_JAR in each for each in (theirs.get(_JARS, ""), *_jars_of_spark())):
         ours.pop(_PACKAGES, None)
     added = {
@@ -116,7 +124,7 @@ def missing_settings(*, delta: bool) -> dict[str, str]:
         jars = fetched(settings[_PACKAGES])
         if jars is not None:
             del settings[_PACKAGES]
-            settings[_JARS] = jars
+            settings[_JARS] = without_sparks_own(jars, _jars_of_spark())
     return settings
 
 
@@ -181,6 +189,15 @@ def _settings_in(file: Path) -> dict[str, str]:
     return dict(_SETTING.findall(file.read_text(encoding="utf-8"))) if file.is_file() else {}
 
 
+def _java_is_tuned(theirs: Mapping[str, str]) -> bool:
+    """Whether the user has tuned Java elsewhere than in our setting; Java does not start with two collectors, for one."""
+    said = (
+        theirs.get("spark.driver.defaultJavaOptions", ""),
+        *(os.environ.get(each, "") for each in _JAVA_VARIABLES),
+    )
+    return any("-XX:" in each for each in said)
+
+
 def _logs_elsewhere() -> bool:
     """Whether the environment names a configuration of the log."""
     return any(_LOG_SETTING in os.environ.get(each, "") for each in ("JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"))
@@ -190,8 +207,10 @@ def _set_environment() -> None:
     """Say what Spark reads from the environment alone, unless it is said.
 
     Its workers run in the Python that runs this job, and not in the first one on the path. It listens on this machine alone: else it
-    looks its own host name up, and fails where that name is odd. Its Python processes start sooner.
+    looks its own host name up, and fails where that name is odd. Its Python processes start sooner, also because numpy starts no threads
+    in each of them; Spark limits its workers' threads itself.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
     if _MASTER not in _settings_in(_conf_folder() / "spark-defaults.conf"):

@@ -12,9 +12,9 @@ from functools import partial
 from types import MappingProxyType
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.engines.connections import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.engines.statements import Statement

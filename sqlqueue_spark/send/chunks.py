@@ -6,8 +6,8 @@ import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.tables.insert import CHUNK
 
 #: Most bytes of a chunk. Memory holds a chunk three times while it is sent: as it came, as rows, and as the statement's

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from sqlqueue_spark.arrow import pc
 
 
 def told(values: pa.Array) -> pa.Array:

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.messages.acknowledgement import OF_RETRY, Owed, by_queue
 from sqlqueue_spark.messages.delayed_retry import retry_headers
 from sqlqueue_spark.messages.failed import Failure, failed_headers

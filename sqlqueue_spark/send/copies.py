@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sqlqueue_spark import fail_points
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.send.chunks import CHUNK_BYTES
 from sqlqueue_spark.send.composed import Composed

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by

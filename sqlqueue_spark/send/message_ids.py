@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.messages.outgoing import new_row_ids
 from sqlqueue_spark.send.column_values import mapped, told

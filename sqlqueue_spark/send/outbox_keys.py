@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.tables.outbox_ids import (
     DIGEST_CHARACTERS,
     LONGEST_ID,

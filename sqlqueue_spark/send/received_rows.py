@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.engines.connections import Connection, Reader, Target, open_reader
 from sqlqueue_spark.errors import ClaimLost
 from sqlqueue_spark.options import SinkOptions

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.engines.connections import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.failed import Failure

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.failed import Failure
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR

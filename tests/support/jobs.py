@@ -34,6 +34,7 @@ class Job:
         settings = {
             "spark.jars.packages": "",
             "spark.ui.enabled": "false",
+            "spark.driver.extraJavaOptions": "",  # Java does not start with two collectors
             **delta_jars(),
         }
         command = [

@@ -9,6 +9,8 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from sqlqueue_spark.pipeline.fetched_jars import without_sparks_own
+
 #: The jar of Delta that fits each version of Spark; Delta's wheel has the same version.
 _DELTA = {
     "4.0": "io.delta:delta-spark_2.13:4.0.0",
@@ -49,7 +51,8 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
     with _one_downloads_at_a_time():
         session = builder.getOrCreate()
         if "spark.jars" not in settings:
-            _JARS.write_text(session.conf.get("spark.jars") or "")
+            of_spark = [each.name for each in (Path(pyspark.__file__).parent / "jars").glob("*.jar")]
+            _JARS.write_text(without_sparks_own(session.conf.get("spark.jars") or "", of_spark))
     session.sparkContext.setLogLevel("ERROR")
     return session
 

@@ -54,6 +54,6 @@ def test_what_it_starts_spark_submit_with_is_what_conf_says():
     said = dict(each.split("=", 1) for flag, each in itertools.pairwise(submit) if flag == "--conf")
     said["spark.jars.packages"] = submit[submit.index("--packages") + 1]
     lines = (ROOT / "conf/spark-defaults.conf").read_text().splitlines()
-    conf = dict(line.split() for line in lines if line and not line.startswith("#"))
+    conf = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
     assert said == {name: conf[name] for name in said}
     assert said.keys() >= {"spark.sql.extensions", "spark.sql.catalog.spark_catalog"}

@@ -17,13 +17,22 @@ from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.pipeline import delta_table
 from sqlqueue_spark.pipeline import session as module
 from sqlqueue_spark.pipeline.compiled_spark import compiled_spark
-from sqlqueue_spark.pipeline.fetched_jars import fetched, remember
+from sqlqueue_spark.pipeline.fetched_jars import fetched, remember, without_sparks_own
 from sqlqueue_spark.pipeline.session import check_machine, missing_settings, on_one_machine, session
 from tests.support.jobs import ROOT
 from tests.support.sparks import DELTA
 
-LOG = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(module.CONF / 'log4j2.properties').as_uri()}"}  # fmt: skip
-SHARED = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
+JAVA = (
+    "-XX:+IgnoreUnrecognizedVMOptions -XX:+UseParallelGC -XX:NewSize=256m -XX:MetaspaceSize=256m -XX:Tier4InvocationThreshold=50000 "
+    "-XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+LOG = f"-Dlog4j2.configurationFile={(module.CONF / 'log4j2.properties').as_uri()}"
+LOGGED = {"spark.driver.extraJavaOptions": f"{JAVA} {LOG}"}
+SHARED = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": JAVA,
+}
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 WITHOUT_DELTA = {**SHARED, "spark.sql.shuffle.partitions": "4"}
 WITH_DELTA = {
@@ -34,7 +43,7 @@ WITH_DELTA = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 VARIABLES = (
-    "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "JDK_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS",
+    "SPARK_CONF_DIR", "SPARK_HOME", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", *module._JAVA_VARIABLES,
     "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP",
 )  # fmt: skip
 
@@ -80,14 +89,14 @@ def started(builder, *, delta=True, **more):
 
 
 def test_without_configuration_it_is_that_of_conf(builder):
-    assert started(builder) == {"name": "job", **WITH_DELTA, **LOG}
+    assert started(builder) == {"name": "job", **WITH_DELTA, **LOGGED}
     lines = (ROOT / "conf/spark-defaults.conf").read_text().splitlines()
-    said = dict(line.split() for line in lines if line and not line.startswith("#"))
+    said = dict(line.split(None, 1) for line in lines if line and not line.startswith("#"))
     assert on_one_machine(delta=True) == {**said, "spark.jars.packages": DELTA}
 
 
 def test_a_job_without_a_table_needs_no_delta(builder):
-    assert started(builder, delta=False) == {"name": "job", **WITHOUT_DELTA, **LOG}
+    assert started(builder, delta=False) == {"name": "job", **WITHOUT_DELTA, **LOGGED}
     assert started(builder, delta=False, settings={"spark.master": "local[4]"})["spark.master"] == "local[4]"
 
 
@@ -162,12 +171,12 @@ def test_jars_that_were_fetched_are_not_asked_for_again(builder, tmp_path):
     urls = ",".join(each.as_uri() for each in jars)
     remember(DELTA, urls)
     without = {name: value for name, value in WITH_DELTA.items() if name != "spark.jars.packages"}
-    assert missing_settings(delta=True) == {**without, "spark.jars": urls, **LOG}
-    assert missing_settings(delta=False) == {**WITHOUT_DELTA, **LOG}
+    assert missing_settings(delta=True) == {**without, "spark.jars": urls, **LOGGED}
+    assert missing_settings(delta=False) == {**WITHOUT_DELTA, **LOGGED}
     (note,) = (tmp_path / "cache" / "sqlqueue").iterdir()
     assert note.name == "io.delta-delta-spark_4.2_2.13-4.4.0.jars"
     jars[0].unlink()
-    assert missing_settings(delta=True) == {**WITH_DELTA, **LOG}
+    assert missing_settings(delta=True) == {**WITH_DELTA, **LOGGED}
 
 
 def test_only_jars_on_this_machine_are_noted(builder, tmp_path):
@@ -217,6 +226,35 @@ def test_a_log_that_the_environment_configures_stays(builder, monkeypatch):
     assert missing_settings(delta=False) == WITHOUT_DELTA
 
 
+@pytest.mark.parametrize("variable", [*module._JAVA_VARIABLES, None])
+def test_java_that_the_user_has_tuned_is_not_tuned_again(builder, monkeypatch, tmp_path, variable):
+    """It would not start with two collectors."""
+    if variable is None:
+        (tmp_path / "spark-defaults.conf").write_text("spark.driver.defaultJavaOptions -XX:+UseZGC")
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    else:
+        monkeypatch.setenv(variable, "-Xmx2g -XX:+UseZGC")
+    assert missing_settings(delta=False)["spark.driver.extraJavaOptions"] == LOG
+
+
+def test_of_fetched_jars_those_that_spark_has_are_left_out():
+    """Where Spark's are as new; its own classes come first."""
+    fetched_ones = [
+        "file:///ivy/io.delta_delta-spark_4.2_2.13-4.4.0.jar", "file:///ivy/org.apache.parquet_parquet-common-1.16.0.jar",
+        "file:///ivy/com.google.code.findbugs_jsr305-3.0.2.jar", "file:///ivy/org.slf4j_slf4j-api-2.0.9.jar", "file:///ivy/odd.jar",
+    ]  # fmt: skip
+    of_spark = [
+        "parquet-common-1.17.0.jar",
+        "jsr305-3.0.0.jar",
+        "slf4j-api-2.0.17.jar",
+        "odd.jar",
+        "spark-core_2.13-4.2.0.jar",
+    ]
+    assert without_sparks_own(",".join(fetched_ones), of_spark).split(",") == [
+        fetched_ones[each] for each in (0, 2, 4)
+    ]
+
+
 def test_workers_run_in_the_python_of_the_job(builder, monkeypatch):
     """Unless another one is named."""
     started(builder)
@@ -254,7 +292,7 @@ def test_without_deltas_wheel_the_remedy_is_said(builder, monkeypatch):
         "Delta Lake is not installed (there is no package delta-spark); install it with: pip install 'sqlqueue_spark[spark]'."
     )
     check_machine(delta=False)
-    assert started(builder, delta=False) == {"name": "job", **WITHOUT_DELTA, **LOG}
+    assert started(builder, delta=False) == {"name": "job", **WITHOUT_DELTA, **LOGGED}
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--packages io.delta:… pyspark-shell")
     check_machine()
 
