@@ -7,9 +7,9 @@ from dataclasses import replace
 from unittest import mock
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
+from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.engines import retry
 from sqlqueue_spark.engines.connections import BATCH_ROWS, Reader, Target
 from sqlqueue_spark.engines.statements import Statement
