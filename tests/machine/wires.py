@@ -15,18 +15,17 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from sqlqueue_spark.engines.postgresql import connection
+from sqlqueue_spark.engines.postgresql import arrow_connection, connection
 
 #: The number by which a session is known behind a pooler; it is another one each time.
 _MARK = re.compile(rb"\d{12,}")
 _LOST = "server closed the connection unexpectedly"
 _REFUSED = "connection failed: Connection refused"
-_CONNECT_READER = adbc.connect
+_CONNECT_READER = arrow_connection.ArrowConnection
 
 
 class Network:
@@ -161,9 +160,7 @@ class Network:
         """Within the block the package connects by way of this network."""
         with (
             mock.patch.object(connection, "psycopg", _Module(psycopg, self.connect)),
-            mock.patch.object(
-                adbc, "connect", self.connect_reader
-            ),  # which a reader imports when it connects
+            mock.patch.object(arrow_connection, "ArrowConnection", self.connect_reader),
         ):
             yield
 
@@ -257,32 +254,31 @@ def holds(raw: psycopg.Connection) -> bool:
 
 
 class ReaderWire:
-    """A worker's lent connection that behaves as ADBC's."""
+    """A worker's lent connection that reads Arrow."""
 
     def __init__(self, network: Network, raw: Any) -> None:
         self._network = network
         self._raw = raw
         self._autocommit = True
-        self.adbc_connection = SimpleNamespace(set_autocommit=self._set_autocommit)
 
-    def cursor(self) -> Any:
-        return self._raw.cursor()
+    def read(self, text: str, batch_bytes: int) -> Any:
+        return self._raw.read(text, batch_bytes)
 
     def close(self) -> None:
         if self._raw is None:
             return
         raw, self._raw = self._raw, None
         if not self._autocommit:
-            raw.adbc_connection.rollback()
-            raw.adbc_connection.set_autocommit(True)
+            raw.rollback()
+            raw.set_autocommit(True)
         self._network.keep_reader(raw)
 
-    def _set_autocommit(self, on: bool) -> None:
+    def set_autocommit(self, on: bool) -> None:
         # A worker outlives drivers, and works for the one that runs now.
         heard = self._network.commit_of(self._network.process) if on else None
         if heard is False:
-            self._raw.adbc_connection.rollback()
-        self._raw.adbc_connection.set_autocommit(on)
+            self._raw.rollback()
+        self._raw.set_autocommit(on)
         self._autocommit = on
         if heard:
             self._network.worker_not_answered()

@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 from adbc_driver_manager import Error as AdbcError
-from adbc_driver_postgresql import StatementOptions
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
@@ -29,6 +28,7 @@ from sqlqueue_spark.engines.connection import (
     under,
 )
 from sqlqueue_spark.engines.dialects import POSTGRESQL, DriverError, Kind, Load
+from sqlqueue_spark.engines.postgresql import arrow_connection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
@@ -153,18 +153,15 @@ class PostgresReader(Reader):
     """
 
     def __init__(self, target: Target) -> None:
-        # It imports pandas, which takes longer than all else that a command does.
-        import adbc_driver_postgresql.dbapi as adbc
-
         self._target = target
         token = target.token()
         conninfo = _conninfo(target, token)
         with _translated(target, "connecting", connecting=True, token=token):
-            self._raw = adbc.connect(conninfo, autocommit=True)
+            self._raw = arrow_connection.ArrowConnection(conninfo)
         try:
-            with _translated(target, "connecting"), self._raw.cursor() as cursor:
-                cursor.execute(_session(target.timeouts[0], 0, 0))
-                cursor.fetchall()
+            session = _session(target.timeouts[0], 0, 0)
+            with _translated(target, "connecting"), self._raw.read(session, BATCH_BYTES) as rows:
+                rows.read_all()
         except BaseException:
             self.close()
             raise
@@ -185,10 +182,10 @@ class PostgresReader(Reader):
     ) -> list[pa.RecordBatch]:
         # In autocommit the driver does not hear of a commit that fails, and would return rows that are still in the table.
         with _translated(self._target, "beginning to take rows"):
-            self._raw.adbc_connection.set_autocommit(False)
+            self._raw.set_autocommit(False)
         taken = list(self._batches(statement, parameters, schema))
         with _translated(self._target, "committing"):
-            self._raw.adbc_connection.set_autocommit(True)
+            self._raw.set_autocommit(True)
         return taken
 
     def close(self) -> None:
@@ -198,15 +195,11 @@ class PostgresReader(Reader):
     def _batches(
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
-        with _translated(self._target, "reading"), self._raw.cursor() as cursor:
-            cursor.adbc_statement.set_options(
-                **{StatementOptions.BATCH_SIZE_HINT_BYTES.value: str(BATCH_BYTES)}
-            )
-            cursor.execute(statement.with_numbers(parameters))  # COPY takes no parameters
-            with cursor.fetch_record_batch() as batches:  # an open stream must not outlive its statement
-                for batch in batches:
-                    for start in range(0, batch.num_rows, BATCH_ROWS):
-                        yield under(schema, batch.slice(start, BATCH_ROWS))
+        text = statement.with_numbers(parameters)  # COPY takes no parameters
+        with _translated(self._target, "reading"), self._raw.read(text, BATCH_BYTES) as batches:
+            for batch in batches:
+                for start in range(0, batch.num_rows, BATCH_ROWS):
+                    yield under(schema, batch.slice(start, BATCH_ROWS))
 
 
 def connect(target: Target) -> Connection:
