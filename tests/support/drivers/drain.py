@@ -14,8 +14,11 @@ from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource
+from sqlqueue_spark.spark.stream_reader import SqlQueueStreamReader
 from tests.support.drivers.death import PIPELINE, at_step
 from tests.support.drivers.pipelines import run
 from tests.support.sparks import start_spark
@@ -27,15 +30,35 @@ HALF_WRITTEN = "batch half written"
 WRITTEN = "batch written"
 
 
+class Reader(SqlQueueStreamReader):
+    """Names the pipeline to the process that works for it now, and whose steps these are then."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        os.environ[PIPELINE] = str(options.queue)  # a worker gets a new reader for each task
+
+
+class Source(SqlQueueDataSource):
+    """Our source under another name, because Spark registers ``sqlqueue`` by itself."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "sqlqueue_of_a_pipeline"
+
+    def streamReader(self, schema: StructType) -> Reader:  # noqa: ARG002, N802 -- Spark's signature and name
+        return Reader(self._source_options())
+
+
 def main(url: str, folder: Path, pipelines: list[str], limit: int, in_turn: bool) -> None:
     spark = start_spark(folder, master="local[4,4]", events=folder / "events")  # a task is tried four times
+    spark.dataSource.register(Source)
     run([partial(drain, spark, url, folder / name, name, limit) for name in pipelines], in_turn=in_turn)
     spark.stop()
 
 
 def drain(spark: SparkSession, url: str, folder: Path, name: str, limit: int) -> StreamingQuery:
     rows = (
-        spark.readStream.format(source_of(spark, name))
+        spark.readStream.format(Source.name())
         .options(**login_of(name, url))
         .options(
             queue=name,
@@ -69,22 +92,6 @@ def login_of(pipeline: str, url: str) -> dict[str, str]:
     if pipeline == FOREACH_BATCH:
         return {"url": url.replace("@", f":{quote(password)}@", 1)}
     return {"url": url}
-
-
-def source_of(spark: SparkSession, pipeline: str) -> str:
-    """Register our source under another name, so that its Python processes know their pipeline; returns the format's name.
-
-    The processes get the environment that was set when the source was registered. Spark registers ``sqlqueue`` by itself.
-    """
-
-    class Source(SqlQueueDataSource):  # within the function, so that it travels to the workers by value
-        @classmethod
-        def name(cls) -> str:
-            return f"sqlqueue_{pipeline}"
-
-    spark.sparkContext.environment[PIPELINE] = pipeline
-    spark.dataSource.register(Source)
-    return Source.name()
 
 
 if __name__ == "__main__":
