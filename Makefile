@@ -65,7 +65,7 @@ verdict: packages $(VENV)/.dev ## prove what the package takes for granted of a 
 lint: $(VENV)/.dev ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(CODE)
+	$(BIN)/mypy --num-workers 2 $(CODE)
 
 .PHONY: format
 format: $(VENV)/.dev ## bring the code into style
