@@ -1,6 +1,6 @@
 """A write into a Delta table of no use, while a new Spark has little else to do: the first real one then finds Delta's classes loaded.
 
-A job's first batch, into a new table, takes seven seconds; the second one a few tenths.
+Most of a job's first batch, into a new table, is Java that loads these.
 """
 
 from __future__ import annotations

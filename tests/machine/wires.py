@@ -19,13 +19,13 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from sqlqueue_spark.engines.postgresql import arrow_connection, connection
+from sqlqueue_spark.engines.postgresql import connection
+from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 
 #: The number by which a session is known behind a pooler; it is another one each time.
 _MARK = re.compile(rb"\d{12,}")
 _LOST = "server closed the connection unexpectedly"
 _REFUSED = "connection failed: Connection refused"
-_CONNECT_READER = arrow_connection.ArrowConnection
 
 
 class Network:
@@ -68,9 +68,9 @@ class Network:
     def _connected(conninfo: str) -> psycopg.Connection:
         return psycopg.connect(conninfo, prepare_threshold=0, cursor_factory=_Cursor)
 
-    def connect_reader(self, conninfo: str, **named: bool) -> "ReaderWire":
+    def connect_reader(self, conninfo: str) -> "ReaderWire":
         self._close_readers([raw for wire, raw in self._lent if wire() is None])
-        raw = self._readers.pop() if self._readers else _CONNECT_READER(conninfo, **named)
+        raw = self._readers.pop() if self._readers else ArrowConnection(conninfo)
         wire = ReaderWire(self, raw)
         self._lent.append((weakref.ref(wire), raw))
         return wire
@@ -160,7 +160,7 @@ class Network:
         """Within the block the package connects by way of this network."""
         with (
             mock.patch.object(connection, "psycopg", _Module(psycopg, self.connect)),
-            mock.patch.object(arrow_connection, "ArrowConnection", self.connect_reader),
+            mock.patch.object(connection, "ArrowConnection", self.connect_reader),
         ):
             yield
 

@@ -35,7 +35,8 @@ class ArrowConnection:
 
         :param batch_bytes: about so large a record batch is.
         """
-        # The public way to this reader is the DB-API. Arrow's own does not tell the error of a stream that breaks off.
+        # The public way to this reader is the DB-API. Arrow's own does not tell the error of a stream that breaks off. It imports
+        # Arrow, for which a command that reads nothing need not wait.
         from adbc_driver_manager._reader import AdbcRecordBatchReader
 
         with contextlib.ExitStack() as reading:

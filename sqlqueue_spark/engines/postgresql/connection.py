@@ -28,7 +28,7 @@ from sqlqueue_spark.engines.connection import (
     under,
 )
 from sqlqueue_spark.engines.dialects import POSTGRESQL, DriverError, Kind, Load
-from sqlqueue_spark.engines.postgresql import arrow_connection
+from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
@@ -157,7 +157,7 @@ class PostgresReader(Reader):
         token = target.token()
         conninfo = _conninfo(target, token)
         with _translated(target, "connecting", connecting=True, token=token):
-            self._raw = arrow_connection.ArrowConnection(conninfo)
+            self._raw = ArrowConnection(conninfo)
         try:
             session = _session(target.timeouts[0], 0, 0)
             with _translated(target, "connecting"), self._raw.read(session, BATCH_BYTES) as rows:
