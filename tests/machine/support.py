@@ -5,16 +5,16 @@ import pytest
 from tests.machine.search import search
 from tests.machine.world import World
 
-#: So many scenarios of each family are played, which takes a minute and a half of a processor in all. Without a fix 50
+#: So many scenarios of each family are played, which takes two minutes of a processor in all. Without a fix 50
 #: scenarios have found most broken promises.
 EXAMPLES = {
-    "storing": 120,
-    "atomic": 85,
-    "sending": 100,
-    "taking": 120,
-    "several": 125,
-    "handling": 50,
-    "forwarding": 50,
+    "storing": 180,
+    "atomic": 130,
+    "sending": 150,
+    "taking": 180,
+    "several": 150,
+    "handling": 60,
+    "forwarding": 60,
 }
 
 
