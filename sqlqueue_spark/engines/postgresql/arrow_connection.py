@@ -58,7 +58,7 @@ class ArrowConnection:
         self._connection.rollback()
 
     def close(self) -> None:
-        """Close it, and what somebody has not read to its end."""
+        """Close it, and what somebody has not read to its end; nobody may read on, for the driver has freed it."""
         while self._reading:
             self._reading[-1].close()
         self._connection.close()
