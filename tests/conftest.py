@@ -28,7 +28,7 @@ from tests.support.in_memory import keep_temporary_files_in_memory
 from tests.support.outboxes import OutboxDatabase
 from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.quick_java import quick_java
-from tests.support.spark_home import spark_home
+from tests.support.spark_home import python_path, spark_home
 from tests.support.sparks import start_spark
 from tests.support.sqlserver import SqlServerEngine, emptied, opened, set_row_versions
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
@@ -288,7 +288,8 @@ def guarded_url(server: EmbeddedServer, database_url: str) -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with mock.patch.dict(os.environ, quick_java()):
+    path = python_path(*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+    with mock.patch.dict(os.environ, quick_java() | {"PYTHONPATH": path}):
         session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

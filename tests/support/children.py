@@ -16,6 +16,7 @@ import pytest
 from tests.support.drivers.death import processes_of
 from tests.support.kept_connections import connection_to
 from tests.support.quick_java import quick
+from tests.support.spark_home import python_path
 from tests.support.waiting import eventually
 
 _ROOT = Path(__file__).parents[2]
@@ -116,7 +117,7 @@ def started(
         child = subprocess.Popen(
             [sys.executable, "-m", f"tests.support.drivers.{program}", *arguments],
             cwd=_ROOT,
-            env=os.environ | quick() | {"PYTHONPATH": str(_ROOT), "SQLQUEUE_URL": url} | dict(orders),
+            env=os.environ | quick() | {"PYTHONPATH": python_path(_ROOT), "SQLQUEUE_URL": url} | dict(orders),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

@@ -15,7 +15,10 @@ from tests.support.spark_home import spark_home
 
 _ROOT = Path(__file__).parents[2]
 _ARCHIVE = spark_home() / "classes.jsa"
-_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
+#: With one compiler Java has little room for compiled code, and looks for what it might throw away again and again.
+_OPTIONS = (
+    "-XX:TieredStopAtLevel=1 -XX:-UseCodeCacheFlushing -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
+)
 _SPARK = (
     "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN "
     "-Dspark.sql.adaptive.enabled=false -Dspark.databricks.delta.stats.collect=false"

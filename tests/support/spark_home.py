@@ -1,6 +1,7 @@
 """The SPARK_HOME of the tests, whose Python processes start quickly (:mod:`sqlqueue_spark.pipeline.compiled_spark`)."""
 
 import functools
+import os
 import sys
 from pathlib import Path
 
@@ -13,3 +14,8 @@ from sqlqueue_spark.pipeline.compiled_spark import made
 def spark_home() -> Path:
     """The folder, beside the virtual environment's other files; this makes it if it is not there."""
     return made(Path(sys.prefix) / f"spark-home-{pyspark.__version__}")
+
+
+def python_path(*folders: object) -> str:
+    """A PYTHONPATH with these folders, for Spark's Python workers that import early (:mod:`tests.support.early_imports.sitecustomize`)."""
+    return os.pathsep.join(map(str, (Path(__file__).with_name("early_imports"), *folders)))
