@@ -66,12 +66,12 @@ class StreamScanner(ABC, Generic[B]):
         """
         self._batch_ended()
         if self._options.stop_file is not None and Path(self._options.stop_file).exists():
-            self.give_up_ahead()
+            self._give_back_ahead()
             return None
         if not self.due:
             return None
         if max_rows is None:
-            self.give_up_ahead()
+            self._give_back_ahead()
             found = self._everything(start)
         else:
             found = self._next(start, max_rows)
@@ -107,6 +107,12 @@ class StreamScanner(ABC, Generic[B]):
         """Give back to everybody what was claimed ahead."""
         if self._ahead is not None:
             self._ahead.give_up()
+            self._ahead = None
+
+    def _give_back_ahead(self) -> None:
+        """Give back what was claimed ahead, and wait: a claim that follows at once would step over rows that are not free yet."""
+        if self._ahead is not None:
+            self._ahead.give_back()
             self._ahead = None
 
     def batch_done(self) -> None:

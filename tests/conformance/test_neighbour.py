@@ -86,17 +86,18 @@ def test_it_handles_each_message_in_the_order_of_row_versions(engine, queue):
 def test_it_starts_no_more_receives_than_its_look_says_and_its_concurrency_allows(engine, queue):
     queue.insert(3)
     with Neighbour(engine, queue, Habits(concurrency=8, rest=QUICK)).running() as neighbour:
+        # Or it would hang with some of these, and not with others.
+        eventually(lambda: neighbour.counts().handled == 3)
         neighbour.hang()
         queue.insert(20, start=3)
         eventually(lambda: len(neighbour.holding()) == 8)
-        held = neighbour.holding()
+        assert neighbour.holding() == list(range(4, 12))
         with queue.session() as other:  # it holds them, so another receiver steps over them
-            assert other.take().row_version == held[-1] + 1
+            assert other.take().row_version == 12
             other.rollback()
         neighbour.go_on()
         eventually(lambda: neighbour.counts().handled == 23)
     assert sorted(neighbour.handled) == row_ids(range(23))
-    assert held == list(range(held[0], held[0] + 8))
 
 
 def test_it_steps_over_rows_that_others_hold_and_rests_when_nothing_is_free(engine, queue):
