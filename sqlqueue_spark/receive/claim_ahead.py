@@ -62,7 +62,7 @@ class ClaimAhead(Generic[B]):
         made = self._made.result()
         return None if self._taken.locked() else made
 
-    def give_back(self, because: str = "") -> None:
+    def give_back(self, because: str) -> None:
         """Release the claim; when this returns, others can have its rows."""
         self._release(because, at_once=True)
 

@@ -109,10 +109,10 @@ class StreamScanner(ABC, Generic[B]):
             self._ahead.give_up()
             self._ahead = None
 
-    def _give_back_ahead(self) -> None:
+    def _give_back_ahead(self, because: str = "") -> None:
         """Give back what was claimed ahead, and wait: a claim that follows at once would step over rows that are not free yet."""
         if self._ahead is not None:
-            self._ahead.give_back()
+            self._ahead.give_back(because)
             self._ahead = None
 
     def batch_done(self) -> None:
@@ -167,8 +167,7 @@ class StreamScanner(ABC, Generic[B]):
         if self._ahead is None or (made := self._ahead.made()) is None:
             return
         if self._appeared(made):
-            self._ahead.give_back("neighbours are seen")
-            self._ahead = None
+            self._give_back_ahead("neighbours are seen")
 
     def _take_ahead(self, start: Offset | None) -> B | None:
         assert self._ahead is not None, "asked only where there is one"

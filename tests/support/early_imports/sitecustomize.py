@@ -5,6 +5,8 @@ Spark itself imports after it has forked, because a process with threads must no
 no thread once Arrow's allocator is told so; a daemon that has one all the same ends.
 """
 
+import gc
+import os
 import sys
 
 _DAEMON = "pyspark.daemon"
@@ -12,9 +14,7 @@ _MODULES = ("pyspark_sqlqueue", "psycopg", "adbc_driver_postgresql", "pandas")
 
 
 def _import_early(of_worker: str) -> None:
-    import gc
     import importlib
-    import os
     from pathlib import Path
 
     os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"
