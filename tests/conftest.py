@@ -288,8 +288,7 @@ def guarded_url(server: EmbeddedServer, database_url: str) -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    path = python_path(*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
-    with mock.patch.dict(os.environ, quick_java() | {"PYTHONPATH": path}):
+    with mock.patch.dict(os.environ, quick_java() | {"PYTHONPATH": python_path()}):
         session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

@@ -126,8 +126,8 @@ def test_an_endpoint_that_appears_beside_a_claim_ahead_gets_the_oldest_rows(post
             assert stream.trigger()
         assert stream.batches() == [list(range(n, n + 100)) for n in range(1, 501, 100)]
         with Neighbour(postgresql, queue, habits).running() as neighbour:
-            eventually(lambda: stream.trigger() and left(stream) > 0)
             eventually(lambda: neighbour.counts().handled > 0)
+            eventually(lambda: stream.trigger() and left(stream) > 0)
             stream.drain()
         stream.drain()
         assert handled_once(queue, 6000, stream.ids(), neighbour.handled)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ _STEPS = (
     *fail_points.STEPS, fail_points.IDS_CHECKED, fail_points.ROWS_INSERTED, fail_points.IDS_INSERTED, fail_points.CHUNK_SENT, fail_points.ROWS_STAGED,
     fail_points.STAGE_SEALED, death.of(ATOMIC, SENT), death.of(OPTIMISTIC, SENT),
 )  # fmt: skip
+_ROOT = Path(__file__).parents[2]
 #: The program passes a step at most so often before somebody dies at it.
 _NTH = 15
 _READER = "python_streaming_source_runner"
@@ -65,7 +66,7 @@ class Driver:
 
     def start(self, *, dies: bool) -> None:
         """:param dies: whether all of it, the driver alone, or one process is to die at a named step, some time or other."""
-        orders: Mapping[str, str] = {}
+        orders: dict[str, str] = {}
         self._dies_at = ""
         if dies:
             step, nth = self._random.choice(_STEPS), self._random.randint(1, _NTH)
@@ -76,6 +77,8 @@ class Driver:
             self._dies_at = f"kill -9 of {who} at '{step}'"
             self._passes = (step, nth)
         given = ["--folder", str(self.folder)]
+        # Its memory is measured, so no Python process of Spark's is a fork of a larger one.
+        orders["PYTHONPATH"] = str(_ROOT)
         self._child, self._said = started("endless", self._url, given, self.folder, orders)
         self._sessions.append(self._child.pid)
         self._born, self._up = time.monotonic(), None

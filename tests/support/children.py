@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import pytest
 
-from tests.support.drivers.death import processes_of
+from tests.support.drivers.death import kill_session, processes_of
 from tests.support.kept_connections import connection_to
 from tests.support.quick_java import quick
 from tests.support.spark_home import python_path
@@ -141,6 +141,5 @@ def _tail(said: Path) -> str:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    for process in processes_of(child.pid):
-        process.kill()
+    kill_session(child.pid)
     child.wait()

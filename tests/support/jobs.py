@@ -9,8 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from tests.support.drivers.death import processes_of
+from tests.support.drivers.death import kill_session, processes_of
 from tests.support.quick_java import quick
+from tests.support.spark_home import python_path
 from tests.support.sparks import delta_jars
 from tests.support.waiting import eventually
 
@@ -29,7 +30,7 @@ class Job:
     def __init__(self, program: str, url: str, folder: Path, *arguments: object) -> None:
         self.said = folder / f"job-{len(list(folder.glob('job-*.txt')))}.txt"
         self.complained = self.said.with_suffix(".err")
-        environment = os.environ | quick(_LOGGING) | {"SQLQUEUE_URL": url}
+        environment = os.environ | quick(_LOGGING) | {"PYTHONPATH": python_path(), "SQLQUEUE_URL": url}
         # The tests of the wheel and of the demo let Spark find Delta's jars by itself, which takes seconds.
         settings = {
             "spark.jars.packages": "",
@@ -76,8 +77,7 @@ class Job:
 
     def kill(self) -> None:
         """Kill whatever is left of the job."""
-        for process in processes_of(self.process.pid):
-            process.kill()
+        kill_session(self.process.pid)
         self.process.wait()
 
     def ended(self) -> int:

@@ -17,5 +17,8 @@ def spark_home() -> Path:
 
 
 def python_path(*folders: object) -> str:
-    """A PYTHONPATH with these folders, for Spark's Python workers that import early (:mod:`tests.support.early_imports.sitecustomize`)."""
-    return os.pathsep.join(map(str, (Path(__file__).with_name("early_imports"), *folders)))
+    """A PYTHONPATH with these folders, before those of our own; with it Spark's Python processes begin as forks
+    (:mod:`tests.support.early_imports.forks`).
+    """
+    ours = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return os.pathsep.join(map(str, (Path(__file__).with_name("early_imports"), *folders, *ours)))

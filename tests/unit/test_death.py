@@ -36,8 +36,7 @@ def test_a_worker_takes_the_whole_program_with_it(tmp_path, _attempt):
         assert program.wait(30) == -signal.SIGKILL
         eventually(lambda: not death.processes_of(program.pid))
     finally:
-        for process in death.processes_of(program.pid):
-            process.kill()
+        death.kill_session(program.pid)
         program.wait()
 
 
@@ -64,7 +63,6 @@ def test_those_who_wait_for_each_other_die_together(tmp_path):
         assert program.wait(30) == -signal.SIGKILL
         eventually(lambda: not death.processes_of(program.pid))
     finally:
-        for process in death.processes_of(program.pid):
-            process.kill()
+        death.kill_session(program.pid)
         program.wait()
     assert sorted((tmp_path / "steps").read_text().split()) == ["a", *["another"] * 3, "b", "b", "c"]

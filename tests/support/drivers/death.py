@@ -112,6 +112,12 @@ def processes_of(session: int) -> list[psutil.Process]:
     return [process for process in psutil.process_iter() if _session(process) == session]
 
 
+def kill_session(session: int) -> None:
+    """Kill its processes; some may end with others."""
+    for process in processes_of(session):
+        _send(process.pid, signal.SIGKILL)
+
+
 def _session(process: psutil.Process) -> int | None:
     try:
         return None if process.status() == psutil.STATUS_ZOMBIE else os.getsid(process.pid)
