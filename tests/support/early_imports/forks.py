@@ -28,13 +28,8 @@ from typing import Any, NoReturn
 
 _MODULES = (
     *("pyspark.worker", "pyspark.sql.worker.create_data_source", "pyspark.sql.worker.lookup_data_sources"),
-    *(
-        "pyspark.sql.worker.plan_data_source_read",
-        "pyspark_sqlqueue",
-        "psycopg",
-        "adbc_driver_postgresql",
-        "pandas",
-    ),
+    *("pyspark.sql.worker.plan_data_source_read", "pyspark_sqlqueue", "psycopg", "adbc_driver_postgresql"),
+    "pandas",
 )
 #: So long a process looks for a server, and a server waits for its first order.
 _SECONDS = 30.0
@@ -48,9 +43,8 @@ Order = dict[str, Any]
 
 def stand_in() -> NoReturn:
     """Let a fork do the work of this process, and end as it ends."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for all processes of a terminal, and reaches the fork too
+    # Ctrl-C reaches the fork without us. The server inherits that it is ignored.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     until, starting = time.monotonic() + _SECONDS, None
     while time.monotonic() < until:
@@ -145,7 +139,9 @@ class _Server:
 
     def _fork(self) -> Order | None:
         connection, _ = self._listener.accept()
-        size, streams, _, _ = socket.recv_fds(connection, _NUMBER.size, 3)
+        size, streams = b"", list[int]()
+        with suppress(ConnectionResetError):
+            size, streams, _, _ = socket.recv_fds(connection, _NUMBER.size, 3)
         text = _read(connection, *_NUMBER.unpack(size)) if size and _is_ours(connection) else b""
         pid = os.fork() if text else None
         if pid == 0:
@@ -220,9 +216,7 @@ def _run(order: Order) -> None:
 
 def main() -> None:
     """Serve, unless another server is there."""
-    signal.pthread_sigmask(
-        signal.SIG_UNBLOCK, [signal.SIGTERM]
-    )  # as its forks do; it inherits what stand_in blocks
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])  # whoever has started it blocks it
     with socket.socket(socket.AF_UNIX) as listener:
         try:
             listener.bind(_address())
