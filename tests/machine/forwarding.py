@@ -55,6 +55,8 @@ class ForwardingQuery(Query):
         self.in_doubt: set[int] = set()
         #: Whether the driver has looked while locks were held by sessions whose process is gone. It stepped over their rows.
         self.stepped_over = False
+        #: Messages that the driver has put back into the queue, as new rows.
+        self._put_back: set[int] = set()
         #: Where those go that a sender stores himself.
         self._goes: dict[int, str] = {}
         self._databases: RemoteDatabases | None = None
@@ -85,15 +87,23 @@ class ForwardingQuery(Query):
             {(n, to): count for to, its in {**found, **here, **others}.items() for n, count in its.items()}
         )
 
+    def before_fail_over(self) -> Counter[tuple[int, str]]:
+        return self.in_destinations() + self._rows_put_back()
+
+    def _rows_put_back(self) -> Counter[tuple[int, str]]:
+        """The rows of the queue that the driver has put there; the row in which a message was received has another number."""
+        rows = self.world.row_versions(SOURCES[0])
+        return Counter({(n, f"row {seq}"): 1 for seq, n in rows if n in self._put_back})
+
     # -- what befalls it ---------------------------------------------------------------------------
 
     def allow_for_fail_over(self, before: Counter[tuple[int, str]]) -> None:
         """Allow for what came back in the stream's own database, though it had arrived or others have it.
 
-        What was kept there, parked or failed since is gone: Spark's log says that the batch is done.
+        What was kept there, parked or failed since is gone: Spark's log says that the batch is done. So is what was put back since.
         """
         ids = self.world.ledger.ids
-        gone = {ids[n] for n, _ in before - self.in_destinations()}
+        gone = {ids[n] for n, _ in before - self.before_fail_over()}
         self.world.ledger.may_be_lost |= {n for n, id_ in ids.items() if id_ in gone}
         back = {n for name in (SOURCES[0], DELAYED, ERROR) for n in self.world.in_table(name)}
         self.in_doubt |= back & set(self.arrived())
@@ -147,6 +157,7 @@ class ForwardingQuery(Query):
         assert self._databases is not None
         self.world.network.process = self.process
         self._note_held()
+        parked = set(self.world.in_table(DELAYED))
         try:
             if at is None:
                 back = self._databases.look()
@@ -159,6 +170,7 @@ class ForwardingQuery(Query):
             return f"not now: {type(error).__name__}: {error}"
         finally:
             self.world.network.forget_faults()
+            self._put_back |= parked - set(self.world.in_table(DELAYED))
         return f"{back} are put back" if back else "nothing to put back"
 
     def _start(self) -> None:
@@ -169,7 +181,9 @@ class ForwardingQuery(Query):
             self._databases = RemoteDatabases(other, home, SOURCES[0])
             self._destinations_here = Destinations(home), Destinations(other)
             self._note_held()
+            parked = set(self.world.in_table(DELAYED))
             self._databases.look()
+            self._put_back |= parked - set(self.world.in_table(DELAYED))
 
     def _note_held(self) -> None:
         self.stepped_over |= bool(self.world.network.unnoticed)

@@ -426,6 +426,10 @@ class Query:
             ledger.may_be_lost |= gone & its
             ledger.may_double |= back & self.seen() & its
 
+    def before_fail_over(self) -> Counter[tuple[int, str]]:
+        """How often each message stands where a fail-over may destroy it though its batch is done."""
+        return self.in_destinations()
+
     def in_destinations(self) -> Counter[tuple[int, str]]:
         """How often each message stands in each destination."""
         if self.setup.stores:

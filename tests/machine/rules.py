@@ -184,7 +184,7 @@ class FailOver(Step):
     def happen(self, world: World, query: Query) -> str | None:
         if world.snapshot is None:
             return None
-        before = query.in_destinations()
+        before = query.before_fail_over()
         query.cut()
         world.fail_over(numbers_again=self.numbers_again)
         query.allow_for_fail_over(before)

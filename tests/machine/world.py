@@ -464,9 +464,7 @@ class World:
                 cursor.execute("SELECT setval(%s, greatest(%s, 1), %s)", [f'public."{name}"', to, to > 0])
         self.ledger.sent &= snapshot.sent
         for source in SOURCES:
-            for seq, n in self._run(
-                self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", source
-            ):
+            for seq, n in self.row_versions(source):
                 self.ledger.numbers[source, seq] = n
 
     def _last_number(self, sequence: str) -> int:
@@ -499,6 +497,13 @@ class World:
         return Counter(
             n for (n,) in self._run(self.admin, "SELECT convert_from(body, 'UTF8')::int FROM {}", name)
         )
+
+    def row_versions(self, source: str) -> list[tuple[int, int]]:
+        """The number of each row of a queue, and its message."""
+        return [
+            (seq, n)
+            for seq, n in self._run(self.admin, "SELECT seq, convert_from(body, 'UTF8')::int FROM {}", source)
+        ]
 
     def free(self, source: str) -> int:
         """How many rows a stream could claim, because nobody holds them."""
