@@ -154,23 +154,19 @@ class ForwardingQuery(Query):
 
     def look(self, at: str | None = None, what: str = "") -> str:
         """Let the driver look at the other databases, as it does now and then; returns in words what came of it."""
-        assert self._databases is not None
         self.world.network.process = self.process
-        self._note_held()
-        parked = set(self.world.in_table(DELAYED))
         try:
             if at is None:
-                back = self._databases.look()
+                back = self._look()
             else:
                 with watching(at, lambda: self._befalls(what)):
-                    back = self._databases.look()
+                    back = self._look()
         except Crash:
             return "the process is dead"
         except SqlQueueError as error:
             return f"not now: {type(error).__name__}: {error}"
         finally:
             self.world.network.forget_faults()
-            self._put_back |= parked - set(self.world.in_table(DELAYED))
         return f"{back} are put back" if back else "nothing to put back"
 
     def _start(self) -> None:
@@ -180,13 +176,17 @@ class ForwardingQuery(Query):
             home, other = self._sinks()
             self._databases = RemoteDatabases(other, home, SOURCES[0])
             self._destinations_here = Destinations(home), Destinations(other)
-            self._note_held()
-            parked = set(self.world.in_table(DELAYED))
-            self._databases.look()
-            self._put_back |= parked - set(self.world.in_table(DELAYED))
+            self._look()
 
-    def _note_held(self) -> None:
+    def _look(self) -> int:
+        """Let the driver look, and note what it steps over and what it puts back; returns how many messages are put back."""
+        assert self._databases is not None
         self.stepped_over |= bool(self.world.network.unnoticed)
+        parked = set(self.world.in_table(DELAYED))
+        try:
+            return self._databases.look()
+        finally:
+            self._put_back |= parked - set(self.world.in_table(DELAYED))
 
     # -- the sink ----------------------------------------------------------------------------------
 

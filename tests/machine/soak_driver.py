@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,7 +66,7 @@ class Driver:
 
     def start(self, *, dies: bool) -> None:
         """:param dies: whether all of it, the driver alone, or one process is to die at a named step, some time or other."""
-        orders: dict[str, str] = {}
+        orders: Mapping[str, str] = {}
         self._dies_at = ""
         if dies:
             step, nth = self._random.choice(_STEPS), self._random.randint(1, _NTH)
@@ -78,8 +78,8 @@ class Driver:
             self._passes = (step, nth)
         given = ["--folder", str(self.folder)]
         # Its memory is measured, so no Python process of Spark's is a fork of a larger one.
-        orders["PYTHONPATH"] = str(_ROOT)
-        self._child, self._said = started("endless", self._url, given, self.folder, orders)
+        plain = {"PYTHONPATH": str(_ROOT)}
+        self._child, self._said = started("endless", self._url, given, self.folder, {**orders, **plain})
         self._sessions.append(self._child.pid)
         self._born, self._up = time.monotonic(), None
         self.starts += 1
@@ -151,8 +151,7 @@ class Driver:
     def end(self) -> None:
         """Kill whatever is left of all starts."""
         for session in self._sessions:
-            for process in death.processes_of(session):
-                _kill(process)
+            death.kill_session(session)
         if self._child is not None:
             self._child.wait()
 

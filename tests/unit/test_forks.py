@@ -20,25 +20,22 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture
-def start_daemon():
-    """Starts Spark's daemon in a session of its own; returns it and the port on which it listens."""
-    started = []
+def daemon():
+    """Spark's daemon, in a session of its own."""
+    command = [sys.executable, "-m", "pyspark.daemon", "pyspark.worker"]
+    environment = os.environ | {"PYTHONPATH": python_path()}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as started:
+        yield started
+        kill_session(started.pid)
 
-    def start():
-        daemon = subprocess.Popen(
-            [sys.executable, "-m", "pyspark.daemon", "pyspark.worker"],
-            env=os.environ | {"PYTHONPATH": python_path()}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
-        started.append(daemon)
-        assert daemon.stdout is not None
-        (port,) = struct.unpack("!i", daemon.stdout.read(4))
-        return daemon, port
 
-    yield start
-    for daemon in started:
-        kill_session(daemon.pid)
-        with daemon:
-            daemon.wait()
+@pytest.fixture
+def port(daemon):
+    """Where it listens, as it says when it has begun."""
+    (number,) = struct.unpack("!i", daemon.stdout.read(4))
+    return number
 
 
 def listens(port):
@@ -46,8 +43,7 @@ def listens(port):
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_a_daemon_is_a_fork_of_the_server_and_both_end_when_spark_closes_its_input(start_daemon):
-    daemon, port = start_daemon()
+def test_a_daemon_is_a_fork_of_the_server_and_both_end_when_spark_closes_its_input(daemon, port):
     programs = [Path(each.cmdline()[1]).name for each in processes_of(daemon.pid) if each.pid != daemon.pid]
     assert programs == ["forks.py", "forks.py"]
     daemon.stdin.close()
@@ -57,15 +53,14 @@ def test_a_daemon_is_a_fork_of_the_server_and_both_end_when_spark_closes_its_inp
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_ends_the_fork_too(start_daemon, number):
-    daemon, port = start_daemon()
+def test_a_signal_ends_the_fork_too(daemon, port, number):
     daemon.send_signal(number)
     eventually(lambda: not processes_of(daemon.pid))
     assert not listens(port)
 
 
-def test_a_daemon_ends_with_its_fork(start_daemon):
-    daemon, _ = start_daemon()
+@pytest.mark.usefixtures("port")
+def test_a_daemon_ends_with_its_fork(daemon):
     fork = max(processes_of(daemon.pid), key=lambda each: len(each.parents()))
     fork.kill()
     assert daemon.wait(30) == -signal.SIGKILL
