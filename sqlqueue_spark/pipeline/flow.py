@@ -64,8 +64,11 @@ def _local_cores(spark: SparkSession) -> int | None:
 
 
 def with_message_columns(messages: DataFrame) -> DataFrame:
-    """Add to the table's columns those that most readers look for first."""
-    return functions.with_message_columns(messages).withColumn("IngestedAt", F.current_timestamp())
+    """Add to the table's columns those that most readers look for first, and ``IngestedAt``, when Spark began the batch."""
+    # Of the time itself, which each batch has another of, Spark would make a constant in the code that it generates, and generate
+    # and compile that code anew for each batch. It interprets a function that is handed another one, such as this fold of nothing.
+    now = F.aggregate(F.array().cast("array<int>"), F.current_timestamp(), lambda moment, _: moment)
+    return functions.with_message_columns(messages).withColumn("IngestedAt", now)
 
 
 def as_outgoing(messages: DataFrame, queue: str | None = None) -> DataFrame:
