@@ -140,13 +140,22 @@ class Traffic:
 def first_rows(server: Server, rounds: int) -> None:
     """From the start of the job to its first rows in Delta, for a queue of 1,000 messages; with each of its starters."""
     programs = Path(sys.executable).parent
-    starters = {
-        "sqlqueue drain": ([str(programs / "sqlqueue"), "drain"], {}),
-        "spark-submit": (
-            [str(programs / "spark-submit"), "jobs/drain_to_delta.py"],
-            {"SPARK_CONF_DIR": "conf"},
-        ),
-    }
+    with checkpoint() as plain, checkpoint() as archived:
+        drain = [str(programs / "sqlqueue"), "drain"]
+        submit = [str(programs / "spark-submit"), "jobs/drain_to_delta.py"]
+        starters = {
+            "`sqlqueue drain`": (drain, {"XDG_CACHE_HOME": plain}),
+            "`sqlqueue drain` after `sqlqueue class-archive`": (drain, {"XDG_CACHE_HOME": archived}),
+            "`spark-submit jobs/drain_to_delta.py`": (submit, {"SPARK_CONF_DIR": "conf"}),
+        }
+        environment = {**os.environ, "XDG_CACHE_HOME": archived}
+        subprocess.run([str(programs / "sqlqueue"), "class-archive"], env=environment, check=True)
+        _compare_starts(server, starters, rounds)
+
+
+def _compare_starts(
+    server: Server, starters: Mapping[str, tuple[Sequence[str], Mapping[str, str]]], rounds: int
+) -> None:
     measured: dict[str, list[tuple[float, float]]] = {name: [] for name in starters}
     for _ in range(rounds + 1):
         for name, (command, environment) in starters.items():

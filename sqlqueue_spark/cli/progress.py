@@ -36,11 +36,19 @@ def looking(lines: bool = False) -> tqdm:
     return bar(None, " rows", disable=(lines and sys.stdout.isatty()) or None)
 
 
-@contextlib.contextmanager
-def counting(what: str, lines: bool = False) -> Iterator[None]:
-    """A clock while the block counts rows, which is one statement and may take long; it is shown after the first second.
+def counting(what: str, lines: bool = False) -> contextlib.AbstractContextManager[None]:
+    """A clock while the block counts rows, which is one statement and may take long.
 
     :param what: is counted.
+    :param lines: as with :func:`looking`.
+    """
+    return clock(f"counting {plain(what)}", lines)
+
+
+@contextlib.contextmanager
+def clock(doing: str, lines: bool = False) -> Iterator[None]:
+    """A clock while the block lasts, from its second second on.
+
     :param lines: as with :func:`looking`.
     """
     done = threading.Event()
@@ -49,11 +57,9 @@ def counting(what: str, lines: bool = False) -> Iterator[None]:
         if done.wait(_SOON):
             return
         off = (lines and sys.stdout.isatty()) or None
-        with bar(
-            None, "", desc=f"counting {plain(what)}: ", bar_format="{desc}{elapsed}", disable=off
-        ) as clock:
+        with bar(None, "", desc=f"{doing}: ", bar_format="{desc}{elapsed}", disable=off) as shown:
             while not done.wait(_SOON):
-                clock.refresh()
+                shown.refresh()
 
     thread = threading.Thread(target=tick, daemon=True)
     thread.start()

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.machine_checks import java
+from sqlqueue_spark.pipeline.class_archive import with_archive
 from sqlqueue_spark.pipeline.compiled_spark import compiled_spark
 from sqlqueue_spark.pipeline.delta_table import DELTA_SETTINGS, lacks_delta
 from sqlqueue_spark.pipeline.fetched_jars import fetched, remember, without_sparks_own
@@ -31,9 +32,11 @@ CONF = Path(__file__).with_name("conf")
 #: How Spark's own launchers say that Spark runs already, or where.
 _RUNS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _JARS, _PACKAGES = "spark.jars", "spark.jars.packages"
-_MASTER, _JAVA_OPTIONS = "spark.master", "spark.driver.extraJavaOptions"
+_MASTER = "spark.master"
+#: The setting with the options of the Java that this process starts.
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 #: The settings that are good for one machine alone, and where they lie in the way of a cluster.
-_ONE_MACHINE = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions", _JAVA_OPTIONS)
+_ONE_MACHINE = ("spark.sql.shuffle.partitions", "spark.databricks.delta.snapshotPartitions", JAVA_OPTIONS)
 #: The name of the jar's file, and of the package, before their versions.
 _DELTA_JAR = "delta-spark"
 #: The settings that are lists, and by which text a list shows that ours is in it.
@@ -68,8 +71,11 @@ def session(name: str, *, delta: bool = True, settings: Mapping[str, str] | None
     builder = SparkSession.builder.appName(name)
     ours: dict[str, str] = {}
     if _is_ours():
-        ours = {**missing_settings(delta=delta), **(settings or {})}
-        _set_environment()
+        ours = missing_settings(delta=delta)
+        home = spark_home()
+        if starts_soon(ours):
+            ours[JAVA_OPTIONS] = with_archive(ours[JAVA_OPTIONS], home)
+        ours |= settings or {}
     for key, value in ours.items():
         builder = builder.config(key, value)
     try:
@@ -102,16 +108,16 @@ def check_delta(spark: SparkSession) -> None:
 
 def missing_settings(*, delta: bool) -> dict[str, str]:
     """What a session that this process starts is given: what the user's own files do not say. Their lists are added to."""
-    folder = _conf_folder()
+    folder = conf_folder()
     theirs = _settings_in(folder / "spark-defaults.conf")
     ours = on_one_machine(delta=delta)
     if not theirs.get(_MASTER, "local").startswith("local"):
         ours = {key: value for key, value in ours.items() if key not in _ONE_MACHINE}
     if _java_is_tuned(theirs):
-        ours.pop(_JAVA_OPTIONS, None)
+        ours.pop(JAVA_OPTIONS, None)
     if not (_logs_elsewhere() or any((folder / each).is_file() for each in _LOG_FILES)):
         log = f"-D{_LOG_SETTING}={(CONF / 'log4j2.properties').as_uri()}"
-        ours[_JAVA_OPTIONS] = " ".join(filter(None, (ours.get(_JAVA_OPTIONS), log)))
+        ours[JAVA_OPTIONS] = " ".join(filter(None, (ours.get(JAVA_OPTIONS), log)))
     if any(_DELTA_JAR in each for each in (theirs.get(_JARS, ""), *_jars_of_spark())):
         ours.pop(_PACKAGES, None)
     added = {
@@ -126,6 +132,23 @@ def missing_settings(*, delta: bool) -> dict[str, str]:
             del settings[_PACKAGES]
             settings[_JARS] = without_sparks_own(jars, _jars_of_spark())
     return settings
+
+
+def starts_soon(settings: Mapping[str, str]) -> bool:
+    """Whether Java has the options with which it starts soon, which it has not got where somebody else has tuned it."""
+    return "-XX:" in settings.get(JAVA_OPTIONS, "")
+
+
+def spark_home() -> Path:
+    """Set the environment of a session that this process starts, and say where its Spark is."""
+    _set_environment()
+    return _home()
+
+
+def conf_folder() -> Path:
+    """Where Spark looks for the user's own files; the folder need not be there."""
+    named = os.environ.get("SPARK_CONF_DIR")
+    return Path(named) if named else _home() / "conf"
 
 
 def on_one_machine(*, delta: bool) -> dict[str, str]:
@@ -174,12 +197,6 @@ def _home() -> Path:
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
-def _conf_folder() -> Path:
-    """Where Spark looks for the user's own files; the folder need not be there."""
-    named = os.environ.get("SPARK_CONF_DIR")
-    return Path(named) if named else _home() / "conf"
-
-
 def _jars_of_spark() -> list[str]:
     """The names of the jars that are there without being named."""
     return [each.name for each in (_home() / "jars").glob("*.jar")]
@@ -213,7 +230,7 @@ def _set_environment() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
-    if _MASTER not in _settings_in(_conf_folder() / "spark-defaults.conf"):
+    if _MASTER not in _settings_in(conf_folder() / "spark-defaults.conf"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if "SPARK_HOME" not in os.environ and (home := compiled_spark()) is not None:
             os.environ["SPARK_HOME"] = str(home)

@@ -1,14 +1,15 @@
 """Makes Java start quickly rather than work fast, for children that live for some seconds.
 
-Most of a start goes into loading the same 20,000 classes. Java can keep them in an archive. We make it once, beside the
-folder of the Spark to which it belongs. Java ignores an archive that no longer fits.
-https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html
+Most of a start goes into loading the same 20,000 classes. Java can keep them in an archive. We make it once, as ``sqlqueue class-archive``
+does, beside the folder of the Spark to which it belongs. Java ignores an archive that no longer fits.
 """
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tests.support.spark_home import spark_home
@@ -30,8 +31,7 @@ def quick(*more: str) -> dict[str, str]:
 
     :param more: further options of Java.
     """
-    if not _ARCHIVE.exists():
-        _make_archive()
+    archive(wait=False)
     return _environment(" ".join((_SPARK, _shared(), *more)))
 
 
@@ -47,29 +47,33 @@ def _shared() -> str:
     return f"-XX:SharedArchiveFile={_ARCHIVE}" if _ARCHIVE.exists() else ""
 
 
-def _make_archive() -> None:
-    """Make the archive. If another process is making it, do without.
+def archive(*, wait: bool = True) -> Path:
+    """The archive; this makes it if it is not there. If another process is making it, wait for that, or do without.
 
     A start costs 23 seconds of a processor with an archive and 30 without one. To make an archive costs 48.
     """
     with _ARCHIVE.with_suffix(".lock").open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            return
+            return _ARCHIVE
         if not _ARCHIVE.exists():
-            begun = _ARCHIVE.with_suffix(".new")
-            _run_once(f"{_SPARK} -XX:ArchiveClassesAtExit={begun}")
-            begun.rename(_ARCHIVE)
+            _make()
+    return _ARCHIVE
 
 
-def _run_once(options: str) -> None:
-    """Run a child that ends in good order."""
-    subprocess.run(
-        [sys.executable, "-m", "tests.support.drivers.warm"],
-        cwd=_ROOT, env=os.environ | _environment(options) | {"PYTHONPATH": str(_ROOT)},
-        capture_output=True, check=True, timeout=300,
-    )  # fmt: skip
+def _make() -> None:
+    theirs = {"JDK_JAVA_OPTIONS", "SPARK_CONF_DIR"}
+    untuned = {name: value for name, value in os.environ.items() if name not in theirs}
+    with tempfile.TemporaryDirectory(dir=sys.prefix) as cache:
+        ours = {"SPARK_HOME": str(spark_home()), "PYTHONPATH": str(_ROOT), "XDG_CACHE_HOME": cache}
+        run = subprocess.run(
+            [sys.executable, "-m", "sqlqueue_spark", "class-archive"],
+            env=untuned | ours, capture_output=True, text=True, check=True, timeout=300,
+        )  # fmt: skip
+        made = re.fullmatch(r"archive=(.*\.jsa) MB=\d+\n", run.stdout)
+        assert made is not None, run.stdout
+        Path(made[1]).rename(_ARCHIVE)
 
 
 def _environment(option: str) -> dict[str, str]:

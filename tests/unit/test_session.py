@@ -16,9 +16,17 @@ from pyspark.sql import SparkSession
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.pipeline import delta_table
 from sqlqueue_spark.pipeline import session as module
+from sqlqueue_spark.pipeline.class_archive import archive_file
 from sqlqueue_spark.pipeline.compiled_spark import compiled_spark
 from sqlqueue_spark.pipeline.fetched_jars import fetched, remember, without_sparks_own
-from sqlqueue_spark.pipeline.session import check_machine, missing_settings, on_one_machine, session
+from sqlqueue_spark.pipeline.session import (
+    JAVA_OPTIONS,
+    check_machine,
+    missing_settings,
+    on_one_machine,
+    session,
+    spark_home,
+)
 from tests.support.jobs import ROOT
 from tests.support.sparks import DELTA
 
@@ -119,6 +127,21 @@ def test_its_python_processes_start_from_compiled_files(builder, monkeypatch, tm
     monkeypatch.setenv("SPARK_HOME", "/opt/spark")
     started(builder)
     assert os.environ["SPARK_HOME"] == "/opt/spark"
+
+
+def test_an_archive_of_classes_is_used_where_there_is_one(builder, monkeypatch):
+    """By no Java that somebody else has tuned, for that may be refused beside it."""
+    started(builder)
+    archive = archive_file(spark_home())
+    archive.touch()
+    shared = f'"-XX:SharedArchiveFile={archive}" -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off'
+    assert started(builder)[JAVA_OPTIONS] == f"{JAVA} {LOG} {shared}"
+    assert started(builder, settings={JAVA_OPTIONS: "mine"})[JAVA_OPTIONS] == "mine"
+    monkeypatch.setenv("JAVA_HOME", "/another")
+    assert started(builder)[JAVA_OPTIONS] == f"{JAVA} {LOG}"
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseZGC")
+    assert started(builder)[JAVA_OPTIONS] == LOG
 
 
 def test_what_the_user_has_set_stays(builder, monkeypatch, tmp_path):
