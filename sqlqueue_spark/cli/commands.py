@@ -222,7 +222,7 @@ def completion(shell: str) -> None:
 @main.command("class-archive")
 @asking.debug
 def class_archive() -> None:
-    """Make an archive of the Java classes that a job loads, so that each job starts a fifth sooner.
+    """Make an archive of the Java classes that a job loads, so that each job starts a quarter sooner.
 
     It takes half a minute and 200 MB, once for a Spark and a Java; make it anew when one of them is another one. In a container's image
     it belongs to the user that runs the jobs.
