@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyspark
 
+from sqlqueue_spark.inspection.doctor.machine_checks import java_program
 from sqlqueue_spark.pipeline.cache_folder import cache_folder
 
 #: Java says nothing where an archive does not fit, as it says nothing where there is none.
@@ -25,9 +26,8 @@ def archive_file(spark_home: Path) -> Path:
 
     :raises RuntimeError: nobody knows where the user's home is.
     """
-    java_home = os.environ.get("JAVA_HOME")
-    java = str(Path(java_home, "bin", "java")) if java_home else shutil.which("java") or ""
-    place = hashlib.sha256(os.fsencode(f"{os.path.realpath(java)}\n{spark_home}")).hexdigest()[:12]
+    java = os.path.realpath(shutil.which(java_program()) or java_program())
+    place = hashlib.sha256(os.fsencode(f"{java}\n{spark_home}")).hexdigest()[:12]
     return cache_folder() / f"classes-{pyspark.__version__}-{place}.jsa"
 
 

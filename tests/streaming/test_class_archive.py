@@ -49,11 +49,11 @@ def test_what_is_no_archive_of_this_class_path_is_passed_over_in_silence(cache, 
     assert started(tmp_path) == ("", 0)
 
 
-def started(jar_folder):
+def started(class_path):
     """What Java says, and its exit code, where it starts with the archive and another class path than that of Spark."""
     options = shlex.split(with_archive("", spark_home()))
     run = subprocess.run(
-        ["java", *options, "-cp", jar_folder, "-version"],
+        ["java", *options, "-cp", class_path, "-version"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     return "".join(line for line in run.stderr.splitlines() if not VERSION.match(line)), run.returncode

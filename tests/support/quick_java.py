@@ -52,6 +52,8 @@ def archive(*, wait: bool = True) -> Path:
 
     A start costs 23 seconds of a processor with an archive and 30 without one. To make an archive costs 48.
     """
+    if _ARCHIVE.exists():
+        return _ARCHIVE
     with _ARCHIVE.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -42,10 +42,15 @@ def python() -> str:
     return f"{found} ({sys.executable})"
 
 
-def java() -> str:
-    """Check the Java that Spark starts: that of JAVA_HOME, else the first on the path."""
+def java_program() -> str:
+    """The Java that Spark starts: that of JAVA_HOME, else the first on the path."""
     home = os.environ.get("JAVA_HOME")
-    program = str(Path(home, "bin", "java")) if home else "java"
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def java() -> str:
+    """Check the Java that Spark starts."""
+    home, program = os.environ.get("JAVA_HOME"), java_program()
     remedy = "install a JRE 17 (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one"
     try:
         said = _said([program, "-version"])
