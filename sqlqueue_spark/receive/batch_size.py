@@ -32,20 +32,23 @@ class BatchSize:
         self.rows = min(rows, most)
         #: How long the last batch lasted.
         self.lasted = seconds
-        #: How many rows the last batch had.
-        self.had = 0
+        #: How many rows the last batch had, and whether more were there.
+        self.had, self._more = 0, False
         #: The rows of the batch before, and how long it lasted.
         self._before: tuple[int, float] | None = None
         self._kept_for = 0
 
     @property
     def full(self) -> bool:
-        """Whether the last batch had about as many rows as it may have, so that more may wait."""
-        return self.had >= _FULL * self.rows
+        """Whether the last batch had about as many rows as it may have, or more were there, so that more may wait."""
+        return self._more or self.had >= _FULL * self.rows
 
-    def begins(self, rows: int) -> None:
-        """Note that a batch of so many rows begins."""
-        self.had = rows
+    def begins(self, rows: int, *, more: bool = False) -> None:
+        """Note that a batch of so many rows begins.
+
+        :param more: whether more were there. Its claim may have ended before its size, because Spark waited for it.
+        """
+        self.had, self._more = rows, more
 
     def done(self, seconds: float, *, cold: bool = False) -> None:
         """Note how long that batch lasted.

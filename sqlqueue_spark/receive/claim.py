@@ -32,6 +32,8 @@ class Limits:
 
     rows: int
     bytes: int
+    #: Whether so many rows are enough by now; asked after each statement. None is a claim that goes on to its limits.
+    enough: Callable[[int], bool] | None = None
 
 
 class Portion:
@@ -86,6 +88,7 @@ def claim(
 
     One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the rows so far.
     Rows that then do not fit are not claimed, but stay locked until the transaction ends. The next claim takes them first.
+    A claim whose rows are enough by now ends as at a limit.
 
     :param elsewhere: which of the rows that may be messages in transit are to go elsewhere. These are not claimed.
     """
@@ -164,6 +167,8 @@ def _gather(
         row_versions = columns[0]
         if len(row_versions) < want:
             return claimed
+        if limits.enough is not None and limits.enough(claimed.rows):
+            break
         after = row_versions[-1]
         if claimed.live:
             mean = max(1, claimed.bytes // len(claimed.live))

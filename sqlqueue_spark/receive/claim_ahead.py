@@ -25,20 +25,24 @@ UNTOLD_SECONDS = 60.0
 #: The same once the present batch is known to be done.
 IDLE_SECONDS = 2.0
 
+#: Whether somebody waits for a claim ahead.
+Asked = Callable[[], bool]
+
 B = TypeVar("B", bound=Batch)
 
 
 class ClaimAhead(Generic[B]):
     """One claim that another thread makes. The first to take it has it: who asks for it, or who gives it up."""
 
-    def __init__(self, claim: Callable[[], B | None], queue: str, *, told: bool = False) -> None:
-        """:param claim: makes the claim.
+    def __init__(self, claim: Callable[[Asked], B | None], queue: str, *, told: bool = False) -> None:
+        """:param claim: makes the claim. It may end sooner once somebody asks for it, or gives it up.
         :param queue: what is received from, for the log.
         :param told: whether a program tells when a batch is done.
         """
         self._queue = queue
         self._unasked_seconds = UNTOLD_SECONDS if told else UNASKED_SECONDS
         self._made: Future[B | None] = Future()
+        self._asked = False
         #: Locked for good by the first to take the claim.
         self._taken = threading.Lock()
         self._timer: threading.Timer | None = None
@@ -48,6 +52,7 @@ class ClaimAhead(Generic[B]):
 
     def take(self) -> B | None:
         """Wait until the claim is made, and return it; None where no row was there, it failed or was given back."""
+        self._asked = True
         made = self._made.result()
         if self._timer is not None:
             self._timer.cancel()
@@ -55,10 +60,12 @@ class ClaimAhead(Generic[B]):
 
     def give_up(self, because: str = "") -> None:
         """Release the claim, now or as soon as it is made."""
+        self._asked = True
         self._made.add_done_callback(lambda _: self._release(because))
 
     def made(self) -> B | None:
         """Wait until the claim is made, and leave it here; None as in :meth:`take`."""
+        self._asked = True
         made = self._made.result()
         return None if self._taken.locked() else made
 
@@ -84,10 +91,10 @@ class ClaimAhead(Generic[B]):
             if because:
                 log.info("claim_ahead_given_back queue=%s: %s", self._queue, because)
 
-    def _make(self, claim: Callable[[], B | None]) -> None:
+    def _make(self, claim: Callable[[Asked], B | None]) -> None:
         held = None
         try:
-            held = claim()
+            held = claim(lambda: self._asked)
             if held is not None and self._timer is None:
                 self.give_up_within(self._unasked_seconds)
         except SqlQueueError as error:

@@ -8,7 +8,7 @@ while a batch lasts, with a margin. Why these figures: docs/decisions/headroom.m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.receive import batch_size
@@ -99,7 +99,7 @@ class Headroom:
 
     def limited(self, limits: Limits) -> Limits:
         """The limits of the next claim: beside neighbours a batch lasts about a second."""
-        return Limits(rows=min(limits.rows, self.batches.rows), bytes=limits.bytes) if self.rows else limits
+        return replace(limits, rows=min(limits.rows, self.batches.rows)) if self.rows else limits
 
     def begin(self, queue: Queue) -> int:
         """Look what the neighbours do, and return the row above which a claim may begin: ``HIGHEST`` if it may not."""

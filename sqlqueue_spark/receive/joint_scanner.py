@@ -111,7 +111,7 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
         lasts = {part.name: part.last for part in present.parts}
         more = any(part.full and part.last < self._end(part.name) for part in present.parts)
         beside = any(member.scanner.headroom.beside_neighbours for member in members.values())
-        if not (self._options.claim_ahead and more) or beside or self._samples or self._ahead is not None:
+        if not (self._options.claim_ahead and more) or beside or self._ahead is not None:
             return
         limits, end = self._limits, present.end
         among = [member for member in self._due() if lasts.get(member.name, LOWEST) < self._end(member.name)]
@@ -125,7 +125,8 @@ class JointScanner(StreamScanner[J], Generic[P, J]):
             )
 
         self._ahead = ClaimAhead(
-            lambda: self._claim(end, among, limits, ahead),
+            # It goes on when Spark asks for it: else the queues that are looked at last would get less.
+            lambda _: self._claim(end, among, limits, ahead),
             self._pool.title,
             told=self._options.done_file is not None,
         )

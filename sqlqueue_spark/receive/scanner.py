@@ -6,13 +6,14 @@ import functools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.batch_size import BatchSize
 from sqlqueue_spark.receive.claim import Limits
-from sqlqueue_spark.receive.claim_ahead import IDLE_SECONDS, ClaimAhead, worthwhile
+from sqlqueue_spark.receive.claim_ahead import IDLE_SECONDS, Asked, ClaimAhead, worthwhile
 from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.found import Alone, Batch, Find
 from sqlqueue_spark.receive.offset import Json, Offset
@@ -187,7 +188,7 @@ class StreamScanner(ABC, Generic[B]):
 
     def _batch_begins(self, found: B) -> None:
         if self._size is not None:
-            self._size.begins(found.count)
+            self._size.begins(found.count, more=found.full)
             self._began = self._clock()
 
     def _batch_ended(self) -> None:
@@ -196,12 +197,6 @@ class StreamScanner(ABC, Generic[B]):
             self._size.done(self._clock() - self._began, cold=self._cold)
             self._cold = False
         self._began = None
-
-    @property
-    def _samples(self) -> bool:
-        """Whether the present batch is to show how large the next one may be."""
-        size = self._size
-        return self._cold and size is not None and size.full and size.rows < self._options.most_rows
 
 
 class Scanner(StreamScanner[F]):
@@ -231,15 +226,17 @@ class Scanner(StreamScanner[F]):
 
     def claim_ahead(self, present: F) -> None:
         end = self._queue.scans.end
-        wanted = self._options.claim_ahead and not (self._queue.headroom.beside_neighbours or self._samples)
+        wanted = self._options.claim_ahead and not self._queue.headroom.beside_neighbours
         if wanted and self._ahead is None and worthwhile(present, end):
-            limits = self._limits
+            limits, least = self._limits, present.count
             find = functools.partial(self._queue.find_onward, ahead=True)
-            self._ahead = ClaimAhead(
-                lambda: self._pool.search(lambda queue: find(queue, present.end, present.last, end, limits)),
-                present.end.queue,
-                told=self._options.done_file is not None,
-            )
+
+            def claim(asked: Asked) -> F | None:
+                # Spark need not wait for a batch that grows faster than it is claimed, and batches get no smaller by that.
+                within = replace(limits, enough=lambda rows: asked() and rows >= least)
+                return self._pool.search(lambda queue: find(queue, present.end, present.last, end, within))
+
+            self._ahead = ClaimAhead(claim, present.end.queue, told=self._options.done_file is not None)
 
     def close(self) -> None:
         super().close()

@@ -1,8 +1,12 @@
 """Batches follow the time that they take, up to the limits, on every engine."""
 
+from typing import Any
+
 import pytest
 
+from sqlqueue_spark.engines.connections import Target
 from sqlqueue_spark.receive import scanner
+from sqlqueue_spark.receive.claim_ahead import ClaimAhead
 from tests.support.clock import Clock
 from tests.support.driver import streaming
 
@@ -38,9 +42,24 @@ def test_batches_shrink_when_they_take_long(engine, queue):
 
 
 def test_a_claim_ahead_follows_one_batch_later(engine, queue):
-    """But not the second batch, which waits for what the first one shows."""
+    """It begins before the batch shows how large the next one may be."""
     queue.insert(500)
-    assert sizes(engine, queue, [0.1, 1, 1, 1, 1, 1], claimAhead="true") == [10, 40, 40, 80, 80, 160]
+    assert sizes(engine, queue, [0.1, 1, 1, 1, 1, 1], claimAhead="true") == [10, 10, 40, 40, 80, 80]
+
+
+def test_a_claim_ahead_that_spark_waits_for_ends_with_the_rows_of_the_present_batch(
+    engine, queue, monkeypatch
+):
+    """Each statement locks four rows, so there are up to three more."""
+
+    class WaitedFor(ClaimAhead[Any]):
+        def _make(self, claim):
+            super()._make(lambda _: claim(lambda: True))
+
+    monkeypatch.setattr(scanner, "ClaimAhead", WaitedFor)
+    monkeypatch.setattr(Target(url=engine.url).dialect, "chunk", 4)
+    queue.insert(150)
+    assert sizes(engine, queue, [0.1, 1, 1, 1, 0.1, 1], claimAhead="true") == [10, 10, 12, 12, 12, 12]
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,15 @@ def test_a_statement_locks_only_what_the_engine_bears(engine, queue, opened):
     assert (asked[0], max(asked), sum(asked)) == (256, most, 45_000)
 
 
+@pytest.mark.parametrize("least, rows", [(256, 256), (257, 1_000)], ids=["the first statement's", "more"])
+def test_a_claim_ends_with_the_statement_after_which_its_rows_are_enough(queue, opened, least, rows):
+    """More rows wait then, as behind any limit, and they are free."""
+    queue.insert(1_100)
+    limits = Limits(rows=1_000, bytes=1 << 30, enough=lambda rows: rows >= least)
+    taken = claim(opened, LOWEST, HIGHEST, limits)
+    assert (taken.live, taken.full, free(queue)) == (RowSet([(1, rows)]), True, 1_100 - rows)
+
+
 def test_a_claim_of_nothing_is_nothing(opened):
     assert claim(opened, LOWEST, HIGHEST, Limits(rows=10, bytes=10)) == Claimed()
 

@@ -60,6 +60,21 @@ def test_a_batch_that_was_not_full_does_not_grow():
     assert size.rows == 100_000
 
 
+def test_a_batch_whose_claim_was_waited_for_shows_that_more_rows_fit():
+    """It has fewer rows than it may, and more are there."""
+    size = BatchSize(100_000, 2.0, 1_000_000)
+    size.begins(40_000, more=True)
+    size.done(0.1)
+    assert size.rows == 160_000
+
+
+def test_a_batch_whose_claim_was_waited_for_makes_no_batch_smaller():
+    size = BatchSize(100_000, 2.0, 1_000_000)
+    size.begins(40_000, more=True)
+    size.done(1.0)
+    assert size.rows == 100_000
+
+
 def test_a_batch_grows_to_four_times_its_size_at_most():
     size = BatchSize(100_000, 10.0, 1_000_000)
     size.begins(100_000)

@@ -1,0 +1,36 @@
+"""A claim that another thread makes: it is told that somebody waits for it, and somebody has it."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from sqlqueue_spark.receive.claim_ahead import ClaimAhead
+from tests.support.waiting import eventually
+
+
+@pytest.mark.parametrize(
+    "end, released",
+    [
+        (lambda ahead: ahead.take(), 0),
+        (lambda ahead: ahead.made(), 0),
+        (lambda ahead: ahead.give_up(), 1),
+        (lambda ahead: ahead.give_back("neighbours are seen"), 1),
+    ],
+    ids=["taken", "looked at", "given up", "given back"],
+)
+def test_a_claim_is_told_that_somebody_waits_for_it(end, released):
+    """It would not end before."""
+    begun, given_back, ended = [], [], []
+
+    def claim(asked):
+        begun.append(asked())
+        eventually(asked)
+        ended.append(True)
+        return SimpleNamespace(session=None, release=lambda: given_back.append(True))
+
+    ahead = ClaimAhead(claim, "orders@[public]@[shop]")
+    eventually(lambda: begun)
+    end(ahead)
+    eventually(lambda: ended and len(given_back) == released)
+    assert begun == [False]
+    ahead.give_up()  # which ends its timer
