@@ -42,7 +42,7 @@ class Oldest(NamedTuple):
 
     #: Free rows above ``after`` and up to ``left_to``.
     free_before: int
-    #: Rows that a neighbour holds, as far as the engine tells.
+    #: Rows that a neighbour holds, and at least as many as neighbours are looking for one now, as far as the engine tells.
     held: int
     #: No row that is free or a neighbour's stands at or below this one.
     floor: int

@@ -61,6 +61,23 @@ def test_rows_that_a_neighbour_holds_are_not_free(queue, look):
         assert look(LOWEST, LOWEST, LOWEST, 3) == found(0, 0, 0, 3, 3)
 
 
+def test_a_neighbour_that_looks_for_a_row_counts_as_one_that_holds_one(queue, look):
+    """It has found none: others hold them all. A sender is no such neighbour."""
+    with queue.session() as sender, queue.session() as receiver:
+        sender.insert(1)
+        assert look(LOWEST, LOWEST, LOWEST, 5) == found(0, 0, LOWEST, LOWEST, 0, enough=False)
+        assert receiver.take() is None
+        assert look(LOWEST, LOWEST, LOWEST, 5) == found(0, 1, LOWEST, LOWEST, 0, enough=False)
+
+
+def test_beside_another_stream_nobody_who_looks_for_a_row_counts(postgresql, queue, look):
+    """It may be a worker of that stream, which takes rows without a claim."""
+    with streaming(postgresql, queue) as stream, queue.session() as receiver:
+        assert not stream.trigger()
+        assert receiver.take() is None
+        assert look(LOWEST, LOWEST, LOWEST, 5) == found(0, 0, LOWEST, LOWEST, 0, enough=False, streams=1)
+
+
 def test_where_neighbours_hold_all_there_is_none_to_leave(queue, look):
     queue.insert(4)
     with queue.locked(1, 2, 3, 4):

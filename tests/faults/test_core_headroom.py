@@ -133,6 +133,21 @@ def test_an_endpoint_that_appears_beside_a_claim_ahead_gets_the_oldest_rows(post
         assert handled_once(queue, 6000, stream.ids(), neighbour.handled)
 
 
+def test_a_neighbour_that_still_looks_behind_all_that_a_stream_holds_gets_the_oldest_rows(
+    postgresql, queue, clock
+):
+    """A fast stream holds so many rows that he may look for seconds, and claims the next ones before he is there."""
+    queue.insert(1000)
+    with timed(postgresql, queue, clock) as stream, queue.session() as neighbour:
+        assert batch_after(clock, 1, stream) == (1, 100)
+        neighbour.lock()  # no row, but the table, as his statement does from its beginning
+        assert (batch_after(clock, 1, stream), left(stream)) == ((201, 300), 100)
+        assert neighbour.take().row_version == 101
+        neighbour.commit()
+        drain(stream)
+    assert handled_once(queue, 1000, stream.ids(), [row_id(100)])
+
+
 def test_a_claim_ahead_is_given_back_when_neighbours_appear(postgresql, queue, clock):
     """It holds the rows that they come to next: they need not wait until its batch is done."""
     queue.insert(1000)

@@ -56,6 +56,9 @@ WHERE current_database() = :database
 --     object id of the table, database, the stream's own sessions
 -- out: free rows of the first range, rows that a neighbour holds, first seq, last seq, free rows, rows of the second range,
 --     sessions of other streams
+-- A neighbour counts as one held row at least while it looks for a row: FOR UPDATE locks the table in the mode ROW SHARE, which no
+-- sender and no plain read does. It may have to step over all that a fast stream holds, and find nothing for seconds. Beside
+-- another stream it does not count: the workers of one that takes rows without a claim look in the same way.
 -- The statement is a plain read. A row that a transaction has deleted or locked names this transaction in xmax; while the
 -- transaction runs, it holds a lock on its own number, and pg_locks tells its session. A session that also holds the queue's
 -- advisory lock (announce) is a stream's. Rows of streams are left out, in a filter and not in a join, so that the index
@@ -65,6 +68,8 @@ WITH locks AS MATERIALIZED (
     FROM pg_catalog.pg_locks AS l
     WHERE l.granted AND (
         (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock')
+        OR (l.locktype = 'relation' AND l.mode = 'RowShareLock' AND l.relation = :object_id::oid
+            AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = :database))
         OR (l.locktype = 'advisory' AND l.classid = 1936813169 AND l.objid = (:object_id::bigint & 2147483647)::oid
             AND l.objsubid = 2 AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = :database))
     )
@@ -96,7 +101,10 @@ WITH locks AS MATERIALIZED (
     FROM (SELECT b.seq, b.held FROM before AS b UNION ALL SELECT o.seq, o.held FROM onward AS o) AS r
 )
 SELECT (SELECT count(*) FROM before AS b WHERE NOT b.held),
-       count(*) FILTER (WHERE s.held),
+       greatest(count(*) FILTER (WHERE s.held),
+                (SELECT count(DISTINCT l.pid) FROM locks AS l
+                 WHERE l.locktype = 'relation' AND l.pid NOT IN (SELECT r.pid FROM streams AS r)
+                   AND NOT EXISTS (SELECT FROM streams AS r WHERE r.pid <> ALL (:own::int[])))),
        min(s.seq),
        max(s.seq) FILTER (WHERE s.nth <= :count),
        count(*) FILTER (WHERE NOT s.held AND s.nth <= :count),
