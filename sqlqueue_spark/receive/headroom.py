@@ -59,11 +59,13 @@ class Headroom:
 
     :param wanted: a fixed size; 0 leaves nothing to anybody; None follows the neighbours' pace.
     :param clock: seconds of any steady clock.
+    :param workers_take: whether the stream's own workers look for rows, as neighbours do.
     """
 
-    def __init__(self, wanted: int | None, clock: Callable[[], float]) -> None:
+    def __init__(self, wanted: int | None, clock: Callable[[], float], *, workers_take: bool = False) -> None:
         self._wanted = wanted
         self._clock = clock
+        self._workers_take = workers_take
         #: How many free rows a claim leaves at least; 0 while no neighbour is seen.
         self.rows = wanted or 0
         #: Whether the last look has found fewer, and filled the headroom up with rows behind those that the stream had drained.
@@ -78,7 +80,7 @@ class Headroom:
         self._claimed_to = LOWEST
         #: Whether a limit has ended the last claim, so that a backlog waits behind it.
         self._backlog = False
-        #: So many rows somebody held who took no others; he may hold them for ever.
+        #: So many rows somebody held or looked for who took none; he may do so for ever.
         self._known_held = 0
         self.batches = BatchSize(_FIRST_BATCH, _BATCH_SECONDS, HIGHEST)
 
@@ -186,10 +188,20 @@ class Headroom:
         return True
 
     def _new_holder(self, seen: Oldest) -> bool:
-        """Whether somebody holds rows who did not when the neighbours were taken for gone."""
-        new = seen.held > self._known_held
-        self._known_held = min(self._known_held, seen.held)
+        """Whether somebody holds rows, or looks for one, who did not when the neighbours were taken for gone."""
+        holders = self._holders(seen)
+        new = holders > self._known_held
+        self._known_held = min(self._known_held, holders)
         return new
+
+    def _holders(self, seen: Oldest) -> int:
+        """How many rows neighbours hold, but at least how many of them look for one.
+
+        Who steps over all that a fast stream holds looks for seconds, and would find no row if the stream did not see him.
+        """
+        if self._workers_take or seen.streams:  # another stream's workers may take rows
+            return seen.held
+        return max(seen.held, seen.looking)
 
     def _begins(self, queue: Queue) -> None:
         self.rows = self._wanted or min(_FIRST, max(_LEAST, self.batches.had))
@@ -234,7 +246,7 @@ class Headroom:
             self._looks_since += 1
             gone = now - self._taken_at
             if gone >= _GONE_SECONDS and self._looks_since >= _GONE_LOOKS:
-                self.rows, self._known_held = 0, looked.held
+                self.rows, self._known_held = 0, self._holders(looked)
                 return
         if self._wanted is None and left.rows and now > left.seconds:
             self.rows = self._size(taken, left, now - left.seconds)

@@ -42,7 +42,7 @@ class Oldest(NamedTuple):
 
     #: Free rows above ``after`` and up to ``left_to``.
     free_before: int
-    #: Rows that a neighbour holds, and at least as many as neighbours are looking for one now, as far as the engine tells.
+    #: Rows that a neighbour holds, as far as the engine tells.
     held: int
     #: No row that is free or a neighbour's stands at or below this one.
     floor: int
@@ -54,6 +54,9 @@ class Oldest(NamedTuple):
     enough: bool
     #: How many other streams of ours have the queue open, as far as the engine tells.
     streams: int
+    #: How many sessions of neighbours look for a row now or hold one, as far as the engine tells. So do workers that take rows
+    #: without a claim.
+    looking: int
 
 
 class InTransit(NamedTuple):
@@ -309,7 +312,7 @@ class Queue:
             "own": sorted(self._sessions),
         }
         found = self._execute("oldest", "looking for neighbours in", **self.table.identified, **bound)
-        before, held, first, last, free, looked, sessions = found[0]
+        before, held, first, last, free, looked, streams, looking = found[0]
         return Oldest(
             free_before=before,
             held=held,
@@ -317,7 +320,8 @@ class Queue:
             last=max(left_to, onward) if last is None else last,
             free=free,
             enough=free >= count or looked >= most,
-            streams=sessions,
+            streams=streams,
+            looking=looking,
         )
 
     def headers_of(self, row_versions: Sequence[int]) -> dict[int, str | None]:

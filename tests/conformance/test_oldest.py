@@ -30,8 +30,8 @@ def look(postgresql, queue):
         yield oldest
 
 
-def found(free_before, held, floor, last, free, *, enough=True, streams=0):
-    return Oldest(free_before, held, floor, last, free, enough, streams)
+def found(free_before, held, floor, last, free, *, enough=True, streams=0, looking=0):
+    return Oldest(free_before, held, floor, last, free, enough, streams, looking)
 
 
 def test_an_empty_queue_has_none(look):
@@ -54,34 +54,26 @@ def test_rows_that_a_neighbour_holds_are_not_free(queue, look):
         one.take()
         one.take()
         other.lock(4, 11)
-        assert look(LOWEST, LOWEST, LOWEST, 3) == found(0, 4, 0, 6, 3)
-        assert look(LOWEST, 5, 10, 3) == found(2, 4, 0, 12, 3)
+        assert look(LOWEST, LOWEST, LOWEST, 3) == found(0, 4, 0, 6, 3, looking=2)
+        assert look(LOWEST, 5, 10, 3) == found(2, 4, 0, 12, 3, looking=2)
         one.rollback()
         other.rollback()
         assert look(LOWEST, LOWEST, LOWEST, 3) == found(0, 0, 0, 3, 3)
 
 
-def test_a_neighbour_that_looks_for_a_row_counts_as_one_that_holds_one(queue, look):
-    """It has found none: others hold them all. A sender is no such neighbour."""
+def test_a_neighbour_that_looks_for_a_row_is_seen(queue, look):
+    """He has found none: others hold them all. A sender looks for none."""
     with queue.session() as sender, queue.session() as receiver:
         sender.insert(1)
         assert look(LOWEST, LOWEST, LOWEST, 5) == found(0, 0, LOWEST, LOWEST, 0, enough=False)
         assert receiver.take() is None
-        assert look(LOWEST, LOWEST, LOWEST, 5) == found(0, 1, LOWEST, LOWEST, 0, enough=False)
-
-
-def test_beside_another_stream_nobody_who_looks_for_a_row_counts(postgresql, queue, look):
-    """It may be a worker of that stream, which takes rows without a claim."""
-    with streaming(postgresql, queue) as stream, queue.session() as receiver:
-        assert not stream.trigger()
-        assert receiver.take() is None
-        assert look(LOWEST, LOWEST, LOWEST, 5) == found(0, 0, LOWEST, LOWEST, 0, enough=False, streams=1)
+        assert look(LOWEST, LOWEST, LOWEST, 5) == found(0, 0, LOWEST, LOWEST, 0, enough=False, looking=1)
 
 
 def test_where_neighbours_hold_all_there_is_none_to_leave(queue, look):
     queue.insert(4)
     with queue.locked(1, 2, 3, 4):
-        assert look(LOWEST, LOWEST, LOWEST, 2) == found(0, 4, 0, 4, 0, enough=False)
+        assert look(LOWEST, LOWEST, LOWEST, 2) == found(0, 4, 0, 4, 0, enough=False, looking=1)
 
 
 def test_rows_that_another_stream_of_ours_holds_are_left_out(postgresql, queue, look):
@@ -90,7 +82,7 @@ def test_rows_that_another_stream_of_ours_holds_are_left_out(postgresql, queue, 
         assert stream.trigger()
         with queue.session() as neighbour:
             neighbour.take()
-            assert look(LOWEST, LOWEST, LOWEST, 3) == found(0, 1, 5, 9, 3, streams=1)
+            assert look(LOWEST, LOWEST, LOWEST, 3) == found(0, 1, 5, 9, 3, streams=1, looking=1)
         stream.drain()
         assert stream.ids() == row_ids(range(20))
 

@@ -261,8 +261,8 @@ _CALLS: dict[str, tuple[Action, list[Answer], object]] = {
     ),
     "oldest": (
         lambda c: queue(c).oldest(LOWEST, 5, 9, 16),
-        [Answer("ROW_NUMBER", "iiiiiii", [[2, 0, 4, 12, 3, 1, 0]])],
-        Oldest(2, 0, 3, 12, 3, False, 0),
+        [Answer("ROW_NUMBER", "iiiiiiii", [[2, 0, 4, 12, 3, 1, 0, 0]])],
+        Oldest(2, 0, 3, 12, 3, False, 0, 0),
     ),
     "storage": (_storage, [DATABASE, IDENTITY, TABLE_COLUMNS, VERSIONS_IN_A_HEAP], (True, True)),
     "identity": (lambda c: queue(c).identity(), [IDENTITY], f"77/{NOW}"),

@@ -18,7 +18,7 @@ class Rows:
 
     def __init__(self, rows):
         self.rows = list(rows)
-        self.held, self.streams, self.looks = 0, 0, 0
+        self.held, self.streams, self.looking, self.looks = 0, 0, 0, 0
 
     def oldest(self, after, left_to, onward, count):
         self.looks += 1
@@ -32,6 +32,7 @@ class Rows:
             free=len(found),
             enough=len(found) >= count,
             streams=self.streams,
+            looking=self.looking,
         )
 
     def take(self, count):
@@ -41,10 +42,10 @@ class Rows:
 class Beside:
     """A headroom, and a stream that claims so many rows a batch, which lasts a second."""
 
-    def __init__(self, rows, wanted=None, batch=1_000):
+    def __init__(self, rows, wanted=None, batch=1_000, **of_headroom):
         self.now = 0.0
         self.queue: Any = Rows(rows)
-        self.headroom = Headroom(wanted, lambda: self.now)
+        self.headroom = Headroom(wanted, lambda: self.now, **of_headroom)
         self.batch = batch
 
     def claim(self):
@@ -89,6 +90,29 @@ def test_rows_that_a_neighbour_holds_are_a_sign():
     beside = Beside(range(1, 100_000))
     beside.queue.held = 8
     assert [beside.claim(), beside.claim()] == [1, 2_001]
+
+
+def test_neighbours_that_look_for_a_row_are_a_sign():
+    beside = Beside(range(1, 100_000))
+    beside.queue.looking = 8
+    assert [beside.claim(), beside.claim()] == [1, 2_001]
+
+
+def test_who_looks_for_a_row_for_ever_is_forgotten_until_others_come():
+    beside = Beside(range(1, 100_000))
+    beside.queue.looking = 1
+    assert [beside.claim() for _ in range(4)] == [1, 2_001, 1_001, 3_001]
+    beside.queue.looking = 2
+    assert [beside.claim(), beside.claim()] == [5_001, 6_001]
+
+
+@pytest.mark.parametrize(
+    "streams, workers_take", [(1, False), (0, True)], ids=["of another stream", "of its own"]
+)
+def test_workers_that_look_for_rows_are_no_neighbours(streams, workers_take):
+    beside = Beside(range(1, 100_000), workers_take=workers_take)
+    beside.queue.looking, beside.queue.streams = 2, streams
+    assert [beside.claim(), beside.claim()] == [1, 1_001]
 
 
 def test_the_headroom_grows_while_it_is_taken_whole():

@@ -55,14 +55,12 @@ WHERE current_database() = :database
 -- in: after which seq, up to which; above which seq it goes on, over at most how many rows; how many free rows are wanted;
 --     object id of the table, database, the stream's own sessions
 -- out: free rows of the first range, rows that a neighbour holds, first seq, last seq, free rows, rows of the second range,
---     sessions of other streams
--- A neighbour counts as one held row at least while it looks for a row: FOR UPDATE locks the table in the mode ROW SHARE, which no
--- sender and no plain read does. It may have to step over all that a fast stream holds, and find nothing for seconds. Beside
--- another stream it does not count: the workers of one that takes rows without a claim look in the same way.
+--     sessions of other streams, sessions of neighbours that look for a row
 -- The statement is a plain read. A row that a transaction has deleted or locked names this transaction in xmax; while the
 -- transaction runs, it holds a lock on its own number, and pg_locks tells its session. A session that also holds the queue's
 -- advisory lock (announce) is a stream's. Rows of streams are left out, in a filter and not in a join, so that the index
--- gives the rows in order and the look ends early. It goes over more rows than wanted, because neighbours hold some.
+-- gives the rows in order and the look ends early. It goes over more rows than wanted, because neighbours hold some. Who looks
+-- for a row with FOR UPDATE holds a lock on the table in the mode ROW SHARE, which no sender and no plain read takes.
 WITH locks AS MATERIALIZED (
     SELECT l.locktype, l.transactionid, l.pid
     FROM pg_catalog.pg_locks AS l
@@ -101,15 +99,13 @@ WITH locks AS MATERIALIZED (
     FROM (SELECT b.seq, b.held FROM before AS b UNION ALL SELECT o.seq, o.held FROM onward AS o) AS r
 )
 SELECT (SELECT count(*) FROM before AS b WHERE NOT b.held),
-       greatest(count(*) FILTER (WHERE s.held),
-                (SELECT count(DISTINCT l.pid) FROM locks AS l
-                 WHERE l.locktype = 'relation' AND l.pid NOT IN (SELECT r.pid FROM streams AS r)
-                   AND NOT EXISTS (SELECT FROM streams AS r WHERE r.pid <> ALL (:own::int[])))),
+       count(*) FILTER (WHERE s.held),
        min(s.seq),
        max(s.seq) FILTER (WHERE s.nth <= :count),
        count(*) FILTER (WHERE NOT s.held AND s.nth <= :count),
        (SELECT count(*) FROM onward),
-       (SELECT count(*) FROM streams AS s WHERE s.pid <> ALL (:own::int[]))
+       (SELECT count(*) FROM streams AS s WHERE s.pid <> ALL (:own::int[])),
+       (SELECT count(DISTINCT l.pid) FROM locks AS l WHERE l.locktype = 'relation' AND l.pid NOT IN (SELECT s.pid FROM streams AS s))
 FROM seen AS s
 
 -- name: clean_indexes

@@ -62,17 +62,19 @@ WHERE RowVersion > :after AND RowVersion <= :up_to
 -- Looks which of the oldest rows are free, and keeps no lock.
 -- in: after which RowVersion, up to which; above which RowVersion it goes on, over at most how many rows; how many
 --     free rows are wanted
--- out: free rows of the first range, 0, first RowVersion, last RowVersion, free rows, rows of the second range, 0
+-- out: free rows of the first range, 0, first RowVersion, last RowVersion, free rows, rows of the second range, 0, 0
 -- The statement reads keys of the index, each under a shared lock that it gives back before the next one. READPAST steps over
--- rows that somebody has deleted and not committed. It cannot tell who that is, so it says that neighbours hold 0 rows, and
--- that there are 0 other streams. Rows under an update lock count as free. With READ_COMMITTED_SNAPSHOT on, READPAST is legal
--- only beside READCOMMITTEDLOCK (error 650). MAXDOP 1: one thread reads the keys in their order, and ends early.
+-- rows that somebody has deleted and not committed. It cannot tell who that is, so it says that neighbours hold 0 rows, that
+-- there are 0 other streams, and that 0 neighbours look for a row. Rows under an update lock count as free. With
+-- READ_COMMITTED_SNAPSHOT on, READPAST is legal only beside READCOMMITTEDLOCK (error 650). MAXDOP 1: one thread reads the keys
+-- in their order, and ends early.
 SELECT COALESCE(SUM(CASE WHEN s.RowVersion <= :left_to THEN 1 ELSE 0 END), 0),
        0,
        MIN(s.RowVersion),
        MAX(CASE WHEN s.nth <= :count THEN s.RowVersion END),
        COALESCE(SUM(CASE WHEN s.nth <= :count THEN 1 ELSE 0 END), 0),
        COALESCE(SUM(CASE WHEN s.RowVersion > :onward THEN 1 ELSE 0 END), 0),
+       0,
        0
 FROM (
     SELECT r.RowVersion, ROW_NUMBER() OVER (ORDER BY r.RowVersion) AS nth
