@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from typing import Any
 
 import pytest
 from psycopg import sql
@@ -48,9 +49,11 @@ def test_a_row_committed_late_comes_in_a_later_batch(engine, queue, moment):
 
 @pytest.mark.parametrize("comes", ["late commit", "rollback"])
 def test_a_row_below_the_head_is_claimed_under_load(engine, queue, comes):
+    """Nothing is left to who holds it: as to a neighbour, all of these few rows would be, for two seconds."""
     queue.insert(1, start=9000)
     starts = itertools.count(0, 20)
-    with queue.session() as other, streaming(engine, queue, maxMessagesPerTrigger="20") as stream:
+    options: dict[str, Any] = {"maxMessagesPerTrigger": "20", "neighbourHeadroom": "0"}
+    with queue.session() as other, streaming(engine, queue, **options) as stream:
         other.insert(1, start=9001) if comes == "late commit" else other.lock(1)
         low = 2 if comes == "late commit" else 1
         for _ in range(5):
