@@ -39,7 +39,7 @@ class BatchSize:
         self._kept_for = 0
 
     @property
-    def full(self) -> bool:
+    def _full(self) -> bool:
         """Whether the last batch had about as many rows as it may have, or more were there, so that more may wait."""
         return self._more or self.had >= _FULL * self.rows
 
@@ -64,7 +64,7 @@ class BatchSize:
         before, self._before = self._before, (self.had, seconds)
         factor = min(_MOST_GROWTH, max(_MOST_SHRINKING, self._seconds / max(seconds, 0.001)))
         if factor >= 1:
-            if self.full:
+            if self._full:
                 self.rows = min(self._most, max(self.rows, int(self.had * factor)))
         elif before is not None and self.had <= _SMALLER * before[0] and seconds > _SHORTER * before[1]:
             self.rows, self._kept_for, self._before = before[0], _KEPT_FOR, None

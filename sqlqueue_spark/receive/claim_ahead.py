@@ -52,8 +52,7 @@ class ClaimAhead(Generic[B]):
 
     def take(self) -> B | None:
         """Wait until the claim is made, and return it; None where no row was there, it failed or was given back."""
-        self._asked = True
-        made = self._made.result()
+        made = self._wait()
         if self._timer is not None:
             self._timer.cancel()
         return made if self._taken.acquire(blocking=False) else None
@@ -65,8 +64,7 @@ class ClaimAhead(Generic[B]):
 
     def made(self) -> B | None:
         """Wait until the claim is made, and leave it here; None as in :meth:`take`."""
-        self._asked = True
-        made = self._made.result()
+        made = self._wait()
         return None if self._taken.locked() else made
 
     def give_back(self, because: str) -> None:
@@ -80,6 +78,10 @@ class ClaimAhead(Generic[B]):
         self._timer = threading.Timer(seconds, lambda: self.give_up("no trigger asked for it"))
         self._timer.name, self._timer.daemon = "sqlqueue-claim-unasked", True
         self._timer.start()
+
+    def _wait(self) -> B | None:
+        self._asked = True
+        return self._made.result()
 
     def _release(self, because: str, *, at_once: bool = False) -> None:
         """:param at_once: wait until the rows are free. Else the server frees them when it finds the connection closed."""

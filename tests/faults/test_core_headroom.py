@@ -148,6 +148,17 @@ def test_a_neighbour_that_still_looks_behind_all_that_a_stream_holds_gets_the_ol
     assert handled_once(queue, 1000, stream.ids(), [row_id(100)])
 
 
+def test_workers_that_take_rows_are_no_neighbours_of_their_own_stream(postgresql, queue, clock):
+    queue.insert(300)
+    with (
+        timed(postgresql, queue, clock, transactionMode=NO_TRANSACTION) as stream,
+        queue.session() as worker,
+    ):
+        assert batch_after(clock, 1, stream) == (1, 100)
+        worker.lock()  # no row, but the table, as its statement does from its beginning
+        assert (batch_after(clock, 1, stream), left(stream)) == ((101, 200), 0)
+
+
 def test_a_claim_ahead_is_given_back_when_neighbours_appear(postgresql, queue, clock):
     """It holds the rows that they come to next: they need not wait until its batch is done."""
     queue.insert(1000)

@@ -66,10 +66,11 @@ WITH locks AS MATERIALIZED (
     FROM pg_catalog.pg_locks AS l
     WHERE l.granted AND (
         (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock')
-        OR (l.locktype = 'relation' AND l.mode = 'RowShareLock' AND l.relation = :object_id::oid
-            AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = :database))
-        OR (l.locktype = 'advisory' AND l.classid = 1936813169 AND l.objid = (:object_id::bigint & 2147483647)::oid
-            AND l.objsubid = 2 AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = :database))
+        OR (l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = :database) AND (
+            (l.locktype = 'relation' AND l.mode = 'RowShareLock' AND l.relation = :object_id::oid)
+            OR (l.locktype = 'advisory' AND l.classid = 1936813169 AND l.objid = (:object_id::bigint & 2147483647)::oid
+                AND l.objsubid = 2)
+        ))
     )
 ), streams AS MATERIALIZED (
     SELECT DISTINCT l.pid FROM locks AS l WHERE l.locktype = 'advisory'
