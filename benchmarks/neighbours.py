@@ -25,6 +25,8 @@ from sqlqueue_spark.receive import Receiver
 
 _OTHER = "other_queue"
 _RECEIVERS = 8
+#: Messages of a queue that the receivers have for themselves.
+_THEIRS = 400_000
 #: Seconds that are measured, after so many in which the receivers begin.
 _MEASURED, _BEGINNING = 8, 4
 _BATCH, _CLAIMS = 100_000, 5
@@ -63,13 +65,15 @@ _RATIOS: tuple[tuple[str, Callable[[Pace], float], str, str], ...] = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--messages", type=int, default=2_000_000, help="backlog")
+    parser.add_argument("--messages", type=int, default=3_000_000, help="backlog of the stream")
     parser.add_argument("--rounds", type=int, default=3)
     add_url(parser)
     chosen = parser.parse_args()
     print(run_by())
     with database(chosen.url) as server:
         spark = session(server)
+        backlog = {QUEUE: chosen.messages}
+        tables = {ALONE: {QUEUE: _THEIRS}, ELSEWHERE: {**backlog, _OTHER: _THEIRS}}
         measures: dict[str, Callable[[], Pace]] = {
             ALONE: lambda: alone(server),
             ELSEWHERE: lambda: beside(spark, server, _OTHER),
@@ -81,8 +85,8 @@ def main() -> None:
         paces: dict[str, list[Pace]] = {name: [] for name in measures}
         for number in range(chosen.rounds + 1):
             for name, measure in measures.items():
-                server.fill(chosen.messages)
-                server.fill(chosen.messages // 5, _OTHER)
+                for table, rows in tables.get(name, backlog).items():
+                    server.fill(rows, table)
                 pace = measure()
                 print(f"# {name}: {pace.steady:,.0f}/s {[round(each) for each in pace.receivers]}, stream {pace.stream:,.0f}/s", flush=True)  # fmt: skip
                 if number:  # the first round warms up
@@ -142,7 +146,7 @@ def beside(spark: SparkSession, server: Server, table: str | None, headroom: str
             return Pace([], rate_of(query))
         with server.receivers_beside(table, _RECEIVERS) as paces:
             time.sleep(_BEGINNING + _MEASURED)
-            if not query.recentProgress[-1].numInputRows:
+            if not query.status["isDataAvailable"]:
                 sys.exit(
                     "The stream had drained its queue before the receivers were measured; give more --messages."
                 )
