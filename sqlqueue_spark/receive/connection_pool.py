@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 from sqlqueue_spark.engines.connections import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, RowsHeld, TryAgain
-from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive.found import Batch
 from sqlqueue_spark.receive.offset import JointOffset, Offset
 from sqlqueue_spark.receive.queue_session import Session
@@ -70,7 +70,7 @@ class SessionPool(ABC, Generic[S]):
     def _opened(self, queue: Queue) -> None:
         """Note that a queue is opened on a connection."""
         self._check_takes_changes(queue)
-        queue.announce(self._sessions)
+        queue.announce(self._sessions, workers_take=self._options.transaction_mode == NO_TRANSACTION)
 
     def _check_takes_changes(self, queue: Queue) -> None:
         """Refuse a readable copy of a database: it locks no row against anybody, as SQL Server ignores the hints there."""

@@ -26,6 +26,8 @@ _SAMPLE = 16
 _SEARCHED = 1_000
 #: The headroom before it is known how fast the neighbours are, and its least and its greatest size.
 _FIRST, _LEAST, _MOST = 4_000, 32, 1_000_000
+#: The greatest size beside another stream of ours: rows that it takes cannot be told from those that neighbours take.
+_MOST_SHARED = 32_000
 #: The headroom lasts at least so many times as long as a batch.
 _MARGIN = 2.0
 #: While a backlog waits, it is filled up for so many seconds at once. Between two fillings the neighbours meet no row of ours.
@@ -59,13 +61,11 @@ class Headroom:
 
     :param wanted: a fixed size; 0 leaves nothing to anybody; None follows the neighbours' pace.
     :param clock: seconds of any steady clock.
-    :param workers_take: whether the stream's own workers look for rows, as neighbours do.
     """
 
-    def __init__(self, wanted: int | None, clock: Callable[[], float], *, workers_take: bool = False) -> None:
+    def __init__(self, wanted: int | None, clock: Callable[[], float]) -> None:
         self._wanted = wanted
         self._clock = clock
-        self._workers_take = workers_take
         #: How many free rows a claim leaves at least; 0 while no neighbour is seen.
         self.rows = wanted or 0
         #: Whether the last look has found fewer, and filled the headroom up with rows behind those that the stream had drained.
@@ -75,6 +75,8 @@ class Headroom:
         self._taken_at, self._looks_since = clock(), 0
         #: Rows that the neighbours take in a second.
         self._pace = 0.0
+        #: The greatest size.
+        self._most = _MOST
         #: When the present batch was claimed, and the last row that was ever claimed.
         self._claimed_at: float | None = None
         self._claimed_to = LOWEST
@@ -189,19 +191,10 @@ class Headroom:
 
     def _new_holder(self, seen: Oldest) -> bool:
         """Whether somebody holds rows, or looks for one, who did not when the neighbours were taken for gone."""
-        holders = self._holders(seen)
+        holders = _holders(seen)
         new = holders > self._known_held
         self._known_held = min(self._known_held, holders)
         return new
-
-    def _holders(self, seen: Oldest) -> int:
-        """How many rows neighbours hold, but at least how many of them look for one.
-
-        Who steps over all that a fast stream holds looks for seconds, and would find no row if the stream did not see him.
-        """
-        if self._workers_take or seen.streams:  # another stream's workers may take rows
-            return seen.held
-        return max(seen.held, seen.looking)
 
     def _begins(self, queue: Queue) -> None:
         self.rows = self._wanted or min(_FIRST, max(_LEAST, self.batches.had))
@@ -235,7 +228,7 @@ class Headroom:
         """How many rows are left when the headroom is filled up."""
         if self._wanted is not None or not self._backlog:
             return self.rows
-        return max(self.rows, min(_MOST, int(_STOCK_SECONDS * self._pace)))
+        return max(self.rows, min(self._most, int(_STOCK_SECONDS * self._pace)))
 
     def _note(self, looked: Oldest, left: _Left, now: float) -> None:
         """Learn from what is left of the rows that were left at the last look."""
@@ -246,15 +239,24 @@ class Headroom:
             self._looks_since += 1
             gone = now - self._taken_at
             if gone >= _GONE_SECONDS and self._looks_since >= _GONE_LOOKS:
-                self.rows, self._known_held = 0, self._holders(looked)
+                self.rows, self._known_held = 0, _holders(looked)
                 return
+        self._most = _MOST_SHARED if looked.streams else _MOST
         if self._wanted is None and left.rows and now > left.seconds:
             self.rows = self._size(taken, left, now - left.seconds)
 
     def _size(self, taken: int, left: _Left, seconds: float) -> int:
         """The size of the headroom, when so many rows were taken from it within so many seconds."""
         if taken >= left.rows:
-            return min(_MOST, _GROWTH * self.rows)
+            return min(self._most, _GROWTH * self.rows)
         self._pace = max(taken / seconds, self._pace / 2)
         wanted = int(_MARGIN * self._pace * max(_BATCH_SECONDS, self.batches.lasted))
-        return min(_MOST, max(_LEAST, self.rows // 2, wanted))
+        return min(self._most, max(_LEAST, self.rows // 2, wanted))
+
+
+def _holders(seen: Oldest) -> int:
+    """How many rows neighbours hold, but at least how many of them look for one.
+
+    Who steps over all that a fast stream holds looks for seconds, and would find no row if the stream did not see him.
+    """
+    return max(seen.held, seen.looking)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from sqlqueue_spark.engines.connections import Target
-from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.backlog import Backlog
 from sqlqueue_spark.receive.claim import Limits
 from sqlqueue_spark.receive.found import Find, Found
@@ -43,9 +43,7 @@ class QueueScanner(Generic[F]):
         self.pace = PollBackoff(options.poll_interval, clock, sleep)
         self.scans = Scans(clock)
         self.backlog = Backlog(options.poll_interval, clock)
-        self.headroom = Headroom(
-            options.neighbour_headroom, clock, workers_take=options.transaction_mode == NO_TRANSACTION
-        )
+        self.headroom = Headroom(options.neighbour_headroom, clock)
         self.cleanup = IndexCleanup(Target.of(options), clock)
 
     def onward(self, search: Search[F], start: Offset | None, limits: Limits) -> F | None:

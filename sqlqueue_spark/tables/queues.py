@@ -54,8 +54,8 @@ class Oldest(NamedTuple):
     enough: bool
     #: How many other streams of ours have the queue open, as far as the engine tells.
     streams: int
-    #: How many sessions of neighbours look for a row now or hold one, as far as the engine tells. So do workers that take rows
-    #: without a claim.
+    #: How many sessions of neighbours look for a row now or hold one, as far as the engine tells. It cannot tell, and this is 0,
+    #: where a stream's workers take rows without a claim.
     looking: int
 
 
@@ -287,13 +287,15 @@ class Queue:
         found = self._execute("look", "looking at", after=after, up_to=up_to, count=limit)
         return self.connection.dialect.claimed(found)
 
-    def announce(self, sessions: set[int]) -> None:
+    def announce(self, sessions: set[int], *, workers_take: bool = False) -> None:
         """Tell the other streams that read the queue, for as long as the connection lives, that this session is a stream's.
 
         :param sessions: the sessions of the same stream; the queue's own is added, where the engine tells streams apart.
+        :param workers_take: whether the stream's workers take rows, in sessions of their own.
         """
         self._sessions = sessions
-        for (session,) in self._execute("announce", "opening", **self.table.identified):
+        bound = {**self.table.identified, "workers_take": int(workers_take)}
+        for (session,) in self._execute("announce", "opening", **bound):
             sessions.add(session)
 
     def oldest(self, after: int, left_to: int, onward: int, count: int) -> Oldest:

@@ -70,6 +70,24 @@ def test_a_neighbour_that_looks_for_a_row_is_seen(queue, look):
         assert look(LOWEST, LOWEST, LOWEST, 5) == found(0, 0, LOWEST, LOWEST, 0, enough=False, looking=1)
 
 
+@pytest.mark.parametrize(
+    "mode, looking", [("receiveOnly", 1), ("none", 0)], ids=["with claims", "whose workers take rows"]
+)
+def test_a_neighbour_that_looks_is_told_from_another_stream_unless_its_workers_look_too(
+    postgresql, queue, look, mode, looking
+):
+    queue.insert(5)
+    with (
+        streaming(postgresql, queue, transactionMode=mode, claimAhead="false") as stream,
+        queue.session() as neighbour,
+    ):
+        stream.drain()
+        assert neighbour.take() is None
+        assert look(LOWEST, LOWEST, LOWEST, 5) == found(
+            0, 0, LOWEST, LOWEST, 0, enough=False, streams=1, looking=looking
+        )
+
+
 def test_where_neighbours_hold_all_there_is_none_to_leave(queue, look):
     queue.insert(4)
     with queue.locked(1, 2, 3, 4):

@@ -42,10 +42,10 @@ class Rows:
 class Beside:
     """A headroom, and a stream that claims so many rows a batch, which lasts a second."""
 
-    def __init__(self, rows, wanted=None, batch=1_000, **of_headroom):
+    def __init__(self, rows, wanted=None, batch=1_000):
         self.now = 0.0
         self.queue: Any = Rows(rows)
-        self.headroom = Headroom(wanted, lambda: self.now, **of_headroom)
+        self.headroom = Headroom(wanted, lambda: self.now)
         self.batch = batch
 
     def claim(self):
@@ -106,13 +106,10 @@ def test_who_looks_for_a_row_for_ever_is_forgotten_until_others_come():
     assert [beside.claim(), beside.claim()] == [5_001, 6_001]
 
 
-@pytest.mark.parametrize(
-    "streams, workers_take", [(1, False), (0, True)], ids=["of another stream", "of its own"]
-)
-def test_workers_that_look_for_rows_are_no_neighbours(streams, workers_take):
-    beside = Beside(range(1, 100_000), workers_take=workers_take)
-    beside.queue.looking, beside.queue.streams = 2, streams
-    assert [beside.claim(), beside.claim()] == [1, 1_001]
+def test_neighbours_that_look_for_a_row_are_a_sign_beside_another_stream_too():
+    beside = Beside(range(1, 100_000))
+    beside.queue.looking, beside.queue.streams = 2, 1
+    assert [beside.claim(), beside.claim()] == [1, 2_001]
 
 
 def test_the_headroom_grows_while_it_is_taken_whole():
@@ -125,6 +122,19 @@ def test_the_headroom_grows_while_it_is_taken_whole():
         sizes.append(beside.headroom.rows)
         beside.queue.take(beside.headroom.rows)
     assert sizes == [1_000, 4_000, 16_000, 64_000]
+
+
+def test_beside_another_stream_it_grows_to_32_000_only():
+    """That stream takes from it, too, and nobody can tell what the neighbours took."""
+    beside = Beside(range(1, 1_000_000))
+    beside.queue.looking, beside.queue.streams = 8, 1
+    beside.claim()
+    sizes = []
+    for _ in range(5):
+        beside.claim()
+        sizes.append(beside.headroom.rows)
+        beside.queue.take(beside.headroom.left)
+    assert sizes == [500, 2_000, 8_000, 32_000, 32_000]
 
 
 def test_the_headroom_follows_the_neighbours_pace():

@@ -43,11 +43,11 @@ FROM (
 
 -- name: announce
 -- Tells the other streams of a queue that this session is a stream's, for as long as the session lives.
--- in: database, object id of the table
+-- in: database, object id of the table; 1 if the stream's workers take rows without a claim, else 0
 --     out: number of the session
--- The number 1936813169 is "sqlq" in ASCII. The lock is shared, so nobody waits for it.
+-- The number 1936813169 is "sqlq" in ASCII; the next one says that workers take rows. The lock is shared, so nobody waits for it.
 SELECT pg_backend_pid()
-FROM pg_advisory_lock_shared(1936813169, (:object_id::bigint & 2147483647)::int)
+FROM pg_advisory_lock_shared(1936813169 + :workers_take, (:object_id::bigint & 2147483647)::int)
 WHERE current_database() = :database
 
 -- name: oldest
@@ -60,15 +60,16 @@ WHERE current_database() = :database
 -- transaction runs, it holds a lock on its own number, and pg_locks tells its session. A session that also holds the queue's
 -- advisory lock (announce) is a stream's. Rows of streams are left out, in a filter and not in a join, so that the index
 -- gives the rows in order and the look ends early. It goes over more rows than wanted, because neighbours hold some. Who looks
--- for a row with FOR UPDATE holds a lock on the table in the mode ROW SHARE, which no sender and no plain read takes.
+-- for a row with FOR UPDATE holds a lock on the table in the mode ROW SHARE, which no sender and no plain read takes. So do a
+-- stream's workers that take rows, in sessions of their own: where there are such, nobody is said to look.
 WITH locks AS MATERIALIZED (
-    SELECT l.locktype, l.transactionid, l.pid
+    SELECT l.locktype, l.transactionid, l.classid, l.pid
     FROM pg_catalog.pg_locks AS l
     WHERE l.granted AND (
         (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock')
         OR (l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = :database) AND (
             (l.locktype = 'relation' AND l.mode = 'RowShareLock' AND l.relation = :object_id::oid)
-            OR (l.locktype = 'advisory' AND l.classid = 1936813169 AND l.objid = (:object_id::bigint & 2147483647)::oid
+            OR (l.locktype = 'advisory' AND l.classid IN (1936813169, 1936813170) AND l.objid = (:object_id::bigint & 2147483647)::oid
                 AND l.objsubid = 2)
         ))
     )
@@ -106,7 +107,8 @@ SELECT (SELECT count(*) FROM before AS b WHERE NOT b.held),
        count(*) FILTER (WHERE NOT s.held AND s.nth <= :count),
        (SELECT count(*) FROM onward),
        (SELECT count(*) FROM streams AS s WHERE s.pid <> ALL (:own::int[])),
-       (SELECT count(DISTINCT l.pid) FROM locks AS l WHERE l.locktype = 'relation' AND l.pid NOT IN (SELECT s.pid FROM streams AS s))
+       (SELECT count(DISTINCT l.pid) FROM locks AS l WHERE l.locktype = 'relation' AND l.pid NOT IN (SELECT s.pid FROM streams AS s)
+                                                       AND NOT EXISTS (SELECT FROM locks AS w WHERE w.classid = 1936813170))
 FROM seen AS s
 
 -- name: clean_indexes
