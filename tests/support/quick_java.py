@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support.spark_home import spark_home
+from tests.support.sparks import fetch_delta
 
 _ROOT = Path(__file__).parents[2]
 _ARCHIVE = spark_home() / "classes.jsa"
@@ -31,6 +32,7 @@ def quick(*more: str) -> dict[str, str]:
 
     :param more: further options of Java.
     """
+    fetch_delta(quick_java())
     archive(wait=False)
     return _environment(" ".join((_SPARK, _shared(), *more)))
 
@@ -60,6 +62,7 @@ def archive(*, wait: bool = True) -> Path:
         except BlockingIOError:
             return _ARCHIVE
         if not _ARCHIVE.exists():
+            fetch_delta(quick_java())
             _make()
     return _ARCHIVE
 

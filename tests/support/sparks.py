@@ -2,7 +2,10 @@
 
 import contextlib
 import fcntl
+import os
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +21,7 @@ _DELTA = {
     "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
 }
 DELTA = _DELTA[".".join(pyspark.__version__.split(".")[:2])]
+_ROOT = Path(__file__).parents[2]
 _JARS = Path(sys.prefix) / f"spark-jars-{pyspark.__version__}"
 
 
@@ -55,6 +59,22 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
             _JARS.write_text(without_sparks_own(session.conf.get("spark.jars") or "", of_spark))
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def fetch_delta(environment: dict[str, str]) -> None:
+    """See that Delta's jars are there, before programs start that know nothing of the lock and would download them all at once.
+
+    :param environment: of the process that starts a Spark for it.
+    """
+    if _JARS.exists():
+        return
+    with _JARS.with_suffix(".fetching").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _JARS.exists():
+            with tempfile.TemporaryDirectory() as folder:
+                program = "import pathlib, sys; from tests.support.sparks import start_spark; start_spark(pathlib.Path(sys.argv[1])).stop()"
+                command = [sys.executable, "-c", program, folder]
+                subprocess.run(command, env=os.environ | environment, cwd=_ROOT, check=True, timeout=300)
 
 
 def delta_jars() -> dict[str, str]:
