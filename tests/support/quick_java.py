@@ -32,7 +32,6 @@ def quick(*more: str) -> dict[str, str]:
 
     :param more: further options of Java.
     """
-    fetch_delta(quick_java())
     archive(wait=False)
     return _environment(" ".join((_SPARK, _shared(), *more)))
 
@@ -56,13 +55,13 @@ def archive(*, wait: bool = True) -> Path:
     """
     if _ARCHIVE.exists():
         return _ARCHIVE
+    fetch_delta(quick_java())
     with _ARCHIVE.with_suffix(".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             return _ARCHIVE
         if not _ARCHIVE.exists():
-            fetch_delta(quick_java())
             _make()
     return _ARCHIVE
 
