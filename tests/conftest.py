@@ -29,7 +29,7 @@ from tests.support.outboxes import OutboxDatabase
 from tests.support.postgresql import PostgresEngine, fresh_database
 from tests.support.quick_java import quick_java
 from tests.support.spark_home import python_path, spark_home
-from tests.support.sparks import start_spark
+from tests.support.sparks import check_java, start_spark
 from tests.support.sqlserver import SqlServerEngine, emptied, opened, set_row_versions
 from tests.support.sqlserver import fresh_database as fresh_sqlserver_database
 from tests.support.wheel import Installed, install
@@ -286,8 +286,15 @@ def guarded_url(server: EmbeddedServer, database_url: str) -> str:
     return server.url(name, user=GUARDED_ROLE, password=GUARDED_PASSWORD)
 
 
+@pytest.fixture
+def spark(spark_of_all: SparkSession) -> SparkSession:
+    """One Spark for all tests."""
+    check_java()
+    return spark_of_all
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with mock.patch.dict(os.environ, quick_java() | {"PYTHONPATH": python_path()}):
         session = start_spark(tmp_path_factory.mktemp("spark"))
     yield session

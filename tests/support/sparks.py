@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.pipeline.fetched_jars import without_sparks_own
@@ -59,6 +60,17 @@ def start_spark(folder: Path, *, master: str = "local[2]", events: Path | None =
             _JARS.write_text(without_sparks_own(session.conf.get("spark.jars") or "", of_spark))
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def check_java() -> None:
+    """:raises RuntimeError: the Java of this process's Spark has ended; it says how, where Spark could only say that nobody answers."""
+    java: subprocess.Popen[bytes] = SparkContext._gateway.proc  # type: ignore[union-attr]
+    if java.poll() is not None:
+        # Java writes its last words where it was started. https://docs.oracle.com/en/java/javase/17/docs/specs/man/java.html
+        last = "".join(log.read_text()[:5000] for log in Path.cwd().glob(f"hs_err_pid{java.pid}.log"))
+        raise RuntimeError(
+            f"Spark's Java (process {java.pid}) has ended with code {java.returncode}.\n{last}"
+        )
 
 
 def fetch_delta(environment: dict[str, str]) -> None:
