@@ -117,7 +117,10 @@ def started(
         child = subprocess.Popen(
             [sys.executable, "-m", f"tests.support.drivers.{program}", *arguments],
             cwd=_ROOT,
-            env=os.environ | quick() | {"PYTHONPATH": python_path(_ROOT), "SQLQUEUE_URL": url} | dict(orders),
+            env=os.environ
+            | quick(temporary=folder)
+            | {"PYTHONPATH": python_path(_ROOT), "SQLQUEUE_URL": url}
+            | dict(orders),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,

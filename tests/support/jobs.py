@@ -30,7 +30,11 @@ class Job:
     def __init__(self, program: str, url: str, folder: Path, *arguments: object) -> None:
         self.said = folder / f"job-{len(list(folder.glob('job-*.txt')))}.txt"
         self.complained = self.said.with_suffix(".err")
-        environment = os.environ | quick(_LOGGING) | {"PYTHONPATH": python_path(), "SQLQUEUE_URL": url}
+        environment = (
+            os.environ
+            | quick(_LOGGING, temporary=folder)
+            | {"PYTHONPATH": python_path(), "SQLQUEUE_URL": url}
+        )
         # The tests of the wheel and of the demo let Spark find Delta's jars by itself, which takes seconds.
         settings = {
             "spark.jars.packages": "",

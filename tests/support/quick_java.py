@@ -27,13 +27,15 @@ _SPARK = (
 )
 
 
-def quick(*more: str) -> dict[str, str]:
+def quick(*more: str, temporary: Path | None = None) -> dict[str, str]:
     """The environment of a child whose Java starts quickly, with settings of Spark for few rows.
 
     :param more: further options of Java.
+    :param temporary: the folder of a test that kills the child: Java and Spark would leave their temporary files behind.
     """
     archive(wait=False)
-    return _environment(" ".join((_SPARK, _shared(), *more)))
+    kept = () if temporary is None else (f"-Djava.io.tmpdir={temporary}",)
+    return _environment(" ".join((_SPARK, _shared(), *kept, *more)))
 
 
 def quick_java() -> dict[str, str]:
