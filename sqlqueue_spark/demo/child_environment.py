@@ -9,8 +9,8 @@ from collections.abc import Mapping
 #: What would lead a demo to another Spark, or to another configuration of it.
 _FOREIGN = ("SPARK_CONF_DIR", "SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS")
 #: In a run of seconds the JVM's optimizing compiler gains nothing: 300,000 messages were drained in 23.8 s without it and in 24.9 s
-#: with it. A job that runs for long needs it. Without it Java has room for 48 MB of compiled code alone, which Spark can use up, and
-#: then it can end (https://bugs.openjdk.org/browse/JDK-8295724); so the room is what it is with it.
+#: with it. A job that runs for long needs it. A JVM without this compiler reserves 48 MB for compiled code and not 240. Spark can use
+#: them up, and then the JVM can end (https://bugs.openjdk.org/browse/JDK-8295724).
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 

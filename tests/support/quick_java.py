@@ -17,9 +17,9 @@ from tests.support.sparks import fetch_delta
 
 _ROOT = Path(__file__).parents[2]
 _ARCHIVE = spark_home() / "classes.jsa"
-#: With one compiler Java has room for 48 MB of compiled code only. It looks for what it might throw away again and again, and where it
-#: may not, the room is used up after five minutes of tests. Then nothing more is compiled, and Java can end
-#: (https://bugs.openjdk.org/browse/JDK-8295724). So it has the room that it has with two compilers.
+#: With one compiler Java looks for compiled code to throw away again and again, so it may throw none away. Then the 48 MB that it reserves
+#: for one compiler are used up after five minutes of tests: nothing more is compiled, and Java can end
+#: (https://bugs.openjdk.org/browse/JDK-8295724). 240 MB is what it reserves for two.
 _OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:-UseCodeCacheFlushing -XX:ReservedCodeCacheSize=240m "
     "-XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
