@@ -24,7 +24,7 @@ from machine import add_url, checkpoint, database, drained, rate_of, run_by, ses
 from pyspark.sql import SparkSession
 from servers import QUEUE, Server
 
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, run_until_stopped, stoppable
 from sqlqueue_spark.receive import Receiver, SliceReader

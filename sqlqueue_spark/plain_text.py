@@ -1,12 +1,29 @@
-"""Text from outside on its way into a line that people read: it steers no terminal, and makes one line no two.
+"""Text from outside on its way into a line that people read: it steers no terminal, forges no line, repeats no password.
 
-Names, headers and addresses are data, and whoever writes them may put any character into them: a line feed forges a line of a
-log, an escape sequence or an 8-bit control steers a terminal, and a bidirectional one shows a text in another order.
+Names, headers and addresses are data, and their writers may put any character into them: a line feed forges a line of a
+log, an escape sequence or an 8-bit control steers a terminal, and a bidirectional one shows a text in another order. A url
+that stands in the wrong place is known by its looks, and is refused without being repeated.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+from urllib.parse import unquote
+
+_SCHEME = re.compile(
+    r"\s*(?:jdbc:)?(?:postgres(?:ql)?|mssql|sqlserver|mysql|mariadb|oracle)(?:\+\w+)?:", re.IGNORECASE
+)
+_KEYWORD = re.compile(
+    r"(?:^|;)\s*(?:server|driver|dsn|host|data source|initial catalog|pwd|password)\s*=", re.IGNORECASE
+)
+#: A login before an ``@``. A password that is not percent-encoded may hold any character.
+_LOGIN = re.compile(r"[a-z][a-z0-9+.:-]*://[^@/]*:.*@", re.IGNORECASE | re.DOTALL)
+#: A parameter or keyword whose name says that it is a secret. ``sslkey`` names a file.
+_PASSWORD = re.compile(
+    r"(?:^|[;?&])\s*(?!(?:sslkey|passfile)\s*=)[\w ]*(?:pwd|pass|secret|(?:client|server)_key|token)[\w ]*=\s*[^;&\s]",
+    re.IGNORECASE,
+)
 
 
 def plain(text: str) -> str:
@@ -75,3 +92,14 @@ def _shell_escape(character: str) -> str:
 def _json_escape(character: str) -> str:
     units = character.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+def is_url(text: str) -> bool:
+    """Whether a text looks like a url or a connection string."""
+    return _SCHEME.match(text) is not None or _KEYWORD.search(text) is not None
+
+
+def holds_password(text: str) -> bool:
+    """Whether a text looks like a url or a connection string with a password in it."""
+    plain = unquote(text)  # a name can be percent-encoded, too
+    return _LOGIN.match(text.strip()) is not None or (is_url(text) and _PASSWORD.search(plain) is not None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from servers.base import DESTINATION, QUEUE, Server
-from sqlqueue_spark.engines.dialects import SQLSERVER
 from sqlqueue_spark.engines.drivers import remedy
+from sqlqueue_spark.engines.registry import SQLSERVER
 
 __all__ = ["DESTINATION", "QUEUE", "Server", "server_at"]
 

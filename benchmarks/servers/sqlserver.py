@@ -13,8 +13,8 @@ from typing import ClassVar, NamedTuple
 import pyodbc
 
 from servers.base import DESTINATION, QUEUE, Jdbc, Server
-from sqlqueue_spark.engines.connections import Reader, Target, open_reader
-from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.connect import Reader, Target, open_reader
+from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.connection import RowReader
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString, driver_of
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.messages.message import time_sent
 from sqlqueue_spark.options import ConnectionOptions

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from sqlqueue_spark.engines.connections import Target, connect
-from sqlqueue_spark.engines.dialects import DIALECTS
+from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.registry import DIALECTS
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl, delayed

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from sqlqueue_spark.administration.message_lines import NoMessage, StoredMessage
-from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 
 #: Letters that fit into the columns CorrelationId and ReplyToAddress.

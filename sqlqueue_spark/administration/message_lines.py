@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from sqlqueue_spark.arrow import pa
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.message import MESSAGE_ID, format_headers, parse_headers
 from sqlqueue_spark.messages.outgoing import new_row_ids
 from sqlqueue_spark.plain_text import is_unicode, plain, plain_json

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlqueue_spark.engines.connections import Connection, Target, connect
-from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
+from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl
 from sqlqueue_spark.tables.outbox import OutboxReport, OutboxTable, create_statements

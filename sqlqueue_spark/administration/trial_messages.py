@@ -9,7 +9,7 @@ import functools
 import socket
 from datetime import datetime
 
-from sqlqueue_spark.arrow import pa
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
     MESSAGE_ID,

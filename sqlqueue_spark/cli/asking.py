@@ -14,10 +14,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.cli.door import DEBUG
-from sqlqueue_spark.completion import endpoint_names, queue_names
-from sqlqueue_spark.engines.dialects import dialect_of
 from sqlqueue_spark.engines.hosts import hosts, same_server
+from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, NoPassword
 from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions

@@ -21,7 +21,7 @@ from sqlqueue_spark.cli.progress import clock, counting, portions
 from sqlqueue_spark.cli.send_commands import send
 from sqlqueue_spark.cli.server_commands import server
 from sqlqueue_spark.cli.subscription_commands import subscribe, subscriptions, unsubscribe
-from sqlqueue_spark.engines.dialects import DIALECTS
+from sqlqueue_spark.engines.registry import DIALECTS
 from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.tables import scripts

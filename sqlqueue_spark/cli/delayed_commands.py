@@ -10,7 +10,7 @@ import click
 from sqlqueue_spark.administration import delayed_tables
 from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.cli.progress import portions
-from sqlqueue_spark.engines.dialects import DIALECTS
+from sqlqueue_spark.engines.registry import DIALECTS
 from sqlqueue_spark.options import ConnectionOptions
 
 

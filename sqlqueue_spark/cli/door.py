@@ -16,8 +16,7 @@ import click
 
 from sqlqueue_spark.cli import shells
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.plain_text import is_unicode, plain
-from sqlqueue_spark.url_shapes import holds_password
+from sqlqueue_spark.plain_text import holds_password, is_unicode, plain
 
 #: Under this name a context says whether errors are to show where they came from.
 DEBUG = "sqlqueue_spark.debug"

@@ -9,7 +9,7 @@ import click
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.cli import asking, showing
 from sqlqueue_spark.cli.progress import portions
-from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
+from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 
 #: How long senders remember message ids, if nobody says otherwise.

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NoReturn, Self
 
-from sqlqueue_spark.arrow import pa
-from sqlqueue_spark.engines.dialects import Dialect, Kind, Load, dialect_of
+from sqlqueue_spark.engines.registry import Dialect, Kind, Load, dialect_of
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.engines.tokens import token_of
 from sqlqueue_spark.errors import (
@@ -28,6 +27,7 @@ from sqlqueue_spark.errors import (
     TooMuch,
     TryAgain,
 )
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger
 

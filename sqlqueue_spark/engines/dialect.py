@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from typing import Any, ClassVar, NamedTuple
 
-from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.database import Database
 from sqlqueue_spark.engines.statements import Parameters
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.row_set import RowSet
 
 #: What a claim locked, as three columns, because there may be millions of rows: RowVersion, whether the row has expired, and

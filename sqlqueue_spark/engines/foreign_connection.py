@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES, Database
+from sqlqueue_spark.engines.registry import OUTBOX_DATABASES, Database
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError
 

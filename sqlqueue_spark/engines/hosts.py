@@ -6,7 +6,7 @@ import re
 from urllib.parse import parse_qs, unquote
 
 from sqlqueue_spark.engines.connection import splits_login
-from sqlqueue_spark.engines.dialects import dialect_of
+from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
 from sqlqueue_spark.errors import ConfigurationError
 

@@ -26,7 +26,6 @@ from typing import Self
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.calls import HandlerTimeout, Limits, Seen, Watch
@@ -38,6 +37,7 @@ from sqlqueue_spark.handling.outcome_columns import (
     with_outcomes,
 )
 from sqlqueue_spark.handling.received_message import COLUMNS, received
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)

@@ -24,12 +24,12 @@ from pyspark.sql.types import (
 )
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.garbage import leave_out_modules
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.calls import Function, Handler, HandlerTimeout, Limits, WorkerDied
 from sqlqueue_spark.handling.child_handler import ChildHandler
 from sqlqueue_spark.options.fields import duration
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.spark.garbage import leave_out_modules
 
 log = logger(__name__)
 

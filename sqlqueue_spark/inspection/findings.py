@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.tables import rights
 from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin, compatibility
 from sqlqueue_spark.tables.queues import QueueTable

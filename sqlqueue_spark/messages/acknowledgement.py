@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from sqlqueue_spark.arrow import pa, pc
+from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     TIME_SENT,

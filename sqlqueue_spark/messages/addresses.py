@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Self, TypeVar
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.url_shapes import holds_password
+from sqlqueue_spark.plain_text import holds_password
 
 T = TypeVar("T")
 

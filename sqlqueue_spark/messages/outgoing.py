@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from json.encoder import encode_basestring as _quoted
 
-from sqlqueue_spark.arrow import pa, pc
+from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.messages.message import (
     DELIVER_AT,
     ENCLOSED_MESSAGE_TYPES,

@@ -16,8 +16,7 @@ from typing import Any, Self
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.names_elsewhere import hint
-from sqlqueue_spark.plain_text import is_unicode
-from sqlqueue_spark.url_shapes import holds_password, is_url
+from sqlqueue_spark.plain_text import holds_password, is_unicode, is_url
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _LONGEST_SECONDS = 3650 * 86400

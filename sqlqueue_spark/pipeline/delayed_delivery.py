@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions, SourceOptions

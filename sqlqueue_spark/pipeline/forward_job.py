@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
-from sqlqueue_spark.completion import queue_names
+from sqlqueue_spark.administration.completion import queue_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.flow import as_outgoing

@@ -19,14 +19,13 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships n
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
-from sqlqueue_spark.completion import endpoint_names, queue_names
+from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.engines.hosts import same_server
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.readiness import check_ready, check_visible, create_missing
 from sqlqueue_spark.pipeline.session import CONF
-from sqlqueue_spark.plain_text import plain
-from sqlqueue_spark.url_shapes import holds_password
+from sqlqueue_spark.plain_text import holds_password, plain
 
 Command = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sqlqueue_spark.administration import delayed_tables, event_subscriptions, outbox_tables, queue_tables
-from sqlqueue_spark.engines.connections import Connection, Target, connect, one_each
+from sqlqueue_spark.engines.connect import Connection, Target, connect, one_each
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.inspection.findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions

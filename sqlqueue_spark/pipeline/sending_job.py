@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from sqlqueue_spark.engines.dialects import dialect_of
+from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.database_watch import parking_for, watched

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.dialects import dialect_of
+from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
 from sqlqueue_spark.handling import ReceivedMessage
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR

@@ -21,7 +21,7 @@ from pathlib import Path
 import click
 from pyspark.sql import SparkSession
 
-from sqlqueue_spark.completion import endpoint_names, queue_names
+from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.program import (

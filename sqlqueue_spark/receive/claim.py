@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from sqlqueue_spark.engines.dialects import ClaimedColumns
+from sqlqueue_spark.engines.registry import ClaimedColumns
 from sqlqueue_spark.errors import ClaimLost, QueueError
 from sqlqueue_spark.row_set import HIGHEST, RowSet
 from sqlqueue_spark.tables.queues import Queue

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.connection_pool import ConnectionPool, SessionPool
 from sqlqueue_spark.receive.held_batch import HeldBatch

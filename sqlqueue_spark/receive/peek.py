@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.queue_list import opened, shown

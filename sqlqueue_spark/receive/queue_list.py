@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.backlog import Backlog
 from sqlqueue_spark.receive.claim import Limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.tables.queues import Queue
 
 

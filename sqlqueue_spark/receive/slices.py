@@ -14,11 +14,11 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.arrow import pc
-from sqlqueue_spark.engines.connections import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
+from sqlqueue_spark.engines.connect import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet, balanced, bounded
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions

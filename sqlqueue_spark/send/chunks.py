@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.tables.insert import CHUNK
 
 #: Most bytes of a chunk. Memory holds a chunk three times while it is sent: as it came, as rows, and as the statement's

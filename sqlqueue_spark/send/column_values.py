@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
+from sqlqueue_spark.messages.arrow import pc
 
 
 def told(values: pa.Array) -> pa.Array:

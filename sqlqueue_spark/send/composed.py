@@ -14,8 +14,8 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.messages.acknowledgement import OF_RETRY, Owed, by_queue
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.delayed_retry import retry_headers
 from sqlqueue_spark.messages.failed import Failure, failed_headers
 from sqlqueue_spark.messages.message import format_time, without_headers

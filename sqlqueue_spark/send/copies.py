@@ -12,8 +12,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.arrow import pc
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.send.chunks import CHUNK_BYTES
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.outcomes import Outcomes

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger

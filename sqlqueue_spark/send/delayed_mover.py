@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import (
     ConnectionLost,

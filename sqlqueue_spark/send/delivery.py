@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
 from sqlqueue_spark.messages.acknowledgement import acknowledgements
 from sqlqueue_spark.send.composed import Composed

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
 from sqlqueue_spark.messages.failed import Failure

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, type_names
 from sqlqueue_spark.send.header_shapes import Alike, Unsendable
 

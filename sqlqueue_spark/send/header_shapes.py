@@ -20,8 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import (
     ENCLOSED_MESSAGE_TYPES,
     FORWARD_DESTINATION,

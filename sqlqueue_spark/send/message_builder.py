@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.failed import Failure, poison
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,

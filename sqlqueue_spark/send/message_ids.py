@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.message import MESSAGE_ID
 from sqlqueue_spark.messages.outgoing import new_row_ids
 from sqlqueue_spark.send.column_values import mapped, told

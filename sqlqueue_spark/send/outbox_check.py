@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import for_shell

@@ -27,7 +27,7 @@ from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.tables.outbox_ids import (
     DIGEST_CHARACTERS,
     LONGEST_ID,

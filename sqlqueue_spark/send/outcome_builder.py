@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.delayed_retry import LONGEST_DELAY
 from sqlqueue_spark.messages.failed import Failure, poison
 from sqlqueue_spark.messages.outgoing import derived_ids

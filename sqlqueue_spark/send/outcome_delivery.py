@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import Duplicate, TryAgain
 from sqlqueue_spark.send.delivery import Delivery, Looking, inserted
 from sqlqueue_spark.send.destinations import Placed, place

@@ -6,7 +6,7 @@ A portion is one transaction, so a message is in one place, whatever dies.
 from __future__ import annotations
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
 from sqlqueue_spark.messages.parked import end_of, waits_for
 from sqlqueue_spark.tables import delayed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.messages.failed import Failure
 from sqlqueue_spark.options import SinkOptions

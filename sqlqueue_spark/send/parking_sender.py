@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, TryAgain
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Composed

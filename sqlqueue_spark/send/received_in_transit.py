@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.failed import FAILED_QUEUE
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers

@@ -10,9 +10,9 @@ from typing import Self
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
-from sqlqueue_spark.engines.connections import Connection, Reader, Target, open_reader
+from sqlqueue_spark.engines.connect import Connection, Reader, Target, open_reader
 from sqlqueue_spark.errors import ClaimLost
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import FrameColumns

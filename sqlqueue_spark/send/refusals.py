@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 
-from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
 from sqlqueue_spark.plain_text import logger

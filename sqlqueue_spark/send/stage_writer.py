@@ -10,7 +10,7 @@ from typing import Self
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, TryAgain
 from sqlqueue_spark.options import SinkOptions

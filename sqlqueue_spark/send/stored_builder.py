@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.failed import Failure
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
 from sqlqueue_spark.send.column_values import among, told

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import Composed

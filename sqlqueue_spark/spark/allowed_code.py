@@ -12,11 +12,10 @@ import os
 from collections.abc import Collection
 from dataclasses import replace
 
-from sqlqueue_spark.engines.connections import Target, powers
+from sqlqueue_spark.engines.connect import Target, local_access
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.plain_text import shell_word
-from sqlqueue_spark.url_shapes import holds_password
+from sqlqueue_spark.plain_text import holds_password, shell_word
 
 #: In the environment of Spark's driver: the names that are allowed in all its sessions, between commas.
 VARIABLE = "SQLQUEUE_ALLOWED"
@@ -46,10 +45,10 @@ def named(options: ConnectionOptions) -> list[tuple[str, str]]:
         if options.access_token_provider is None
         else [("accessTokenProvider", options.access_token_provider)]
     )
-    found += powers(target)
+    found += local_access(target)
     if isinstance(options, SinkOptions):
         for url in options.endpoint_urls.values():  # each holds a login of its own
-            found += powers(
+            found += local_access(
                 replace(target, url=url, password=None, access_token=None, access_token_provider=None)
             )
     return found

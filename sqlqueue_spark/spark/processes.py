@@ -11,8 +11,8 @@ import threading
 
 from pyspark import TaskContext
 
-from sqlqueue_spark.garbage import leave_out_modules
 from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.spark.garbage import leave_out_modules
 
 log = logger(__name__)
 

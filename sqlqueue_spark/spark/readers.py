@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.message import COLUMNS
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions

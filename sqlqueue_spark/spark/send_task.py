@@ -9,7 +9,7 @@ from typing import Protocol, Self
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.plain_text import logger

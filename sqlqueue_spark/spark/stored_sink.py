@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import (
     Destinations,

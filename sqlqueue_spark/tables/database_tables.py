@@ -13,8 +13,8 @@ from itertools import groupby
 from math import isfinite
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.delayed import DelayedTable

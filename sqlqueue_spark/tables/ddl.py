@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.engines.dialects import Database, Dialect
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.registry import Database, Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, Duplicate, NoRight, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.addresses import Table

@@ -14,12 +14,12 @@ from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import NamedTuple
 
-from sqlqueue_spark.arrow import pa, pc
-from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues

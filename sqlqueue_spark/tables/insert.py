@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlqueue_spark.arrow import pa, pc
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.messages.message import parse_headers
 from sqlqueue_spark.messages.outgoing import ascii_json, expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.delayed import is_delayed, stored_dues

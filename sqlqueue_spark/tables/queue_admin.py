@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table

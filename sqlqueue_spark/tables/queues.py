@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connections import Connection, rows_awaited
-from sqlqueue_spark.engines.dialects import ClaimedColumns, Dialect
+from sqlqueue_spark.engines.connect import Connection, rows_awaited
+from sqlqueue_spark.engines.registry import ClaimedColumns, Dialect
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table

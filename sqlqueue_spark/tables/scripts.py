@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlqueue_spark.engines.dialects import DIALECTS, Dialect
+from sqlqueue_spark.engines.registry import DIALECTS, Dialect
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.tables import ddl, rights
 from sqlqueue_spark.tables.queue_admin import CLASSIC

@@ -15,9 +15,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sqlqueue_spark.arrow import pa
-from sqlqueue_spark.engines.connections import Connection, rows_awaited
-from sqlqueue_spark.engines.dialects import Dialect, dialect_of
+from sqlqueue_spark.engines.connect import Connection, rows_awaited
+from sqlqueue_spark.engines.registry import Dialect, dialect_of
 from sqlqueue_spark.engines.statements import Parameters, Statement
 from sqlqueue_spark.errors import (
     ClaimLost,
@@ -29,6 +28,7 @@ from sqlqueue_spark.errors import (
     TryAgain,
 )
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, LOWEST

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connections import Connection
-from sqlqueue_spark.engines.dialects import Dialect
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, NoRight, QueueError
 from sqlqueue_spark.messages.addresses import Table

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.receive import scanner
 from sqlqueue_spark.receive.claim_ahead import ClaimAhead
 from tests.support.clock import Clock

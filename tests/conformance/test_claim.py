@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.receive.claim import Claimed, Limits, claim
 from sqlqueue_spark.receive.offset import Offset

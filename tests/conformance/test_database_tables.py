@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.administration import database_overview, queue_tables
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.messages.message import format_time
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import database_tables

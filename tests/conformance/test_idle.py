@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import DestructiveReceiver, DestructiveSlice, Receiver, SliceReader
 from tests.support.driver import streaming, watched_connections

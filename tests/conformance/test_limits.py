@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.messages.message import COLUMNS
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.offset import INITIAL

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import pytest
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline.readiness import check_visible

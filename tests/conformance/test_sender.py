@@ -14,7 +14,7 @@ import stamina
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import GUARDED_ROLE
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, TryAgain
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, chunks, prepare

@@ -7,7 +7,7 @@ import pytest
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.send import Destinations, seal, stage

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.messages.servicecontrol import Ingestion, Outcome, ingestion
 from sqlqueue_spark.options import SinkOptions
 from tests.support.delayed import DelayedRows, move, mover, options

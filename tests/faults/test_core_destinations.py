@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare

@@ -6,7 +6,7 @@ import threading
 import pytest
 from psycopg import sql
 
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.receive import SliceReader

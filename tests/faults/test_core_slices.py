@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ClaimLost, LockTimeout
 from sqlqueue_spark.receive import SliceReader, slices
 from tests.support import tampering

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.parked import end_of
 from sqlqueue_spark.send.parked_release import release

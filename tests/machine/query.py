@@ -21,7 +21,7 @@ from unittest import mock
 import pyarrow as pa
 import stamina
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
 from sqlqueue_spark.messages.message import RETRIES, parse_headers
 from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ONLY, SinkOptions, SourceOptions

@@ -8,7 +8,7 @@ from typing import Any
 from unittest import mock
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connections import Connection
+from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive import headroom, held_batch, lookout, offset, open_claim, replay

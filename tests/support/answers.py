@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Statement
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables.queues import QueueTable

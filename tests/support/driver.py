@@ -20,8 +20,8 @@ from unittest import mock
 from uuid import UUID
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines import connections
-from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.engines import connect as connecting
+from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
@@ -299,7 +299,7 @@ def streaming(engine: Engine, queue: Read, /, *, commit: bool = True, **options:
 def watched_connections(opened: Callable[[Target, Connection], None]) -> Iterator[None]:
     """Within the block call ``opened`` for every connection that the driver opens, and :func:`reached` at every step."""
     # It is private, and the one place that sees each connection as it is opened: callers have names of their own for connect.
-    connect = connections._driver
+    connect = connecting._driver
 
     def driver(target: Target) -> Any:
         found = connect(target)
@@ -312,7 +312,7 @@ def watched_connections(opened: Callable[[Target, Connection], None]) -> Iterato
         return mock.Mock(connect=connect_and_tell, open_reader=found.open_reader)
 
     with (
-        mock.patch.object(connections, "_driver", driver),
+        mock.patch.object(connecting, "_driver", driver),
         mock.patch.dict(os.environ, SQLQUEUE_AT_STEP=f"{__name__}:{reached.__name__}"),
     ):
         yield

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connections import Connection, Target
+from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send import Composed, Destinations, FrameColumns, MessageBuilder, Sender, Sent

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.options import ATOMIC, ConnectionOptions
 from sqlqueue_spark.tables.stage import Stage, table_of
 from tests.support.engines import Engine

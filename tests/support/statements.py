@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connections import Connection, open_reader
-from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.connect import Connection, open_reader
+from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import SinkOptions

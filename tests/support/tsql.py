@@ -3,7 +3,7 @@
 import re
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import ddl, queues, rights

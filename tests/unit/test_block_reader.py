@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.engines.connections import Target, open_reader
-from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.connect import Target, open_reader
+from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.sqlserver.tds import session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_ROWS
 from sqlqueue_spark.engines.statements import Statement

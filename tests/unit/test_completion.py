@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sqlqueue_spark import completion
+from sqlqueue_spark.administration import completion
 from sqlqueue_spark.cli import main
 from tests.support.asking_server import asking
 from tests.support.completing import completed, in_bash, in_fish, in_zsh, needs_fish, needs_zsh

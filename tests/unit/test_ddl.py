@@ -2,7 +2,7 @@
 
 import pytest
 
-from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import ddl

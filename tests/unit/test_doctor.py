@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.engines import drivers as found
-from sqlqueue_spark.engines.connections import Target, connect
-from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection import doctor
 from sqlqueue_spark.inspection.doctor import Check, State, driver_checks, machine_checks

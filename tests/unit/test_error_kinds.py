@@ -2,7 +2,7 @@
 
 import pytest
 
-from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER, DriverError, Kind
+from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER, DriverError, Kind
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from types import ModuleType
 import psycopg
 import pytest
 
-from sqlqueue_spark.engines.dialects import OUTBOX_DATABASES
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
+from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.tables.outbox import Outbox

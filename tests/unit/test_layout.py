@@ -12,19 +12,18 @@ import sqlqueue_spark
 ROOT = Path(sqlqueue_spark.__file__).parent
 # A module imports modules of its own room and of rooms of lower rank.
 RANKS = {
-    **dict.fromkeys(
-        ("errors", "row_set", "fail_points", "plain_text", "url_shapes", "version", "arrow", "garbage"), 0
-    ),
+    **dict.fromkeys(("errors", "row_set", "fail_points", "plain_text", "version"), 0),
     **dict.fromkeys(("messages", "embedded"), 1),
     "options": 2,
     "engines": 3,
     **dict.fromkeys(("tables", "functions"), 4),
-    **dict.fromkeys(("receive", "send", "inspection", "handling"), 5),
-    **dict.fromkeys(("administration", "completion", "spark"), 6),
-    "pipeline": 7,
-    **dict.fromkeys(("demo", "__init__"), 8),
-    "cli": 9,
-    "__main__": 10,
+    **dict.fromkeys(("receive", "send", "inspection"), 5),
+    **dict.fromkeys(("administration", "spark"), 6),
+    "handling": 7,
+    "pipeline": 8,
+    **dict.fromkeys(("demo", "__init__"), 9),
+    "cli": 10,
+    "__main__": 11,
 }
 DRIVERS = {"arrow_odbc", "psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
 SQL = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|WITH|MERGE|TRUNCATE|DROP|ALTER)\s+\S")

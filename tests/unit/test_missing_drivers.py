@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sqlqueue_spark.engines import connections
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines import connect as connecting
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +43,7 @@ def test_what_is_missing_is_said_with_its_remedy(monkeypatch, url, error, senten
     def missing(_name):
         raise error
 
-    monkeypatch.setattr(connections, "import_module", missing)
+    monkeypatch.setattr(connecting, "import_module", missing)
     with pytest.raises(ConfigurationError) as caught:
         connect(Target(url=url))
     assert str(caught.value) == sentence

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from sqlqueue_spark.engines.dialects import SQLSERVER, dialect_of
+from sqlqueue_spark.engines.registry import SQLSERVER, dialect_of
 from sqlqueue_spark.engines.sqlserver import odbc
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of, find_driver
 from sqlqueue_spark.errors import ConfigurationError

@@ -5,7 +5,7 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.engines.connections import Target
+from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.send.destinations import Destination, place
 from sqlqueue_spark.send.outbox_keys import earlier_keys, keys

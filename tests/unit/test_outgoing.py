@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sqlqueue_spark.administration import queue_tables, trial_messages
-from sqlqueue_spark.engines.dialects import POSTGRESQL, SQLSERVER
+from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.outgoing import (
     ascii_json,

@@ -9,11 +9,11 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.arrow import pc
 from sqlqueue_spark.engines import retry
-from sqlqueue_spark.engines.connections import BATCH_ROWS, Reader, Target
+from sqlqueue_spark.engines.connect import BATCH_ROWS, Reader, Target
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
+from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.receive import slices
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.receive.slices import (

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from sqlqueue_spark.engines.connections import Target, connect
-from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.connect import Target, connect
+from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.errors import TooMuch
 from sqlqueue_spark.receive.claim import Claimed, Limits, Portion, claim
 from sqlqueue_spark.receive.open_claim import hold

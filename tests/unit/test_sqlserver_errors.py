@@ -7,8 +7,8 @@ import pyodbc
 import pytest
 import stamina
 
-from sqlqueue_spark.engines.connections import Connection, Target, connect
-from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NoPassword, NotReady, QueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.tables import queues

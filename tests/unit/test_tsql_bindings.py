@@ -17,9 +17,9 @@ import pyodbc
 import pytest
 
 from sqlqueue_spark.administration.message_lines import StoredMessage, to_rows
-from sqlqueue_spark.engines.connections import BATCH_ROWS, Target, connect, open_reader
-from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.connect import BATCH_ROWS, Target, connect, open_reader
 from sqlqueue_spark.engines.foreign_connection import ForeignConnection
+from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import (
     ConfigurationError,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from sqlqueue_spark.engines.dialects import dialect_of
+from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.url_shapes import holds_password, is_url
+from sqlqueue_spark.plain_text import holds_password, is_url
 
 SECRET = "hunter2"
 WITH = [

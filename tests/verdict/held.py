@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connections import Target, connect
+from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.tables.stage import Stage

@@ -13,7 +13,7 @@ import adbc_driver_postgresql
 from adbc_driver_manager import AdbcConnection, AdbcStatement
 from adbc_driver_postgresql import StatementOptions
 
-from sqlqueue_spark.arrow import pa
+from sqlqueue_spark.messages.arrow import pa
 
 
 class ArrowConnection:

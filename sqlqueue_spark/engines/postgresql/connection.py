@@ -15,7 +15,6 @@ from adbc_driver_manager import Error as AdbcError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
-from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.connection import (
     BATCH_BYTES,
     BATCH_ROWS,
@@ -27,11 +26,12 @@ from sqlqueue_spark.engines.connection import (
     splits_login,
     under,
 )
-from sqlqueue_spark.engines.dialects import POSTGRESQL, DriverError, Kind, Load
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
+from sqlqueue_spark.engines.registry import POSTGRESQL, DriverError, Kind, Load
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.messages.arrow import pa
 
 _CONNECT_SECONDS = 10
 #: The parameters that hold a secret.

@@ -12,9 +12,9 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, ClassVar
 
-from sqlqueue_spark.arrow import pa, pc
 from sqlqueue_spark.engines.dialect import ClaimedColumns, Dialect, DriverError, Kind, Load
 from sqlqueue_spark.engines.statements import Parameters
+from sqlqueue_spark.messages.arrow import pa, pc
 from sqlqueue_spark.row_set import RowSet
 
 # https://www.postgresql.org/docs/current/errcodes-appendix.html

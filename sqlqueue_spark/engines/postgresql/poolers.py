@@ -18,7 +18,7 @@ import contextlib
 import psycopg
 
 from sqlqueue_spark.engines.connection import Target
-from sqlqueue_spark.engines.dialects import POSTGRESQL
+from sqlqueue_spark.engines.registry import POSTGRESQL
 
 #: How often the second connection looks. A pooler gives the session that was freed last, or all in turn; others come and go.
 _LOOKS = 30

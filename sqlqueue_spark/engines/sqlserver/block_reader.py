@@ -16,7 +16,7 @@ import arrow_odbc
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connection import Reader, Target, under
-from sqlqueue_spark.engines.dialects import SQLSERVER, DriverError
+from sqlqueue_spark.engines.registry import SQLSERVER, DriverError
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed
 from sqlqueue_spark.engines.statements import Statement

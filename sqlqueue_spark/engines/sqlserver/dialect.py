@@ -11,9 +11,9 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import ClassVar
 
-from sqlqueue_spark.arrow import pa
 from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind, Load
 from sqlqueue_spark.engines.statements import Parameters
+from sqlqueue_spark.messages.arrow import pa
 from sqlqueue_spark.messages.outgoing import RECOVERABLE, uuid_text
 from sqlqueue_spark.row_set import RowSet
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn, Self
 
 from sqlqueue_spark.engines.connection import Failure, Target
-from sqlqueue_spark.engines.dialects import SQLSERVER, DriverError, Kind
+from sqlqueue_spark.engines.registry import SQLSERVER, DriverError, Kind
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import logger

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS
-from sqlqueue_spark.engines.dialects import SQLSERVER
+from sqlqueue_spark.engines.registry import SQLSERVER
 
 #: Most rows of a window that is read under locks: its statement says TOP with this number, because with so many rows no lock
 #: escalates. One that reads row versions takes no locks and says TOP with BATCH_ROWS.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from sqlqueue_spark.engines.connections import Connection, Target, connect
+from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.hosts import Host, hosts
 from sqlqueue_spark.errors import QueueError, SqlQueueError
 from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, checked, not_tried

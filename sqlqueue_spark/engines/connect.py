@@ -26,9 +26,9 @@ __all__ = [
     "Reader",
     "Target",
     "connect",
+    "local_access",
     "one_each",
     "open_reader",
-    "powers",
     "rows_awaited",
 ]
 
@@ -90,14 +90,14 @@ def open_reader(target: Target) -> Reader:
     return _driver(target).open_reader(target)  # type: ignore[no-any-return] # a module chosen by name
 
 
-def powers(target: Target) -> list[tuple[str, str]]:
+def local_access(target: Target) -> list[tuple[str, str]]:
     """What the target's url does beyond saying where the server is and which login is used: files, code, logins of this machine.
 
     :returns: what each of these is, and its value.
     :raises ConfigurationError: the url cannot be read, or the driver is missing.
     """
     secret = bool(target.password or target.by_token)
-    return list(_module(target, "url_powers").powers(target.url, password=secret))
+    return list(_module(target, "local_access").local_access(target.url, password=secret))
 
 
 def _driver(target: Target) -> ModuleType:

@@ -36,7 +36,7 @@ _HARMLESS = frozenset(
 _PASSWORDS = ("PGPASSWORD", "PGPASSFILE", "PGSERVICE")
 
 
-def powers(url: str, *, password: bool) -> Iterator[tuple[str, str]]:
+def local_access(url: str, *, password: bool) -> Iterator[tuple[str, str]]:
     """The parameters that do more, each with its value.
 
     :param password: whether a password or a token is given beside the url.

@@ -63,7 +63,7 @@ class _Tables(NamedTuple):
 
 def _tables(options: ConnectionOptions) -> _Tables:
     # Imported here, and not while a person waits for the name of an option.
-    from sqlqueue_spark.engines.connections import Target, connect
+    from sqlqueue_spark.engines.connect import Target, connect
     from sqlqueue_spark.tables import database_tables
 
     with contextlib.closing(connect(Target.of(options), again=True)) as connection:

@@ -47,7 +47,7 @@ _OWN_LOGINS = ("sqlpassword", "activedirectorypassword", "activedirectoryservice
 _NO = ("no", "false", "0", "")
 
 
-def powers(url: str, *, password: bool) -> Iterator[tuple[str, str]]:  # noqa: ARG001 -- no driver keeps passwords
+def local_access(url: str, *, password: bool) -> Iterator[tuple[str, str]]:  # noqa: ARG001 -- no driver keeps passwords
     """The keywords that do more, each with its value.
 
     :raises ConfigurationError: the url cannot be read. The message never shows it.
