@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from json.encoder import encode_basestring as _quoted
 from typing import NamedTuple
 
+from sqlqueue_spark.errors import WrongAnswer
 from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, escaped, format_headers, type_names
 from sqlqueue_spark.messages.outgoing import (
@@ -74,10 +75,6 @@ _CORRELATION, _CONVERSATION, _TYPES = (
 )
 #: Made once: to make one takes as long as to write a small body.
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-
-
-class WrongAnswer(TypeError):
-    """A handler answered something that is neither nothing nor messages. To try again does not help."""
 
 
 class Outgoing(NamedTuple):

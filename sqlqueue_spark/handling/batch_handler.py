@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from sqlqueue_spark.handling.answers import WrongAnswer
+from sqlqueue_spark.errors import WrongAnswer
 from sqlqueue_spark.handling.calls import Handler, Watch
 from sqlqueue_spark.handling.outcome_columns import (
     Outcome,

@@ -11,28 +11,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlqueue_spark.handling.answers import Answer, Outgoing, Reply, WrongAnswer, outgoing
-from sqlqueue_spark.handling.received_message import ReceivedMessage, WrongBody
+from sqlqueue_spark.errors import HandlerTimeout, NoHandler, NoReplyAddress, WrongAnswer, WrongBody
+from sqlqueue_spark.handling.answers import Answer, Outgoing, Reply, outgoing
+from sqlqueue_spark.handling.received_message import ReceivedMessage
 
 Function = Callable[[ReceivedMessage], object]
 #: A function that swallows the first alarm is told again every so many seconds.
 _AGAIN_SECONDS = 1.0
-
-
-class HandlerTimeout(Exception):
-    """A handler took longer than it may."""
-
-
-class WorkerDied(Exception):
-    """A handler ended the process in which it was called."""
-
-
-class NoHandler(LookupError):
-    """There is no handler for the type of a message. To try again does not help."""
-
-
-class NoReplyAddress(LookupError):
-    """A handler replies to a message that says nowhere to reply. To try again does not help."""
 
 
 #: To try again does not help.

@@ -26,9 +26,9 @@ from typing import Self
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout
 from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.calls import HandlerTimeout, Limits, Seen, Watch
+from sqlqueue_spark.handling.calls import Limits, Seen, Watch
 from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, NotLoaded, Outcomes
 from sqlqueue_spark.handling.outcome_columns import (
     Outcome,

@@ -26,7 +26,8 @@ from typing import Never
 
 import pyarrow as pa
 
-from sqlqueue_spark.handling.calls import HandlerTimeout, Seen, WorkerDied
+from sqlqueue_spark.errors import HandlerTimeout, WorkerDied
+from sqlqueue_spark.handling.calls import Seen
 from sqlqueue_spark.spark.garbage import leave_out_modules
 
 #: Gives the outcomes of a batch of messages, part by part.

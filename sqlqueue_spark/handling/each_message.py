@@ -23,9 +23,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout, WorkerDied
 from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.calls import Function, Handler, HandlerTimeout, Limits, WorkerDied
+from sqlqueue_spark.handling.calls import Function, Handler, Limits
 from sqlqueue_spark.handling.child_handler import ChildHandler
 from sqlqueue_spark.options.fields import duration
 from sqlqueue_spark.plain_text import logger

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, WrongBody
 from sqlqueue_spark.messages.addresses import Address
 from sqlqueue_spark.messages.failed import FAILED_QUEUE
 from sqlqueue_spark.messages.message import (
@@ -25,10 +25,6 @@ from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS
 
 #: The columns of which a message is made, in small letters: a frame may spell them as it likes.
 COLUMNS = ("queue", "id", "rowversion", "headers", "body", "replytoaddress")
-
-
-class WrongBody(ValueError):
-    """The body of a message is no JSON. To try again does not help."""
 
 
 @dataclass(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
-from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.errors import SqlQueueError, UnreadableHeaders, type_name
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     GIVE_UP_AT,
@@ -47,7 +47,6 @@ __all__ = [
     "FAILED_QUEUE",
     "RAW_HEADERS",
     "Failure",
-    "PoisonError",
     "failed_headers",
     "poison",
 ]
@@ -95,15 +94,11 @@ class Failure:
         inner = error.__cause__
         traced = error.__traceback__ is not None and not isinstance(error, SqlQueueError)
         return cls(
-            exception_type=_full_name(error),
+            exception_type=type_name(error),
             message=_cut(_said(error), _LONGEST_MESSAGE),
             stack_trace=_stack(error) if traced else "",
-            inner_exception_type=None if inner is None else _full_name(inner),
+            inner_exception_type=None if inner is None else type_name(inner),
         )
-
-
-class PoisonError(Exception):
-    """The headers of a message cannot be read. The name is what its failure is grouped by."""
 
 
 def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: str, row_id: str) -> str:
@@ -135,7 +130,7 @@ def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: 
 def poison(text: str | None) -> Failure:
     """The failure of a row whose headers cannot be read."""
     return Failure.of(
-        PoisonError(
+        UnreadableHeaders(
             f"The headers of the message are not a JSON object of strings; they stand in the header {RAW_HEADERS}, and the "
             f"body is as it was: {(text or '')[:80]!r}."
         )
@@ -210,12 +205,7 @@ def _stack(error: BaseException) -> str:
     lines = traceback.format_tb(error.__traceback__)
     said = (_said(error).splitlines() or [""])[0][:_SHOWN]
     return _cut(
-        f"Traceback (most recent call last):\n{''.join(lines)}{_full_name(error)}: {said}\n",
+        f"Traceback (most recent call last):\n{''.join(lines)}{type_name(error)}: {said}\n",
         _LONGEST_TEXT,
         end=True,
     )
-
-
-def _full_name(error: BaseException) -> str:
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -21,6 +21,7 @@ from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import (
     ConnectionLost,
     Duplicate,
+    GaveUp,
     LockTimeout,
     RowsHeld,
     SqlQueueError,
@@ -54,10 +55,6 @@ _MOST_ENDS, _LONGEST_END = 10_000, 1_000
 #: The header that says where a message goes, with the comma before it. Within a value a quotation mark is escaped, so only a member
 #: can stand so.
 _MEMBER = re.compile(rf',\s*"{re.escape(FORWARD_DESTINATION)}"\s*:\s*("[^"\\]*(?:\\.[^"\\]*)*")')
-
-
-class GaveUp(SqlQueueError):
-    """A message has waited for its database for as long as it may."""
 
 
 @dataclass(frozen=True, kw_only=True)

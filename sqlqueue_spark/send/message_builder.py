@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.failed import Failure, poison
@@ -52,7 +52,7 @@ from sqlqueue_spark.send.composed import Composed, Failed, in_order
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.events import Events, check_events, parted, typeless
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
-from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike, members
+from sqlqueue_spark.send.header_shapes import Alike, alike, members
 from sqlqueue_spark.send.message_ids import ids_of_rows, message_ids
 from sqlqueue_spark.send.outbox_keys import origins
 from sqlqueue_spark.send.received_in_transit import in_transit

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.messages.delayed_retry import LONGEST_DELAY
 from sqlqueue_spark.messages.failed import Failure, poison
@@ -26,7 +26,7 @@ from sqlqueue_spark.send.column_values import told
 from sqlqueue_spark.send.composed import Composed, Failed, in_order
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
-from sqlqueue_spark.send.header_shapes import Alike, Unsendable, alike
+from sqlqueue_spark.send.header_shapes import Alike, alike
 from sqlqueue_spark.send.message_builder import Count, MessageBuilder, NewIds
 from sqlqueue_spark.send.message_ids import message_ids
 from sqlqueue_spark.send.outbox_keys import origins

@@ -125,8 +125,8 @@ def test_a_message_that_ends_or_hangs_its_worker_fails_alone(spark, postgresql, 
     drain(to_each(messages, tmp_path, sink))
     assert (sorted(sent_to(shipping)), orders.count()) == ([0, 1, 2, 4, 6, 7, 8], 0)
     assert [(failed["NServiceBus.MessageId"], failed["NServiceBus.ExceptionInfo.ExceptionType"]) for failed in failed_in(error)] == [
-        (message_id(3), "sqlqueue_spark.handling.calls.WorkerDied"),
-        (message_id(5), "sqlqueue_spark.handling.calls.HandlerTimeout"),
+        (message_id(3), "sqlqueue_spark.errors.WorkerDied"),
+        (message_id(5), "sqlqueue_spark.errors.HandlerTimeout"),
     ]  # fmt: skip
 
 

@@ -4,20 +4,45 @@ The rules are those that ServiceControl 6.19 showed: strings only, no lone surro
 NUL in the exception's message.
 """
 
+import importlib
+import inspect
 import json
+import pkgutil
 import re
 import socket
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from sqlqueue_spark.errors import ConfigurationError
+import sqlqueue_spark
+from sqlqueue_spark import errors, handling
+from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, WrongBody, type_name
 from sqlqueue_spark.messages.failed import RAW_HEADERS, Failure, failed_headers, poison
+from sqlqueue_spark.send.parking import DatabaseDown
 from tests.support import dotnet, messages
+from tests.support.pages import page
 
 EXCEPTION = "NServiceBus.ExceptionInfo."
 ROW_ID = "00000000-0000-4000-8000-000000000001"
 NOON = datetime(2026, 11, 22, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+#: The names that operators see and group by. They do not change.
+PUBLIC = {
+    "ClaimLost", "ConfigurationError", "ConnectionLost", "Duplicate", "GaveUp", "HandlerTimeout", "LockTimeout",
+    "NoHandler", "NoPassword", "NoReplyAddress", "NoRight", "NotReady", "QueueError", "RowsHeld", "SessionTooMuch",
+    "SqlQueueError", "TooMuch", "TryAgain", "UnreadableHeaders", "Unsendable", "WorkerDied", "WrongAnswer", "WrongBody",
+}  # fmt: skip
+#: What modules raise for themselves, where no message is handled or sent.
+NEVER_FAIL_A_MESSAGE = {
+    "sqlqueue_spark.administration.message_lines.NoMessage",
+    "sqlqueue_spark.administration.queue_restore._Refused",
+    "sqlqueue_spark.engines.connection._RehearsedError",
+    "sqlqueue_spark.engines.sqlserver.block_reader._DoesNotFit",
+    "sqlqueue_spark.handling.child_process.ChildEnded",
+    "sqlqueue_spark.handling.child_process.NotLoaded",
+    "sqlqueue_spark.inspection.doctor.checks.Open",
+    "sqlqueue_spark.receive.joint_batch.QueueFails",
+}
 #: The headers that every failed message gets.
 ADDED = {
     "NServiceBus.ProcessingMachine": socket.gethostname(),
@@ -162,6 +187,44 @@ def test_an_exception_tells_its_full_name_and_its_stack():
     assert told.stack_trace.startswith("Traceback (most recent call last):\n")
     assert told.stack_trace.endswith("LookupError: no such order\n")
     assert Failure.of(ConfigurationError("x")).exception_type == "sqlqueue_spark.errors.ConfigurationError"
+
+
+def package_errors():
+    """All exceptions of the package, whatever module they stand in."""
+    names = [each.name for each in pkgutil.walk_packages(sqlqueue_spark.__path__, "sqlqueue_spark.")]
+    modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
+    found = {each for module in modules for each in vars(module).values() if inspect.isclass(each)}
+    return {each for each in found if issubclass(each, BaseException) and each.__module__ in names}
+
+
+def test_the_names_by_which_our_failures_are_grouped_are_public():
+    """Each in docs/failures.md. Whoever adds a class to sqlqueue_spark.errors says there what it means."""
+    names = {type_name(kind.__new__(kind)) for kind in package_errors()}
+    assert names - NEVER_FAIL_A_MESSAGE == {f"sqlqueue_spark.errors.{name}" for name in PUBLIC}
+    section = page("docs/failures.md").text.partition("## Exception types")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
+    let_through = re.findall(r"`(\w+)`", section.rpartition("let these through")[2])
+    assert sorted(listed + let_through) == sorted(PUBLIC)
+
+
+def test_an_error_of_a_user_has_its_own_name():
+    """Also one that is derived from one of ours."""
+
+    class Own(WrongBody):
+        pass
+
+    assert type_name(Own()) == f"{__name__}.{Own.__qualname__}"
+    assert type_name(KeyError("x")) == "KeyError"
+
+
+def test_an_error_of_an_inner_module_has_the_name_of_its_public_base():
+    error = DatabaseDown(Target(url="postgresql://here"), ConnectionLost("It is gone."))
+    assert Failure.of(error).exception_type == "sqlqueue_spark.errors.ConnectionLost"
+
+
+def test_the_classes_of_handlers_are_those_of_the_errors():
+    names = ("HandlerTimeout", "NoHandler", "NoReplyAddress", "WorkerDied", "WrongAnswer", "WrongBody")
+    assert [getattr(handling, name) for name in names] == [getattr(errors, name) for name in names]
 
 
 def test_an_error_of_ours_is_a_sentence_without_a_stack():

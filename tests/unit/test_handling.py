@@ -209,12 +209,12 @@ def test_a_function_that_always_fails_is_called_as_often_as_was_said():
 @pytest.mark.parametrize(
     "answer, kind",
     [
-        (lambda m: m.json(), "sqlqueue_spark.handling.received_message.WrongBody"),
-        (lambda _: 42, "sqlqueue_spark.handling.answers.WrongAnswer"),
-        (lambda _: "text", "sqlqueue_spark.handling.answers.WrongAnswer"),
-        (lambda _: {"Send": 1}, "sqlqueue_spark.handling.answers.WrongAnswer"),
-        (lambda _: [Send("Billing"), 42], "sqlqueue_spark.handling.answers.WrongAnswer"),
-        (lambda _: Reply(), "sqlqueue_spark.handling.calls.NoReplyAddress"),
+        (lambda m: m.json(), "sqlqueue_spark.errors.WrongBody"),
+        (lambda _: 42, "sqlqueue_spark.errors.WrongAnswer"),
+        (lambda _: "text", "sqlqueue_spark.errors.WrongAnswer"),
+        (lambda _: {"Send": 1}, "sqlqueue_spark.errors.WrongAnswer"),
+        (lambda _: [Send("Billing"), 42], "sqlqueue_spark.errors.WrongAnswer"),
+        (lambda _: Reply(), "sqlqueue_spark.errors.NoReplyAddress"),
     ],
 )
 def test_what_is_hopeless_is_not_tried_again(answer, kind):
@@ -272,7 +272,7 @@ def test_a_function_that_hangs_ends_after_its_time():
     before = time.monotonic()
     (first, second) = outcomes(handle, batch(1, 2), timeout=0.2)
     assert time.monotonic() - before < 10
-    assert first[1]["ExceptionType"] == "sqlqueue_spark.handling.calls.HandlerTimeout"
+    assert first[1]["ExceptionType"] == "sqlqueue_spark.errors.HandlerTimeout"
     assert first[1]["Message"] == "The handler took longer than handlerTimeout."
     assert second[1] is None
 
