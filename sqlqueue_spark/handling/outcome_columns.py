@@ -36,14 +36,12 @@ _FAILURE = pa.struct(
     ]
 )
 
-Failed = dict[str, Any]
-
 
 class Outcome(NamedTuple):
     """What a message sends, or why it failed; neither where no function was called for it."""
 
     sends: Sequence[Outgoing] | None
-    failure: Failed | None
+    failure: dict[str, Any] | None
 
 
 def outcome_columns(outcomes: Sequence[Outcome]) -> pa.RecordBatch:
@@ -69,7 +67,7 @@ def with_outcomes(messages: pa.RecordBatch, outcomes: pa.RecordBatch) -> pa.Reco
     )
 
 
-def failure_of(error: BaseException, message: ReceivedMessage, *, unrecoverable: bool) -> Failed:
+def failure_of(error: BaseException, message: ReceivedMessage, *, unrecoverable: bool) -> dict[str, Any]:
     """The failure of a message whose handler raised this.
 
     :param unrecoverable: whether to try again does not help.

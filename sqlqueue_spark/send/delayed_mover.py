@@ -188,8 +188,8 @@ class DelayedMover:
             done += Moved(sent=len(its) - sum(len(part) for part, _ in refusals))
             if not refusals and 2 * len(its) > len(due):
                 self._remember_usual(address, its)
-            for part, refusal in refusals:
-                done += self._failed_part(table, address, [each.due for each in part], refusal)
+            for part, why in refusals:
+                done += self._failed_part(table, address, [each.due for each in part], why)
         return done
 
     def _remember_usual(self, address: str | None, messages: Sequence[Forwarded]) -> None:

@@ -23,7 +23,7 @@ from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks
 from sqlqueue_spark.send.column_values import told
-from sqlqueue_spark.send.composed import Composed, Failed, in_order
+from sqlqueue_spark.send.composed import Composed, FailedMessage, in_order
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.frame_columns import ORIGIN, FrameColumns
 from sqlqueue_spark.send.header_shapes import Alike, alike
@@ -176,7 +176,9 @@ class OutcomeBuilder:
             return {at: _failure(_of_json(text)) for at, text in told_.items()}
         return {at: _failure({name: each[own] for name, own in fields.items()}) for at, each in told_.items()}
 
-    def failed(self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None) -> Failed:
+    def failed(
+        self, outcomes: Outcomes, at: int, failure: Failure, queue: str | None = None
+    ) -> FailedMessage:
         """A received message that has failed; it was on its way to ``queue`` where that is given."""
         own = outcomes.queue(at)
         return self.destinations.failed(failure, queue=queue or own, message_id=outcomes.row_id(at))

@@ -19,7 +19,7 @@ from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.audit import audit_headers
 from sqlqueue_spark.messages.outgoing import lasting, replaced
 from sqlqueue_spark.messages.outgoing_schema import OUTGOING
-from sqlqueue_spark.send.composed import Composed, Failed
+from sqlqueue_spark.send.composed import Composed, FailedMessage
 from sqlqueue_spark.send.outbox_keys import handled_keys, keys_by_queue, origin_keys
 
 
@@ -68,13 +68,13 @@ class Outcomes:
     bodies: pa.Array
     sends: Composed | None
     owners: Sequence[int]
-    failed: Mapping[int, Failed]
+    failed: Mapping[int, FailedMessage]
     by_id: bool = True
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def failing(self, failed: Mapping[int, Failed]) -> Outcomes:
+    def failing(self, failed: Mapping[int, FailedMessage]) -> Outcomes:
         """The same outcomes, but these have failed too."""
         return replace(self, failed={**failed, **self.failed})
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqlqueue_spark.messages.failed import Failure
-from sqlqueue_spark.send.composed import Failed
+from sqlqueue_spark.send.composed import FailedMessage
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
 
 IDS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
@@ -19,7 +19,7 @@ def outcomes_of(ids, failing=()):
         queues=pa.array(["orders"] * len(ids)), origins=texts, ids=texts, row_ids=texts, headers=texts, bodies=texts.cast(pa.binary()),
         sends=None, owners=(), failed={},
     )  # fmt: skip
-    failed = Failed(
+    failed = FailedMessage(
         failure=Failure(exception_type="ValueError", message=""),
         to=None,
         queue="orders",
