@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.handling.answers import Outgoing
 from sqlqueue_spark.handling.received_message import ReceivedMessage
-from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.messages.failure_headers import Failure
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 _MESSAGE = pa.schema(

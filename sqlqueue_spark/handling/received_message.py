@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.errors import ConfigurationError, WrongBody
 from sqlqueue_spark.messages.addresses import Address
-from sqlqueue_spark.messages.failed import FAILED_QUEUE
+from sqlqueue_spark.messages.failure_headers import FAILED_QUEUE
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     ENCLOSED_MESSAGE_TYPES,

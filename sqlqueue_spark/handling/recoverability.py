@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.functions import header
-from sqlqueue_spark.messages.delayed_retry import LONGEST_DELAY
+from sqlqueue_spark.messages.delayed_retry_headers import LONGEST_DELAY
 from sqlqueue_spark.messages.message import RETRIES
 from sqlqueue_spark.options.fields import duration
 

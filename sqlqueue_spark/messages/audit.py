@@ -11,7 +11,7 @@ import uuid
 from datetime import datetime
 
 from sqlqueue_spark.messages.acknowledgement import ACKNOWLEDGEMENT_SENT
-from sqlqueue_spark.messages.failed import PROCESSING_MACHINE
+from sqlqueue_spark.messages.failure_headers import PROCESSING_MACHINE
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     MESSAGE_ID,

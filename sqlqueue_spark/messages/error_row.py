@@ -16,7 +16,7 @@ from sqlqueue_spark.messages.servicecontrol import (
     RETRY_SUCCESSFUL,
     TIME_OF_FAILURE,
     Ingestion,
-    Outcome,
+    Verdict,
     ingestion,
 )
 
@@ -80,7 +80,7 @@ class ErrorRow:
     @property
     def stops(self) -> bool:
         """Whether ServiceControl stops at it."""
-        return self.ingestion.outcome is Outcome.STOPS
+        return self.ingestion.verdict is Verdict.STOPS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,6 +59,9 @@ COLUMNS = {
     "RowVersion": "bigint",
 }
 
+#: The column that messages on their way out have beyond others where they go out as they once stood in a table.
+RECOVERABLE = "recoverable"
+
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
 #: Half of an astral character: an escape can name it, but no text can hold it.
 _HALF = re.compile("[\ud800-\udfff]")

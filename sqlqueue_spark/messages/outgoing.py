@@ -73,9 +73,6 @@ _TIME_SPAN = re.compile(
 #: A longer time to be received means never: no database's dates go so far.
 _LONGEST_DAYS = 365_000
 
-#: The column that messages have beyond others where they go out as they once stood in a table.
-RECOVERABLE = "recoverable"
-
 
 def new_row_ids(count: int) -> pa.Array:
     """Ids of rows as their 16 bytes: UUIDs that ascend with time (version 7) and within the array.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from sqlqueue_spark.messages.outgoing import RECOVERABLE
+from sqlqueue_spark.messages.message import RECOVERABLE
 
 #: Messages on their way out, a row to insert each. ``id`` is a UUID's 16 bytes, ``headers`` is JSON. ``ttl_ms`` counts from now
 #: by the database's clock. Where it is given, ``expires`` is computed from it. A message with ``delay_ms``, which

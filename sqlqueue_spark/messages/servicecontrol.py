@@ -34,7 +34,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 _STRINGS = {str, type(None)}
 
 
-class Outcome(Enum):
+class Verdict(Enum):
     """What becomes of a row."""
 
     TAKEN = "taken"
@@ -49,7 +49,7 @@ class Outcome(Enum):
 class Ingestion(NamedTuple):
     """What becomes of a row, and why; the reason is empty where it is taken."""
 
-    outcome: Outcome
+    verdict: Verdict
     why: str = ""
 
 
@@ -61,18 +61,18 @@ def ingestion(headers: str | None, *, unreadable_body: bool = False, expired: bo
     :param expired: whether the row's time to be received is over.
     """
     if expired:
-        return Ingestion(Outcome.DROPPED, "it has expired")
+        return Ingestion(Verdict.DROPPED, "it has expired")
     if unreadable_body:
-        return Ingestion(Outcome.STOPS, "its body is NULL")
+        return Ingestion(Verdict.STOPS, "its body is NULL")
     read = _read(headers)
     if isinstance(read, str):
-        return Ingestion(Outcome.STOPS, read)
+        return Ingestion(Verdict.STOPS, read)
     if len(read.get(MESSAGE_ID, "")) > LONGEST_ID:
-        return Ingestion(Outcome.STOPS, f"its message id has more than {LONGEST_ID} characters")
+        return Ingestion(Verdict.STOPS, f"its message id has more than {LONGEST_ID} characters")
     if RETRY_SUCCESSFUL in read:
-        return Ingestion(Outcome.TAKEN)
+        return Ingestion(Verdict.TAKEN)
     why = _refusal(read)
-    return Ingestion(Outcome.REFUSED, why) if why else Ingestion(Outcome.TAKEN)
+    return Ingestion(Verdict.REFUSED, why) if why else Ingestion(Verdict.TAKEN)
 
 
 def is_wire_time(text: str) -> bool:

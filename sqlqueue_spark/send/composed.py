@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from sqlqueue_spark.messages.acknowledgement import OF_RETRY, Owed, by_queue
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.delayed_retry import retry_headers
-from sqlqueue_spark.messages.failed import Failure, failed_headers
+from sqlqueue_spark.messages.delayed_retry_headers import retry_headers
+from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.message import format_time, without_headers
 from sqlqueue_spark.messages.outgoing import lasting, new_row_ids, replaced, waiting
 from sqlqueue_spark.messages.parked import given_up_at, parked_headers

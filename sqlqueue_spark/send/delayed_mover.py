@@ -17,7 +17,7 @@ from functools import partial
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import (
     ConnectionLost,
     Duplicate,
@@ -28,7 +28,7 @@ from sqlqueue_spark.errors import (
     TryAgain,
 )
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.failed import Failure, failed_headers
+from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers, without_headers
 from sqlqueue_spark.messages.outgoing import ascii_json, new_row_ids, uuid_text
 from sqlqueue_spark.messages.parked import waits_for

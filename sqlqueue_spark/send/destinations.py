@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Address, Table, of_endpoint
-from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import FailedMessage
 from sqlqueue_spark.send.subscribers import Subscribers

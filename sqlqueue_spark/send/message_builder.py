@@ -17,7 +17,7 @@ from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.failed import Failure, poison
+from sqlqueue_spark.messages.failure_headers import Failure, poison
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
     DELIVER_AT,

@@ -17,8 +17,8 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.delayed_retry import LONGEST_DELAY
-from sqlqueue_spark.messages.failed import Failure, poison
+from sqlqueue_spark.messages.delayed_retry_headers import LONGEST_DELAY
+from sqlqueue_spark.messages.failure_headers import Failure, poison
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.chunks import chunks

@@ -10,7 +10,7 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connect import Connection, Target
 from sqlqueue_spark.errors import ConfigurationError, QueueError, SqlQueueError, TryAgain
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.message import STORED_FOR, format_member
 from sqlqueue_spark.messages.outgoing import replaced, waiting
 from sqlqueue_spark.options import ATOMIC, SinkOptions

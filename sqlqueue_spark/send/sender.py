@@ -8,7 +8,7 @@ from functools import partial
 from typing import Self
 
 from sqlqueue_spark.engines.connect import Connection, Target, connect
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ConnectionLost, Duplicate, QueueError, TryAgain
 from sqlqueue_spark.messages.acknowledgement import Owed
 from sqlqueue_spark.options import NO_OUTBOX, OPTIMISTIC, PESSIMISTIC, SinkOptions

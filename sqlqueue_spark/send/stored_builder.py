@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.failed import Failure
+from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
 from sqlqueue_spark.send.column_values import among, told
 from sqlqueue_spark.send.composed import Composed, in_order

@@ -6,7 +6,7 @@ the two put it back. All else stays byte for byte, also the headers by which Ser
 
 from __future__ import annotations
 
-from sqlqueue_spark.messages.failed import RAW_HEADERS
+from sqlqueue_spark.messages.failure_headers import RAW_HEADERS
 from sqlqueue_spark.messages.message import RETRIES, parse_headers, without_headers
 from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, FAILED_QUEUE, TIME_OF_FAILURE
 
@@ -14,10 +14,10 @@ from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, FAILED_QUEUE,
 TAKEN_OFF = (RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, EXCEPTION_INFO, "ServiceControl.EditOf")
 
 
-def retried_headers(text: str | None) -> str:
+def put_back_headers(text: str | None) -> str:
     """The headers with which a message goes back.
 
-    Where :data:`~sqlqueue_spark.messages.failed.RAW_HEADERS` keeps the headers that could not go to an error queue as they were,
+    Where :data:`~sqlqueue_spark.messages.failure_headers.RAW_HEADERS` keeps the headers that could not go to an error queue as they were,
     those go back. Poison goes back as it is.
     """
     headers = parse_headers(text)

@@ -18,7 +18,7 @@ import sqlqueue_spark
 from sqlqueue_spark import errors, handling
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, WrongBody, type_name
-from sqlqueue_spark.messages.failed import RAW_HEADERS, Failure, failed_headers, poison
+from sqlqueue_spark.messages.failure_headers import RAW_HEADERS, Failure, failed_headers, poison
 from sqlqueue_spark.send.parking import DatabaseDown
 from tests.support import dotnet, messages
 from tests.support.pages import page
