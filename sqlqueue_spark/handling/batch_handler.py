@@ -65,7 +65,8 @@ class BatchHandler:
 
     def _failed(self, error: BaseException, message: ReceivedMessage) -> Outcome:
         unrecoverable = self._handler.limits.is_hopeless(error)
-        return Outcome(None, failure_of(error, message, unrecoverable=unrecoverable))
+        failure = failure_of(error, message, unrecoverable=unrecoverable, packages=self._handler.packages)
+        return Outcome(None, failure)
 
     def _columns(self, part: Sequence[tuple[ReceivedMessage | None, Outcome]]) -> pa.RecordBatch:
         try:

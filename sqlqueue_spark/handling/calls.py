@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import signal
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 from sqlqueue_spark.errors import HandlerTimeout, NoHandler, NoReplyAddress, WrongAnswer, WrongBody
 from sqlqueue_spark.handling.answers import Answer, Outgoing, Reply, outgoing
 from sqlqueue_spark.handling.received_message import ReceivedMessage
+from sqlqueue_spark.handling.stack_trace import package_of
 
 Function = Callable[[ReceivedMessage], object]
 #: A function that swallows the first alarm is told again every so many seconds.
@@ -70,6 +72,12 @@ class Handler:
                 if not left or self.limits.is_hopeless(error):
                     raise
             left -= 1
+
+    @functools.cached_property
+    def packages(self) -> frozenset[str]:
+        """The packages in which the functions are written."""
+        functions = [self.functions] if callable(self.functions) else self.functions.values()
+        return frozenset(map(package_of, functions))
 
     def _function(self, message: ReceivedMessage) -> Function | None:
         """The function for a message; None for a control message for which there is none."""

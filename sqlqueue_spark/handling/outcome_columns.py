@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.handling.answers import Outgoing
 from sqlqueue_spark.handling.received_message import ReceivedMessage
+from sqlqueue_spark.handling.stack_trace import stack_trace
 from sqlqueue_spark.messages.failure_headers import Failure
 
 _TEXTS = pa.map_(pa.string(), pa.string())
@@ -67,13 +68,22 @@ def with_outcomes(messages: pa.RecordBatch, outcomes: pa.RecordBatch) -> pa.Reco
     )
 
 
-def failure_of(error: BaseException, message: ReceivedMessage, *, unrecoverable: bool) -> dict[str, Any]:
+def failure_of(
+    error: BaseException,
+    message: ReceivedMessage,
+    *,
+    unrecoverable: bool,
+    packages: Collection[str] = (),
+) -> dict[str, Any]:
     """The failure of a message whose handler raised this.
 
     :param unrecoverable: whether to try again does not help.
+    :param packages: the packages of the handler's functions.
     """
+    trace = ""
     try:
         told = Failure.of(error)
+        trace = stack_trace(error, packages)
     except BaseException as another:  # noqa: BLE001 -- the exception is a user's, and may do anything when it is looked at
         told = Failure(
             exception_type=_text(type(error).__name__),
@@ -83,7 +93,7 @@ def failure_of(error: BaseException, message: ReceivedMessage, *, unrecoverable:
         "ExceptionType": _text(told.exception_type),
         "InnerExceptionType": None if (inner := told.inner_exception_type) is None else _text(inner),
         "Message": _text(told.message),
-        "StackTrace": _text(told.stack_trace),
+        "StackTrace": _text(trace),
         "Data": {"Message type": message.type or "", "Message ID": message.id},
         "TimeOfFailure": datetime.now(UTC),
         "Unrecoverable": unrecoverable,

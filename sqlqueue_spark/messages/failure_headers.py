@@ -10,13 +10,12 @@ from __future__ import annotations
 import functools
 import re
 import socket
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
-from sqlqueue_spark.errors import SqlQueueError, UnreadableHeaders, type_name
+from sqlqueue_spark.errors import UnreadableHeaders, type_name
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     GIVE_UP_AT,
@@ -57,8 +56,9 @@ RAW_HEADERS = "sqlqueue.RawHeaders"
 
 #: How many UTF-16 code units of an exception's message a .NET endpoint writes, and how many of any other text we write.
 _LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
+#: How a line begins that tells a frame as .NET writes it.
+FRAME = "   at "
 _MOST_DATA = 50
-_SHOWN = 1_000
 #: What a message may not take along: it would be gone before somebody looks at it, or be sent on its way again.
 _LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, PROCESSING_ENDPOINT, PROCESSING_MACHINE, WAITS_FOR, GIVE_UP_AT}  # fmt: skip
 
@@ -90,13 +90,11 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """What an exception tells. One of ours is a sentence with the remedy, to which a stack trace adds nothing."""
+        """What an exception tells but for its stack trace: one of ours is a sentence with the remedy, to which that adds nothing."""
         inner = error.__cause__
-        traced = error.__traceback__ is not None and not isinstance(error, SqlQueueError)
         return cls(
             exception_type=type_name(error),
-            message=_cut(_said(error), _LONGEST_MESSAGE),
-            stack_trace=_stack(error) if traced else "",
+            message=_cut(said_by(error), _LONGEST_MESSAGE),
             inner_exception_type=None if inner is None else type_name(inner),
         )
 
@@ -157,7 +155,7 @@ def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
         "HelpLink": failure.help_link,
         "Message": _cut(failure.message, _LONGEST_MESSAGE),
         "Source": failure.source,
-        "StackTrace": _cut(failure.stack_trace, _LONGEST_TEXT, end=True),
+        "StackTrace": cut_stack_trace(failure.stack_trace),
     }
     data = {f"Data.{name}": value for name, value in list(failure.data.items())[:_MOST_DATA]}
     exception = {
@@ -188,24 +186,23 @@ def _cut(text: str, units: int, *, end: bool = False) -> str:
     return kept.decode("utf-16-le", "ignore")
 
 
+def cut_stack_trace(text: str) -> str:
+    """As much of a stack trace as goes into a header: its end, and its first line where that is a frame of .NET."""
+    first = ""
+    if text.startswith(FRAME):
+        line, end, text = text.partition("\n")
+        first = _cut(line, _LONGEST_TEXT // 2) + end
+    return first + _cut(text, _LONGEST_TEXT - len(first.encode("utf-16-le", "surrogatepass")) // 2, end=True)
+
+
 def _clean(text: str) -> str:
     """The text without what some reader of an error queue cannot take: NUL, and halves of astral characters."""
     return re.sub("[\0\ud800-\udfff]", "", text)
 
 
-def _said(error: BaseException) -> str:
+def said_by(error: BaseException) -> str:
+    """The text of an exception, of whatever class."""
     try:
         return str(error)
     except Exception as another:  # noqa: BLE001 -- the class is a user's, and may do anything
         return f"(its text cannot be had: {type(another).__name__})"
-
-
-def _stack(error: BaseException) -> str:
-    """The stack trace without the error's text, which may be longer than all of it, but for its first line."""
-    lines = traceback.format_tb(error.__traceback__)
-    said = (_said(error).splitlines() or [""])[0][:_SHOWN]
-    return _cut(
-        f"Traceback (most recent call last):\n{''.join(lines)}{type_name(error)}: {said}\n",
-        _LONGEST_TEXT,
-        end=True,
-    )
