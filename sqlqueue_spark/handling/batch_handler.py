@@ -37,7 +37,7 @@ class BatchHandler:
             done += outcomes.num_rows
 
     def outcomes(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The columns Outgoing and Failure of the messages, part by part: soon, so that little is lost when the process dies."""
+        """The columns of the outcomes of messages, part by part: soon, so that little is lost when the process dies."""
         seen = self._watch.seen
         with self._watch.alarms():
             part: list[tuple[ReceivedMessage | None, Outcome]] = []
@@ -59,7 +59,9 @@ class BatchHandler:
         if message is None:
             return Outcome(None, None)
         try:
-            return Outcome(self._handler.answers(message, self._watch), None)
+            sends, started = self._handler.answers(message, self._watch)
+            ended = max(started, time.time_ns())  # somebody may set the clock back
+            return Outcome(sends, None, started // 1_000, ended // 1_000)
         except BaseException as error:  # noqa: BLE001 -- a handler is a user's, and may raise anything
             return self._failed(error, message)
 

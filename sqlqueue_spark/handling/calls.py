@@ -54,19 +54,20 @@ class Handler:
     functions: Function | Mapping[str, Function]
     limits: Limits
 
-    def answers(self, message: ReceivedMessage, watch: Watch) -> list[Outgoing]:
-        """What the function answers to a message.
+    def answers(self, message: ReceivedMessage, watch: Watch) -> tuple[list[Outgoing], int]:
+        """What the function answers to a message, and when its last call began, in nanoseconds since 1970.
 
         :raises BaseException: what its last call raised.
         """
         function = self._function(message)
         if function is None:
-            return []
+            return [], time.time_ns()
         left = self.limits.immediate_retries
         while True:
+            started = time.time_ns()
             try:
                 with watch:
-                    return _listed(function(message), message)
+                    return _listed(function(message), message), started
             except BaseException as error:  # a handler is a user's, and may raise anything
                 watch.rest()  # the alarm may have rung while the block ended
                 if not left or self.limits.is_hopeless(error):

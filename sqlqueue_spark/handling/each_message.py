@@ -65,6 +65,8 @@ _ADDED = (
             ]
         ),
     ),
+    StructField("ProcessingStarted", TimestampType()),
+    StructField("ProcessingEnded", TimestampType()),
 )
 _NEEDED = ("Id", "Headers", "Body", "RowVersion")
 
@@ -87,7 +89,7 @@ def each_message(
         outcomes.writeStream.foreachBatch(SqlQueueSink(url=url, endpoint="Shop.Spark", errorQueue="error")).start()
 
     There is one row for each received message: the source's columns, ``Queue``, ``Outgoing`` and ``Failure``. Failure is NULL where the
-    function returned. What the sink sends of it goes out exactly once; what the function does outside the database is done at least
+    function returned; then ``ProcessingStarted`` and ``ProcessingEnded`` say when it was called, for the copy in an audit queue. What the sink sends of it goes out exactly once; what the function does outside the database is done at least
     once. Headers of relation are set as a .NET endpoint sets them: RelatedTo, CorrelationId, ConversationId, and our own queue as
     ReplyToAddress. The function is not called for a row whose headers cannot be read, nor for a delayed message on its way to another
     queue; both fail in the sink.

@@ -1,4 +1,4 @@
-"""The columns Outgoing and Failure, which tell of each received message what it sends, or why it failed."""
+"""The columns of an outcome, which tell of each received message what it sends, or why it failed, and when its handler was called."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.handling.stack_trace import stack_trace
 from sqlqueue_spark.messages.failure_headers import Failure
 
+_TIME = pa.timestamp("us", tz="UTC")
 _TEXTS = pa.map_(pa.string(), pa.string())
 _MESSAGE = pa.schema(
     [
@@ -32,32 +33,39 @@ _FAILURE = pa.struct(
         ("Message", pa.string()),
         ("StackTrace", pa.string()),
         ("Data", _TEXTS),
-        ("TimeOfFailure", pa.timestamp("us", tz="UTC")),
+        ("TimeOfFailure", _TIME),
         ("Unrecoverable", pa.bool_()),
     ]
 )
 
 
 class Outcome(NamedTuple):
-    """What a message sends, or why it failed; neither where no function was called for it."""
+    """What a message sends, or why it failed; neither where no function was called for it.
+
+    Where it sends, ``started`` and ``ended`` say when the call of the function was, in microseconds since 1970.
+    """
 
     sends: Sequence[Outgoing] | None
     failure: dict[str, Any] | None
+    started: int | None = None
+    ended: int | None = None
 
 
 def outcome_columns(outcomes: Sequence[Outcome]) -> pa.RecordBatch:
-    """The two columns, a row an outcome.
+    """The columns, a row an outcome.
 
     :raises Exception: of many kinds, where a text is not Unicode, or where there are too many bytes.
     """
-    failures = [failure for _, failure in outcomes]
+    failures = [each.failure for each in outcomes]
     failing = any(failures)
     return pa.RecordBatch.from_arrays(
         [
-            _lists([sends for sends, _ in outcomes]),
+            _lists([each.sends for each in outcomes]),
             pa.array(failures, _FAILURE) if failing else pa.nulls(len(failures), _FAILURE),
+            pa.array([each.started for each in outcomes], _TIME),
+            pa.array([each.ended for each in outcomes], _TIME),
         ],
-        names=["Outgoing", "Failure"],
+        names=["Outgoing", "Failure", "ProcessingStarted", "ProcessingEnded"],
     )
 
 

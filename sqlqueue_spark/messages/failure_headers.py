@@ -7,15 +7,14 @@ form, a NUL in the exception's message, a retry's id that is no GUID.
 
 from __future__ import annotations
 
-import functools
 import re
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from sqlqueue_spark.errors import UnreadableHeaders, type_name
+from sqlqueue_spark.messages.host import HOST, host_headers
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     GIVE_UP_AT,
@@ -50,7 +49,6 @@ __all__ = [
     "poison",
 ]
 
-PROCESSING_MACHINE = "NServiceBus.ProcessingMachine"
 #: The headers as they were, where they could not go to an error queue so.
 RAW_HEADERS = "sqlqueue.RawHeaders"
 
@@ -60,7 +58,7 @@ _LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
 FRAME = "   at "
 _MOST_DATA = 50
 #: What a message may not take along: it would be gone before somebody looks at it, or be sent on its way again.
-_LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, PROCESSING_ENDPOINT, PROCESSING_MACHINE, WAITS_FOR, GIVE_UP_AT}  # fmt: skip
+_LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, PROCESSING_ENDPOINT, *HOST, WAITS_FOR, GIVE_UP_AT}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,18 +161,14 @@ def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
         for name, value in {**told, **data}.items()
         if value is not None
     }
+    endpoint = _clean(_cut(endpoint, LONGEST_NAME))
     return {
-        PROCESSING_MACHINE: _machine(),
-        PROCESSING_ENDPOINT: _clean(_cut(endpoint, LONGEST_NAME)),
+        **host_headers(endpoint),
+        PROCESSING_ENDPOINT: endpoint,
         FAILED_QUEUE: _clean(_cut(queue, LONGEST_NAME)),
         **exception,
         TIME_OF_FAILURE: format_time(failure.time or datetime.now(UTC)),
     }
-
-
-@functools.cache
-def _machine() -> str:
-    return socket.gethostname()
 
 
 def _cut(text: str, units: int, *, end: bool = False) -> str:

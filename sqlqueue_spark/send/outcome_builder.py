@@ -30,7 +30,7 @@ from sqlqueue_spark.send.header_shapes import Alike, alike
 from sqlqueue_spark.send.message_builder import Count, MessageBuilder, NewIds
 from sqlqueue_spark.send.message_ids import message_ids
 from sqlqueue_spark.send.outbox_keys import origins
-from sqlqueue_spark.send.outcomes import Outcomes
+from sqlqueue_spark.send.outcomes import TIMES, Outcomes
 from sqlqueue_spark.send.received_in_transit import in_transit
 
 _SIZED = ("Headers", "Body", "Outgoing")
@@ -105,6 +105,9 @@ class OutcomeBuilder:
             origins=origins(row_ids, row_versions),
             ids=message_ids(told(self._column(batch, "MessageId").cast(pa.string())), groups, row_ids),
             row_ids=row_ids,
+            times=pa.RecordBatch.from_arrays(
+                [self._column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names], schema=TIMES
+            ),
             headers=self._column(batch, "Headers").cast(pa.string()),
             bodies=pc.fill_null(self._column(batch, "Body").cast(pa.binary()), b""),
             sends=None,
@@ -135,7 +138,7 @@ class OutcomeBuilder:
             names = {
                 name: own
                 for name, own in self.columns.names.items()
-                if name not in ("Failure", "Recoverable")
+                if name not in ("Failure", "Recoverable", *TIMES.names)
             }
             return self._of(FrameColumns(names=names), batch.filter(sound), everywhere.filter(sound), None)
         if not self.columns.outgoing:

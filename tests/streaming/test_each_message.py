@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -88,6 +89,33 @@ def test_a_reply_and_a_message_go_out_or_the_order_fails(spark, postgresql, queu
     assert {failed["NServiceBus.ExceptionInfo.Message"] for failed in failed_in(error)} == {
         f"order {number} cannot be done" for number in (0, 3, 6)
     }
+
+
+def test_an_audited_copy_says_when_its_handler_was_called(spark, postgresql, queues, tmp_path):
+    orders, *_ = queues
+    audit = postgresql.create_queue("audit")
+    place(orders, [1])
+
+    def handle(_):
+        time.sleep(0.25)
+
+    sink = SqlQueueSink(
+        options={"url": postgresql.url, "errorQueue": "error", "auditQueue": "audit", **MODES["receiveOnly"]}
+    )
+    began = datetime.now(UTC)
+    drain(
+        to_each(
+            stream(spark, postgresql, orders).transform(each_message(handle, queue="orders")), tmp_path, sink
+        )
+    )
+    (headers,) = failed_in(audit)
+    started, ended = (
+        datetime.strptime(headers[f"NServiceBus.Processing{name}"], "%Y-%m-%d %H:%M:%S:%f Z").replace(
+            tzinfo=UTC
+        )
+        for name in ("Started", "Ended")
+    )
+    assert began < started < ended - timedelta(seconds=0.24) < ended < datetime.now(UTC)
 
 
 def test_a_message_that_comes_again_is_handled_once(spark, postgresql, queues):

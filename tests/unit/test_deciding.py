@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sqlqueue_spark.messages.failure_headers import Failure
 from sqlqueue_spark.send.composed import FailedMessage
-from sqlqueue_spark.send.outcomes import Keys, Outcomes
+from sqlqueue_spark.send.outcomes import TIMES, Keys, Outcomes
 
 IDS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=8)
 
@@ -17,7 +17,7 @@ def outcomes_of(ids, failing=()):
     texts = pa.array(ids, pa.string())
     found = Outcomes(
         queues=pa.array(["orders"] * len(ids)), origins=texts, ids=texts, row_ids=texts, headers=texts, bodies=texts.cast(pa.binary()),
-        sends=None, owners=(), failed={},
+        times=pa.RecordBatch.from_pylist([{}] * len(ids), TIMES), sends=None, owners=(), failed={},
     )  # fmt: skip
     failed = FailedMessage(
         failure=Failure(exception_type="ValueError", message=""),

@@ -10,6 +10,7 @@ import json
 import pkgutil
 import re
 import socket
+import uuid
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -45,6 +46,8 @@ NEVER_FAIL_A_MESSAGE = {
 }
 #: The headers that every failed message gets.
 ADDED = {
+    "$.diagnostics.hostid": uuid.uuid5(uuid.NAMESPACE_DNS, f"orders@{socket.gethostname()}").hex,
+    "$.diagnostics.hostdisplayname": socket.gethostname(),
     "NServiceBus.ProcessingMachine": socket.gethostname(),
     "NServiceBus.ProcessingEndpoint": "orders",
     "NServiceBus.FailedQ": '"public"."orders"',
@@ -88,6 +91,13 @@ def test_failure_headers_of_before_are_replaced():
 )
 def test_what_would_make_the_message_vanish_is_taken_out(name):
     own = messages.headers(1)[:-1] + f',"{name}":"1"}}'
+    assert failed(own) == {**json.loads(messages.headers(1)), **ADDED}
+
+
+def test_the_host_is_ours_and_not_that_of_an_earlier_endpoint():
+    """Or ServicePulse shows the failure under a host that has nothing to do with it."""
+    earlier = {"$.diagnostics.hostid": "0" * 32, "$.diagnostics.hostdisplayname": "far"}
+    own = messages.headers(1)[:-1] + "," + json.dumps(earlier)[1:]
     assert failed(own) == {**json.loads(messages.headers(1)), **ADDED}
 
 

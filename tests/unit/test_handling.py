@@ -57,7 +57,9 @@ def test_the_columns_of_the_source_stay():
     handler = Handler(functions=lambda _: None, limits=Limits(immediate_retries=0, timeout=1.0))
     (found,) = HandlingTask(handler)(iter([given]))
     assert found.select(given.schema.names) == given
-    assert found.schema.names == [*given.schema.names, "Outgoing", "Failure"]
+    assert found.schema.names == [
+        *given.schema.names, "Outgoing", "Failure", "ProcessingStarted", "ProcessingEnded"
+    ]  # fmt: skip
 
 
 def test_a_function_sees_the_whole_message():
@@ -159,6 +161,37 @@ def test_headers_are_the_same_text_with_and_without_further_ones(kind, type_, re
     headers = json.dumps({"NServiceBus.MessageId": "m", "NServiceBus.ReplyToAddress": "Sales", **received})
     (((plain, further), _),) = outcomes(handle, batch(1, Headers=headers))
     assert further["Headers"] == plain["Headers"].removesuffix("}") + ',"own":"1"}'
+
+
+@pytest.mark.parametrize("given", [batch(1), batch(1, Headers="{")], ids=["handled", "poison"])
+def test_the_times_are_those_of_the_call(given):
+    """Of the last one, not of what lay before it. Poison is not handled."""
+    called = []
+
+    def handle(_):
+        called.append(time.time())
+        if len(called) == 1:
+            time.sleep(0.05)
+            raise OutOfStock
+        time.sleep(0.01)
+        called.append(time.time())
+
+    handler = Handler(functions=handle, limits=Limits(immediate_retries=1, timeout=30.0))
+    (found,) = HandlingTask(handler)(iter([given]))
+    (row,) = found.select(["ProcessingStarted", "ProcessingEnded"]).to_pylist()
+    if not called:
+        assert row == {"ProcessingStarted": None, "ProcessingEnded": None}
+        return
+    _, began, ended = called
+    assert began - 0.02 < row["ProcessingStarted"].timestamp() <= began + 1e-6
+    assert ended - 1e-6 <= row["ProcessingEnded"].timestamp() < ended + 5
+
+
+def test_a_failure_has_no_times_of_processing():
+    """As with a .NET endpoint: its own time is in Failure."""
+    handler = Handler(functions=lambda _: 42, limits=Limits(immediate_retries=0, timeout=30.0))
+    (found,) = HandlingTask(handler)(iter([batch(1)]))
+    assert [found[name].null_count for name in ("ProcessingStarted", "ProcessingEnded")] == [1, 1]
 
 
 def test_a_failure_tells_all_that_is_known():
