@@ -63,6 +63,9 @@ COLUMNS = {
 RECOVERABLE = "recoverable"
 
 _ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+#: Any escape of JSON; ``digits`` are those of one that names a character by its number.
+_ESCAPE = re.compile(r"\\(?:u(?P<digits>[0-9a-fA-F]{4})|.)", re.DOTALL)
 #: Half of an astral character: an escape can name it, but no text can hold it.
 _HALF = re.compile("[\ud800-\udfff]")
 #: A member of a flat JSON object.
@@ -131,10 +134,27 @@ def format_member(name: str, value: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """JSON of headers with slashes and astral characters escaped, as .NET escapes them."""
+    """JSON of headers with slashes and astral characters escaped, as .NET escapes them: with capital digits."""
+    if "\\u" in text:
+        text = _ESCAPE.sub(_in_capitals, text)
     if "/" in text:
         text = text.replace("/", "\\/")
-    return text if text.isascii() else _ASTRAL.sub(lambda astral: json.dumps(astral[0])[1:-1], text)
+    return text if text.isascii() else _ASTRAL.sub(_unit_escapes, text)
+
+
+def ascii_json(text: str) -> str:
+    """The same JSON without a letter beyond ASCII, for columns that cannot keep every letter."""
+    return text if text.isascii() else _NOT_ASCII.sub(_unit_escapes, text)
+
+
+def _unit_escapes(found: re.Match[str]) -> str:
+    """The escapes of a character in JSON, one for each of its UTF-16 code units."""
+    digits = found[0].encode("utf-16-be", "surrogatepass").hex().upper()
+    return "".join(f"\\u{digits[at : at + 4]}" for at in range(0, len(digits), 4))
+
+
+def _in_capitals(found: re.Match[str]) -> str:
+    return found[0] if found["digits"] is None else f"\\u{found['digits'].upper()}"
 
 
 def without_headers(text: str, names: Container[str]) -> str:

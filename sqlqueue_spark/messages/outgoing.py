@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 import re
 import sys
@@ -219,8 +218,3 @@ def content_types(bodies: pa.Array) -> pa.Array:
     xml, json, begun_json = (pc.match_substring_regex(begins, each) for each in (_XML, _JSON, _BEGUN_JSON))
     kind = pc.if_else(pc.if_else(whole, json, begun_json), "application/json", "application/octet-stream")
     return pc.if_else(xml, "text/xml", kind)
-
-
-def ascii_json(text: str) -> str:
-    """The same JSON without a letter beyond ASCII, for columns that cannot keep every letter."""
-    return text if text.isascii() else re.sub(r"[^\x00-\x7f]", lambda c: json.dumps(c[0])[1:-1], text)

@@ -29,8 +29,8 @@ from sqlqueue_spark.errors import (
 )
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.failure_headers import Failure, failed_headers
-from sqlqueue_spark.messages.message import FORWARD_DESTINATION, parse_headers, without_headers
-from sqlqueue_spark.messages.outgoing import ascii_json, new_row_ids, uuid_text
+from sqlqueue_spark.messages.message import FORWARD_DESTINATION, ascii_json, parse_headers, without_headers
+from sqlqueue_spark.messages.outgoing import new_row_ids, uuid_text
 from sqlqueue_spark.messages.parked import waits_for
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import logger

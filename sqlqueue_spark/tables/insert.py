@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.messages.arrow import pa, pc
-from sqlqueue_spark.messages.message import parse_headers
-from sqlqueue_spark.messages.outgoing import ascii_json, expiring, new_row_ids, replaced
+from sqlqueue_spark.messages.message import ascii_json, parse_headers
+from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
 from sqlqueue_spark.tables.delayed import is_delayed, stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
 
