@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from sqlqueue_spark.errors import HandlerTimeout, NoHandler, NoReplyAddress, WrongAnswer, WrongBody
+from sqlqueue_spark.errors import NoHandler, NoReplyAddress, WrongAnswer, WrongBody
 from sqlqueue_spark.handling.answers import Answer, Outgoing, Reply, outgoing
+from sqlqueue_spark.handling.handler_timeout import Watch
 from sqlqueue_spark.handling.received_message import ReceivedMessage
 from sqlqueue_spark.handling.stack_trace import package_of
 
 Function = Callable[[ReceivedMessage], object]
-#: A function that swallows the first alarm is told again every so many seconds.
-_AGAIN_SECONDS = 1.0
 
 
 #: To try again does not help.
@@ -117,87 +111,3 @@ def _outgoing(answer: object, message: ReceivedMessage) -> Outgoing:
             f"The message {message.id} has no ReplyToAddress, so nobody waits for the reply to it."
         )
     return outgoing(answer, message)
-
-
-class Watch:
-    """Ends calls that take too long, and shows another process which message is handled, and until when.
-
-    An alarm ends Python code, and calls into the system. It does not end a loop within a library's C code; only another process
-    can. None reaches another thread than the main one, on which Spark's workers call handlers; elsewhere nothing is ended.
-    """
-
-    def __init__(self, timeout: float, seen: Seen | None = None) -> None:
-        """:param seen: what another process sees."""
-        self.seen = seen or Seen(bytearray(Seen.SIZE))
-        self._timeout = timeout
-        self._until = math.inf
-        self._hears = False
-        self._alarm: Any = self._ring  # one object, so that it is known again
-
-    @contextlib.contextmanager
-    def alarms(self) -> Iterator[None]:
-        """In this block a call, which is a block of the watch itself, is ended when it takes too long."""
-        self._hears = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-        if not self._hears:
-            yield
-            return
-        before = signal.getsignal(signal.SIGALRM)
-        try:
-            self.listen()
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
-
-    def listen(self) -> None:
-        """Set the alarm, and do so again now and then: a handler may have set one of its own."""
-        if self._hears:
-            if signal.getsignal(signal.SIGALRM) is not self._alarm:
-                signal.signal(signal.SIGALRM, self._alarm)
-            signal.setitimer(signal.ITIMER_REAL, self._timeout)
-
-    def __enter__(self) -> None:
-        self._until = self.seen.until = time.monotonic() + self._timeout
-
-    def __exit__(self, *_: object) -> None:
-        self._until = math.inf
-
-    def rest(self) -> None:
-        """No call is made now."""
-        self._until = math.inf
-
-    def _ring(self, _: int, __: object) -> None:
-        """Ends the call that is late. The alarm is not set for each call, which would take as long as a quick handler."""
-        left = self._until - time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS if left <= 0 else min(left, self._timeout))
-        if left <= 0:
-            raise HandlerTimeout("The handler took longer than handlerTimeout.")
-
-
-class Seen:
-    """A few bytes that two processes share: one of them handles messages there, and the other one looks at what it does."""
-
-    SIZE = 16
-    #: The position while no message was begun.
-    NOTHING = -1
-
-    def __init__(self, shared: Any) -> None:
-        self._numbers = memoryview(shared)[: self.SIZE].cast("d")
-
-    @property
-    def position(self) -> int:
-        """Of the message that was begun last."""
-        return int(self._numbers[0])
-
-    @position.setter
-    def position(self, position: int) -> None:
-        self._numbers[0] = position
-
-    @property
-    def until(self) -> float:
-        """When that should be done which is done now, by the clock of all processes."""
-        return self._numbers[1]
-
-    @until.setter
-    def until(self, moment: float) -> None:
-        self._numbers[1] = moment

@@ -28,8 +28,9 @@ import pyarrow as pa
 
 from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout
 from sqlqueue_spark.handling.batch_handler import BatchHandler
-from sqlqueue_spark.handling.calls import Limits, Seen, Watch
+from sqlqueue_spark.handling.calls import Limits
 from sqlqueue_spark.handling.child_process import ChildEnded, ChildProcess, NotLoaded, Outcomes
+from sqlqueue_spark.handling.handler_timeout import Seen, Watch
 from sqlqueue_spark.handling.outcome_columns import (
     Outcome,
     failure_of,
@@ -44,8 +45,6 @@ log = logger(__name__)
 
 #: So many messages and bytes are given to a child at once.
 _PART_ROWS, _PART_BYTES = 4_000, 4 << 20
-#: A child that hears no alarm is killed so many seconds after it should have.
-_LEAST_GRACE, _MOST_GRACE = 1.0, 5.0
 #: So many children are kept by a worker when their tasks are done.
 _MOST_IDLE = 4
 #: So often in a row may a child end before it has begun with a message.
@@ -126,10 +125,8 @@ class ChildHandler:
         return self._child
 
     def _forked(self) -> ChildProcess:
-        timeout = self._limits.timeout
-        grace = min(max(timeout, _LEAST_GRACE), _MOST_GRACE)
         while True:
-            child = ChildProcess(self._load, timeout=timeout, grace=grace)
+            child = ChildProcess(self._load, timeout=self._limits.timeout)
             try:
                 child.loaded()
             except NotLoaded as error:

@@ -26,8 +26,9 @@ from typing import Never
 
 import pyarrow as pa
 
-from sqlqueue_spark.errors import HandlerTimeout, WorkerDied
-from sqlqueue_spark.handling.calls import Seen
+from sqlqueue_spark.errors import WorkerDied
+from sqlqueue_spark.handling import handler_timeout
+from sqlqueue_spark.handling.handler_timeout import Seen
 from sqlqueue_spark.spark.garbage import leave_out_modules
 
 #: Gives the outcomes of a batch of messages, part by part.
@@ -62,17 +63,17 @@ class NotLoaded(Exception):
 class ChildProcess:
     """The parent's end of a child; one thread at a time may use it."""
 
-    def __init__(self, load: Callable[[Seen], Outcomes], *, timeout: float, grace: float) -> None:
+    def __init__(self, load: Callable[[Seen], Outcomes], *, timeout: float) -> None:
         """Fork a child.
 
         :param load: called in the child; it loads the handler.
-        :param timeout: how many seconds each step of the child may take, and ``grace`` how many more until it is killed.
+        :param timeout: how many seconds each step of the child may take. It is killed a grace later.
         :raises OSError: no process can be made.
         """
         if not hasattr(os, "fork"):
             raise OSError("this system has no fork")
         self._timeout = timeout
-        self._grace = grace
+        self._grace = handler_timeout.grace(timeout)
         self._seen = Seen(mmap.mmap(-1, Seen.SIZE))
         self._status: int | None = None
         self._channel, theirs = socket.socketpair()
@@ -178,28 +179,20 @@ class ChildProcess:
                 if poll.poll(0):
                     return
                 self._died()
-            if self._is_overdue():
+            if self._seen.is_overdue(self._grace):
                 self._kill_hung()
 
     def _kill_hung(self) -> Never:
         position = self._position()
         self.end()
         # Between the look and its death it may have come on. Then it did not hang, and nobody is to blame.
-        blamed = position if self._is_overdue() else None
-        raise ChildEnded(
-            HandlerTimeout(
-                "The handler took longer than handlerTimeout, and as it heard no alarm its process was killed."
-            ),
-            blamed,
-        )
+        blamed = position if self._seen.is_overdue(self._grace) else None
+        raise ChildEnded(handler_timeout.killed(), blamed)
 
     def _died(self) -> Never:
         self._reap(1.0)
         self.end()
         raise ChildEnded(WorkerDied(f"The handler's process {_end_of(self._status)}."), self._position())
-
-    def _is_overdue(self) -> bool:
-        return time.monotonic() > self._seen.until + self._grace
 
     def _position(self) -> int | None:
         return None if self._seen.position == Seen.NOTHING else self._seen.position

@@ -24,10 +24,10 @@ from pyspark.sql.types import (
 )
 
 from sqlqueue_spark.errors import ConfigurationError, HandlerTimeout, WorkerDied
+from sqlqueue_spark.handling import handler_timeout
 from sqlqueue_spark.handling.batch_handler import BatchHandler
 from sqlqueue_spark.handling.calls import Function, Handler, Limits
 from sqlqueue_spark.handling.child_handler import ChildHandler
-from sqlqueue_spark.options.fields import duration
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.garbage import leave_out_modules
 
@@ -117,19 +117,12 @@ def each_message(
         )
     if immediateRetries < 0:
         raise ConfigurationError(f"immediateRetries is {immediateRetries}; give 0 or more.")
-    try:
-        timeout = handlerTimeout if isinstance(handlerTimeout, timedelta) else duration(handlerTimeout)
-    except ValueError as error:
-        raise ConfigurationError(f"handlerTimeout is {handlerTimeout!r}; write {error}.") from error
-    if timeout <= timedelta(0):
-        raise ConfigurationError(f"handlerTimeout is {handlerTimeout!r}; give more than 0.")
+    timeout = handler_timeout.seconds(handlerTimeout)
     if not _are_exceptions(unrecoverable):
         raise ConfigurationError(
             f"unrecoverable is {unrecoverable!r}; give a tuple of exceptions, such as (ValueError,)."
         )
-    limits = Limits(
-        immediate_retries=immediateRetries, timeout=timeout.total_seconds(), unrecoverable=unrecoverable
-    )
+    limits = Limits(immediate_retries=immediateRetries, timeout=timeout, unrecoverable=unrecoverable)
     handler = Handler(functions=function, limits=limits)
 
     def transform(messages: DataFrame) -> DataFrame:

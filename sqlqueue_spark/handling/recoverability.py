@@ -14,9 +14,9 @@ from pyspark.sql.types import StructType
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.functions import header
-from sqlqueue_spark.messages.delayed_retry_headers import LONGEST_DELAY
 from sqlqueue_spark.messages.message import RETRIES
 from sqlqueue_spark.options.fields import duration
+from sqlqueue_spark.tables.due_time import LONGEST_DELAY
 
 #: Retries of more digits than these are no count that anybody has written.
 _COUNT = r"^[0-9]{1,9}$"

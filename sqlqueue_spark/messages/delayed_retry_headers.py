@@ -5,7 +5,7 @@ Format: the headers of NServiceBus. ``NServiceBus.Retries`` counts the delayed r
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlqueue_spark.messages.message import (
     DELIVER_AT,
@@ -18,8 +18,6 @@ from sqlqueue_spark.messages.message import (
     parse_headers,
 )
 
-#: Whoever waits longer does not come back: 100 years.
-LONGEST_DELAY = timedelta(days=36_525)
 #: What a retry writes anew. The others stay byte for byte, the time to be received too: a message that waits does not expire.
 _WRITTEN = {RETRIES, RETRIES_TIMESTAMP, DELIVER_AT, FORWARD_DESTINATION}
 

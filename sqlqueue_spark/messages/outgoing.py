@@ -48,19 +48,6 @@ _VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 #: Version 7 has 12 bits to count within a millisecond.
 _COUNTED = 1 << 12
 
-#: So many bytes at the beginning of a body tell what it is.
-_LOOKED_AT = 128
-_BLANKS = r"\A(?:\xef\xbb\xbf)?[ \t\n\r\v\f]*"
-_XML = _BLANKS + "<"
-_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-_CHARACTERS = r'(?:[^"\\\x00-\x1f]|\\.)*'
-#: An object or an array, as far as one can tell from how it begins.
-_NESTED = r'\{\s*["}]|\[\s*(?:["{\[\]]|(?:[-0-9][-+.0-9eE]*|true|false|null)\s*(?:[,\]]|\z))'
-#: For a body that was looked at to its end. An empty body counts as JSON, because an empty message has no other type.
-_JSON = rf'{_BLANKS}(?:{_NESTED}|(?:"{_CHARACTERS}"|{_NUMBER}|true|false|null)?\s*\z)'
-#: For a body that goes on: apart from objects and arrays, only a text can be so long.
-_BEGUN_JSON = rf'{_BLANKS}(?:{_NESTED}|"{_CHARACTERS}(?:"\s*|\\)?\z)'
-
 #: How many bytes fit into the columns CorrelationId and ReplyToAddress, counted in UTF-8, where a letter may take several: a
 #: varchar of SQL Server has room for bytes, and no code page needs more bytes for a letter than UTF-8. A longer value stands
 #: in its header only. So does a value with a NUL, because not every database keeps a NUL in a text.
@@ -209,12 +196,3 @@ def parse_time_span(text: str | None) -> timedelta | None:
     return timedelta(
         days=days, hours=hours, minutes=minutes, seconds=seconds, microseconds=fraction * 10**6 // 10**digits
     )
-
-
-def content_types(bodies: pa.Array) -> pa.Array:
-    """The content type that each body looks like by how it begins. Bodies may be large: only the beginning is read."""
-    begins = pc.fill_null(pc.binary_slice(bodies, 0, _LOOKED_AT), b"")
-    whole = pc.less_equal(pc.fill_null(pc.binary_length(bodies), 0), _LOOKED_AT)
-    xml, json, begun_json = (pc.match_substring_regex(begins, each) for each in (_XML, _JSON, _BEGUN_JSON))
-    kind = pc.if_else(pc.if_else(whole, json, begun_json), "application/json", "application/octet-stream")
-    return pc.if_else(xml, "text/xml", kind)

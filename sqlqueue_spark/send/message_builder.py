@@ -17,6 +17,7 @@ from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.acknowledgement import Owed, owed_by
 from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.messages.body import content_types
 from sqlqueue_spark.messages.failure_headers import Failure, poison
 from sqlqueue_spark.messages.message import (
     CONTROL_MESSAGE,
@@ -38,7 +39,6 @@ from sqlqueue_spark.messages.outgoing import (
     ORIGINATING_MACHINE,
     REPLY_TO_ADDRESS,
     TIME_TO_BE_RECEIVED,
-    content_types,
     format_time_span,
     milliseconds,
     new_id_texts,

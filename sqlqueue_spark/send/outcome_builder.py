@@ -17,7 +17,7 @@ import pyarrow as pa
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError, Unsendable
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.messages.delayed_retry_headers import LONGEST_DELAY
+from sqlqueue_spark.messages.body import empty_for_null
 from sqlqueue_spark.messages.failure_headers import Failure, poison
 from sqlqueue_spark.messages.outgoing import derived_ids
 from sqlqueue_spark.options import SinkOptions
@@ -32,6 +32,7 @@ from sqlqueue_spark.send.message_ids import message_ids
 from sqlqueue_spark.send.outbox_keys import origins
 from sqlqueue_spark.send.outcomes import TIMES, Outcomes
 from sqlqueue_spark.send.received_in_transit import in_transit
+from sqlqueue_spark.tables.due_time import LONGEST_DELAY
 
 _SIZED = ("Headers", "Body", "Outgoing")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -109,7 +110,7 @@ class OutcomeBuilder:
                 [self._column(batch, name).cast(TIMES.field(name).type) for name in TIMES.names], schema=TIMES
             ),
             headers=self._column(batch, "Headers").cast(pa.string()),
-            bodies=pc.fill_null(self._column(batch, "Body").cast(pa.binary()), b""),
+            bodies=empty_for_null(self._column(batch, "Body").cast(pa.binary())),
             sends=None,
             owners=(),
             failed={},

@@ -14,9 +14,9 @@ import pytest
 from sqlqueue_spark.administration import queue_tables, trial_messages
 from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.body import content_types
 from sqlqueue_spark.messages.message import ascii_json
 from sqlqueue_spark.messages.outgoing import (
-    content_types,
     derived_ids,
     expiring,
     milliseconds,
