@@ -1,6 +1,6 @@
-"""The package's errors, split by what the caller does next. Failed messages are grouped by the names of these classes.
+"""The package's errors, split by what the caller does next.
 
-A message is one sentence with the value and the remedy. The driver's own error is chained as the cause,
+Failed messages are grouped by the names of these classes, which stay. A message is one sentence with the value and the remedy. The driver's own error is chained as the cause,
 with every secret struck out. Nothing here opens, reads or logs anything.
 """
 
@@ -21,7 +21,8 @@ class SqlQueueError(Exception):
 class ConfigurationError(SqlQueueError):
     """Fix the configuration: an option, an address, a credential, a right, a checkpoint."""
 
-    #: Whether it may pass: a database that fails over says the same for a while, and whoever was let in before may wait.
+    #: Whether it may pass: a database that fails over says the same for a while, and whoever was let in
+    #: before may wait.
     may_pass = False
 
 
@@ -80,7 +81,8 @@ class ClaimLost(SqlQueueError):
 class Unsendable(ConfigurationError):
     """A row cannot be sent as it is; the text says why and gives the remedy.
 
-    ``position`` is the row's position in its chunk. The caller that has the frame's columns adds which row it is.
+    ``position`` is the row's position in its chunk. The caller that has the frame's columns adds which row it
+    is.
     """
 
     def __init__(self, position: int, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Handlers: Python functions that are called for each message, what they answer, and what becomes of those that fail."""
+"""Handlers: Python functions that are called for each message, and what happens when they fail."""
 
 from sqlqueue_spark.errors import (
     HandlerTimeout,

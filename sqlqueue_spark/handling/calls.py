@@ -1,4 +1,4 @@
-"""Calls a handler for a message: again at once when it fails, and not for longer than it may take."""
+"""Calls a handler for a message, and calls it again at once when it fails."""
 
 from __future__ import annotations
 
@@ -84,7 +84,8 @@ class Handler:
         if message.is_control:
             return None
         raise NoHandler(
-            f"There is no handler for the type {message.type!r}; there are handlers for {', '.join(self.functions) or 'nothing'}."
+            f"There is no handler for the type {message.type!r}; "
+            f"there are handlers for {', '.join(self.functions) or 'nothing'}."
         )
 
 
@@ -96,7 +97,8 @@ def _listed(answer: object, message: ReceivedMessage) -> list[Outgoing]:
         return [_outgoing(answer, message)]
     if isinstance(answer, str | bytes | Mapping) or not isinstance(answer, Iterable):
         raise WrongAnswer(
-            f"The handler answered {type(answer).__name__}; let it return nothing, Send, Reply, Publish, or a list of these."
+            f"The handler answered {type(answer).__name__}; "
+            "let it return nothing, Send, Reply, Publish, or a list of these."
         )
     return [_outgoing(each, message) for each in answer]
 
@@ -104,10 +106,11 @@ def _listed(answer: object, message: ReceivedMessage) -> list[Outgoing]:
 def _outgoing(answer: object, message: ReceivedMessage) -> Outgoing:
     if not isinstance(answer, Answer):
         raise WrongAnswer(
-            f"The handler answered {type(answer).__name__} among its messages; let it return Send, Reply or Publish."
+            f"The handler answered {type(answer).__name__} among its messages; "
+            "let it return Send, Reply or Publish."
         )
     if isinstance(answer, Reply) and message.reply_to is None:
         raise NoReplyAddress(
-            f"The message {message.id} has no ReplyToAddress, so nobody waits for the reply to it."
+            f"The message {message.id} has no ReplyToAddress, so it has nowhere to send the reply."
         )
     return outgoing(answer, message)

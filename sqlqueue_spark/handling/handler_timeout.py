@@ -38,7 +38,7 @@ def seconds(given: str | timedelta) -> float:
 
 
 def grace(timeout: float) -> float:
-    """The seconds after a timeout of this many seconds at which a child process is killed that heard no alarm."""
+    """The seconds from the timeout to the end of a child process that heard no alarm."""
     return min(max(timeout, _LEAST_GRACE), _MOST_GRACE)
 
 
@@ -52,8 +52,8 @@ def killed() -> HandlerTimeout:
 class Watch:
     """Ends calls that take too long, and shows a parent process which message is handled, and until when.
 
-    An alarm ends Python code, and calls into the system. It does not end a loop in the C code of a library: only another
-    process can. An alarm reaches the main thread only, on which Spark's workers call handlers.
+    An alarm ends Python code and calls into the system. Only another process can end a loop in the C code of
+    a library. An alarm reaches the main thread only, on which Spark's workers call handlers.
     """
 
     def __init__(self, timeout: float, seen: Seen | None = None) -> None:
@@ -97,7 +97,7 @@ class Watch:
         self._until = math.inf
 
     def _ring(self, _: int, __: object) -> None:
-        """End the call that is late. The alarm is not set for each call: that takes as long as a quick handler."""
+        """End a late call. One alarm serves many calls: to set it takes as long as a quick handler."""
         left = self._until - time.monotonic()
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS if left <= 0 else min(left, self._timeout))
         if left <= 0:

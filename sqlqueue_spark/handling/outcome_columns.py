@@ -1,4 +1,4 @@
-"""The columns of an outcome, which tell of each received message what it sends, or why it failed, and when its handler was called."""
+"""The columns of outcomes: what each received message sends, or why it failed, and when it was handled."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ _FAILURE = pa.struct(
 class Outcome(NamedTuple):
     """What a message sends, or why it failed; neither where no function was called for it.
 
-    Where it sends, ``started`` and ``ended`` say when the call of the function was, in microseconds since 1970.
+    Where the function returned, ``started`` and ``ended`` are the times of its last call in microseconds
+    since 1970.
     """
 
     sends: Sequence[Outgoing] | None
@@ -92,7 +93,7 @@ def failure_of(
     try:
         told = Failure.of(error)
         trace = stack_trace(error, packages)
-    except BaseException as another:  # noqa: BLE001 -- the exception is a user's, and may do anything when it is looked at
+    except BaseException as another:  # noqa: BLE001 -- the exception is a user's, and may do anything
         told = Failure(
             exception_type=_text(type(error).__name__),
             message=f"(it cannot be told: {_text(type(another).__name__)})",

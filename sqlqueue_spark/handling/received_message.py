@@ -96,8 +96,13 @@ def received(batch: pa.RecordBatch) -> Iterator[ReceivedMessage | None]:
         else:
             content = body.encode() if isinstance(body, str) else body or b""
             yield ReceivedMessage(
-                queue=queue, row_id=row_id, row_version=row_version, headers=headers, body=content, reply_to_column=reply_to,
-            )  # fmt: skip
+                queue=queue,
+                row_id=row_id,
+                row_version=row_version,
+                headers=headers,
+                body=content,
+                reply_to_column=reply_to,
+            )
 
 
 def _values(column: pa.Array) -> Iterable[Any]:

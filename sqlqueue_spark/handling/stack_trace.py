@@ -1,7 +1,8 @@
-"""The stack trace of a function that failed: its innermost frame as .NET writes one, then Python's traceback without our frames.
+"""The stack trace of a handler that failed: the innermost frame of the user's code, then Python's traceback.
 
-ServiceControl groups failed messages by the first line of a stack trace that looks like a frame of .NET, such as
-``   at shop.orders.place() in /jobs/orders.py:line 7``. In a traceback of Python that would be any line of source code.
+ServiceControl groups failed messages by the first line of a stack trace that looks like a frame of .NET. In a
+traceback of Python that is an arbitrary line of source code. So the first line is a frame of the user's code:
+``   at shop.orders.place() in /jobs/orders.py:line 7``. The traceback has no frames of ours.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sqlqueue_spark.messages.failure_headers import FRAME, cut_stack_trace, said
 
 #: Modules of these names are ours; the demo stands for a user's code.
 _OURS = re.compile(r"sqlqueue_spark(?!\.demo\b)(?:\..*)?")
-_LIBRARIES = tuple({os.path.join(sysconfig.get_path(each), "") for each in ("stdlib", "platstdlib")})  # noqa: PTH118 -- text
+_LIBRARIES = tuple({sysconfig.get_path(each) + os.sep for each in ("stdlib", "platstdlib")})
 _INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]|\A<frozen ")
 #: The paths that a frame of .NET may name.
 _PATH = re.compile(r"(?:/|[A-Za-z]:).{1,1000}")
@@ -39,7 +40,8 @@ def stack_trace(error: BaseException, packages: Collection[str]) -> str:
 
     The innermost frame of the user's code is the last one outside of libraries and of what is installed.
 
-    :param packages: the packages of the user's functions, which are the user's code wherever they are installed.
+    :param packages: the packages of the user's functions. They are the user's code wherever they are
+        installed.
     """
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if not _is_ours(frame)]
     if not frames:
@@ -64,7 +66,7 @@ def _is_users(frame: FrameType, packages: Collection[str]) -> bool:
 
 
 def _line(frame: FrameType, line: int) -> str:
-    """A frame as .NET writes it. A file of another name than a path, such as ``<stdin>``, is left out."""
+    """A frame as .NET writes it. A file whose name is no path is left out, for example ``<stdin>``."""
     code = frame.f_code
     name = f"{_word(str(frame.f_globals.get('__name__')))}.{_word(code.co_qualname)}"
     file = code.co_filename

@@ -1,6 +1,6 @@
 """The copy of a message that was processed, for an audit queue.
 
-Format: the headers of NServiceBus, as endpoints write them into the copies that ServiceControl's audit instance reads.
+Format: the headers that NServiceBus endpoints write into the copies for the audit instance of ServiceControl.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqlqueue_spark.messages.outgoing import TIME_TO_BE_RECEIVED
 from sqlqueue_spark.messages.servicecontrol import PROCESSING_ENDPOINT
 
 _STARTED, _ENDED = "NServiceBus.ProcessingStarted", "NServiceBus.ProcessingEnded"
-#: What a copy may not take along, or gets anew.
+#: Headers that a copy loses, or gets anew.
 _LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, _STARTED, _ENDED, *HOST, PROCESSING_ENDPOINT}  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from sqlqueue_spark.messages.servicecontrol import (
     ingestion,
 )
 
-#: The kinds of rows. Only a failure is put back or discarded; an acknowledgement tells ServiceControl that a retry went well.
+#: The kinds of rows. Only a failure is put back or discarded. An acknowledgement is for ServiceControl.
 FAILURE, ACKNOWLEDGEMENT, CONTROL = "failure", "acknowledgement", "control message"
 
 
@@ -85,7 +85,7 @@ class ErrorRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which rows somebody means: those that fit everything that is said.
+    """A choice of rows: those that fit all that is given.
 
     :ivar failed_queue: an address in any form.
     :ivar exception_type: the full name, or what stands behind its last dot.

@@ -1,4 +1,4 @@
-"""A message on its way out: what a well-behaved sender writes into its headers and columns.
+"""A message on its way out: ids, times and columns as a well-behaved sender writes them.
 
 Format: the headers of NServiceBus. A header that is there is never overwritten.
 """
@@ -37,20 +37,22 @@ TIME_TO_BE_RECEIVED = "NServiceBus.TimeToBeReceived"
 
 #: The headers that a message may get where it has none of its own.
 COMPLETED = frozenset({
-    CONTENT_TYPE, CONVERSATION_ID, CORRELATION_ID, DELIVER_AT, ENCLOSED_MESSAGE_TYPES, FORWARD_DESTINATION, MESSAGE_ID,
-    MESSAGE_INTENT, ORIGINATING_ENDPOINT, ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT, TIME_TO_BE_RECEIVED,
+    CONTENT_TYPE, CONVERSATION_ID, CORRELATION_ID, DELIVER_AT, ENCLOSED_MESSAGE_TYPES, FORWARD_DESTINATION,
+    MESSAGE_ID, MESSAGE_INTENT, ORIGINATING_ENDPOINT, ORIGINATING_MACHINE, REPLY_TO_ADDRESS, TIME_SENT,
+    TIME_TO_BE_RECEIVED,
 })  # fmt: skip
 
-#: The namespace of :func:`derived_ids`; it never changes, or a message that goes out again would have another id.
+#: The namespace of :func:`derived_ids`. With another one, a message that goes out again would have another
+#: id.
 _DERIVED = uuid.UUID("b1c0a3ce-55d2-4a3e-9d3e-6f2f8e6f3a51").bytes
 _VERSION_4, _VERSION_5 = (bytes(each & 0x0F | mark for each in range(256)) for mark in (0x40, 0x50))
 _VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 #: Version 7 has 12 bits to count within a millisecond.
 _COUNTED = 1 << 12
 
-#: How many bytes fit into the columns CorrelationId and ReplyToAddress, counted in UTF-8, where a letter may take several: a
-#: varchar of SQL Server has room for bytes, and no code page needs more bytes for a letter than UTF-8. A longer value stands
-#: in its header only. So does a value with a NUL, because not every database keeps a NUL in a text.
+#: The bytes of UTF-8 that fit into the columns CorrelationId and ReplyToAddress. A varchar of SQL Server has
+#: room for bytes, and no code page needs more bytes for a letter than UTF-8. A longer value stands in its
+#: header only. So does a value with a NUL, because not every database keeps a NUL in a text.
 COLUMN_BYTES = 255
 
 _TIME_SPAN = re.compile(
@@ -63,9 +65,10 @@ _LONGEST_DAYS = 365_000
 def new_row_ids(count: int) -> pa.Array:
     """Ids of rows as their 16 bytes: UUIDs that ascend with time (version 7) and within the array.
 
-    PostgreSQL's queues have an index on Id. Random ids land on pages all over it, and each costs as much as the rest of its
-    row; ascending ids fill page after page. Format: https://www.rfc-editor.org/rfc/rfc9562#name-uuid-version-7, with a
-    counter of 12 bits after the milliseconds.
+    The queues of PostgreSQL have an index on Id. Random ids land on pages all over it, and each costs as much
+    as the rest of its row. Ascending ids fill page after page. Format:
+    https://www.rfc-editor.org/rfc/rfc9562#name-uuid-version-7, with a counter of 12 bits after the
+    milliseconds.
     """
     ids = bytearray(_random_uuids(count))
     begins = array("Q")
@@ -83,9 +86,9 @@ def new_row_ids(count: int) -> pa.Array:
 def derived_ids(message_ids: Iterable[str], schema: str, table: str, positions: Iterable[int]) -> pa.Array:
     """The ids of messages that were sent because other ones were received, and have no ids of their own.
 
-    Each is the UUID of version 5 (RFC 9562) of what it is made of, as text in a compact JSON array, as in Python
-    ``uuid.uuid5(namespace, '["id","schema","table",0]')``: the same whenever the received
-    message is handled again.
+    Each is a UUID of version 5 (RFC 9562) of a compact JSON array, as in Python
+    ``uuid.uuid5(namespace, '["id","schema","table",0]')``. It is the same when the received message is
+    handled again.
 
     :param message_ids: of each the id of the received message, in the queue of this schema and table.
     :param positions: of each its place among the messages that were sent because of that one, from 0.
@@ -132,7 +135,7 @@ def uuid_text(given: bytes | bytearray) -> str:
 def lasting(headers: Sequence[str], bodies: pa.Array) -> pa.RecordBatch:
     """Messages (:data:`OUTGOING`) of these headers and bodies, with new row ids. They never expire.
 
-    In an error queue others would be gone before somebody looks at them.
+    Messages that expire would be gone from an error queue before an operator looks at them.
     """
     from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 
@@ -187,7 +190,7 @@ def format_time_span(span: timedelta) -> str:
 
 
 def parse_time_span(text: str | None) -> timedelta | None:
-    """The inverse of :func:`format_time_span`; None where the text is no such length, and for .NET's "never"."""
+    """The inverse of :func:`format_time_span`; None for a text of another form, and for .NET's "never"."""
     match = _TIME_SPAN.fullmatch(text or "")
     if match is None or int(match["days"] or 0) > _LONGEST_DAYS:
         return None

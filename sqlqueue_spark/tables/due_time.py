@@ -1,6 +1,7 @@
-"""When a delayed message is due: a delay counts from now by the database's clock, and a table stores the time in a zone of its own.
+"""When a delayed message is due: delays count by the database's clock, a table has its own time zone.
 
-Format: the tables of the .NET transports. On PostgreSQL ``due`` is the wall clock of UTC, read in the default time zone of the database.
+Format: the tables of the .NET transports. On PostgreSQL ``due`` is the wall clock of UTC, read in the default
+time zone of the database.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _UTC = {"utc", "etc/utc", "gmt", "etc/gmt", "zulu", "etc/zulu", "uct", "etc/uct"
 
 
 def stored_dues(connection: Connection, messages: pa.RecordBatch) -> pa.RecordBatch:
-    """Delayed messages (:data:`OUTGOING`) with the times at which they are due in ``expires``, as a table stores them.
+    """Delayed messages (:data:`OUTGOING`) with their due times in ``expires``, as a table stores them.
 
     A delay counts from now by the database's clock.
     """
