@@ -111,6 +111,6 @@ def _outgoing(answer: object, message: ReceivedMessage) -> Outgoing:
         )
     if isinstance(answer, Reply) and message.reply_to is None:
         raise NoReplyAddress(
-            f"The message {message.id} has no ReplyToAddress, so it has nowhere to send the reply."
+            f"The message {message.id} has no ReplyToAddress, so there is nowhere to send the reply."
         )
     return outgoing(answer, message)
