@@ -1,6 +1,6 @@
 """The package's errors, split by what the caller does next.
 
-A message is one sentence with the value and the remedy. The driver's own error is chained as the cause,
+Failed messages are grouped by the names of these classes, which stay. A message is one sentence with the value and the remedy. The driver's own error is chained as the cause,
 with every secret struck out. Nothing here opens, reads or logs anything.
 """
 
@@ -21,7 +21,8 @@ class SqlQueueError(Exception):
 class ConfigurationError(SqlQueueError):
     """Fix the configuration: an option, an address, a credential, a right, a checkpoint."""
 
-    #: Whether it may pass: a database that fails over says the same for a while, and whoever was let in before may wait.
+    #: Whether it may pass: a database that fails over says the same for a while, and whoever was let in
+    #: before may wait.
     may_pass = False
 
 
@@ -75,6 +76,61 @@ class Duplicate(TryAgain):
 
 class ClaimLost(SqlQueueError):
     """Rows of a claim were taken while a micro-batch ran: the batch must fail and be replayed."""
+
+
+class Unsendable(ConfigurationError):
+    """A row cannot be sent as it is; the text says why and gives the remedy.
+
+    ``position`` is the row's position in its chunk. The caller that has the frame's columns adds which row it
+    is.
+    """
+
+    def __init__(self, position: int, text: str) -> None:
+        super().__init__(text)
+        self.position = position
+
+
+class GaveUp(SqlQueueError):
+    """A message has waited for its database for as long as ``giveUpAfter`` says. It may have arrived."""
+
+
+class UnreadableHeaders(SqlQueueError):
+    """The headers of a received message are not a JSON object of strings."""
+
+
+class HandlerTimeout(Exception):
+    """A handler took longer than it may."""
+
+
+class WorkerDied(Exception):
+    """A handler ended the process in which it was called."""
+
+
+class NoHandler(LookupError):
+    """There is no handler for the type of a message. To try again does not help."""
+
+
+class NoReplyAddress(LookupError):
+    """A handler replies to a message that says nowhere to reply. To try again does not help."""
+
+
+class WrongAnswer(TypeError):
+    """A handler answered something that is neither nothing nor messages. To try again does not help."""
+
+
+class WrongBody(ValueError):
+    """The body of a message is no JSON. To try again does not help."""
+
+
+def type_name(error: BaseException) -> str:
+    """The name by which people know and group an error: of its class with its module.
+
+    An error of this package has the name of a class of this module: its own class, or the nearest base.
+    """
+    kinds = type(error).__mro__
+    ours = [kind for kind in kinds if kind.__module__ == __name__]
+    kind = ours[0] if ours and kinds[0].__module__.startswith("sqlqueue_spark.") else kinds[0]
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 _OURS = re.compile(r"sqlqueue_spark\.errors\.\w+: (?P<sentence>.+)")

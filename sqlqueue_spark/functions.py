@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user ca
 from pyspark.sql.types import StringType, StructField, StructType
 
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.failed import PROCESSING_MACHINE
+from sqlqueue_spark.messages.host import PROCESSING_MACHINE
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, MESSAGE_ID, TIME_SENT
 from sqlqueue_spark.messages.outgoing import ORIGINATING_ENDPOINT
 from sqlqueue_spark.messages.servicecontrol import (

@@ -21,7 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.embedded import GUARDED_ROLE, EmbeddedServer
-from sqlqueue_spark.engines import retry
+from sqlqueue_spark.engines import database_retry
 from tests.support import extended_events, mariadb, versions
 from tests.support.engines import Engine, QueueTable
 from tests.support.in_memory import keep_temporary_files_in_memory
@@ -77,7 +77,7 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 @pytest.fixture(scope="session", autouse=True)
 def _short_pauses() -> Iterator[None]:
     """Chance keeps many clients from trying again at the same time. A test has few, and chance only makes it slow."""
-    with mock.patch.object(retry, "JITTER", 0.05):
+    with mock.patch.object(database_retry, "JITTER", 0.05):
         yield
 
 

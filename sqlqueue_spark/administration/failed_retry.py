@@ -17,7 +17,7 @@ from sqlqueue_spark.administration.failed_messages import BATCH_ROWS, ErrorQueue
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
-from sqlqueue_spark.messages.retried import retried_headers
+from sqlqueue_spark.messages.put_back_headers import put_back_headers
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
@@ -157,7 +157,7 @@ class _Retry:
             try:
                 with connection.attempt():
                     found = _destination(self._error_queue, address)
-                    back = [row._replace(headers=retried_headers(row.headers), expires=None) for row in rows]
+                    back = [row._replace(headers=put_back_headers(row.headers), expires=None) for row in rows]
                     Inserter(connection, found, columns_of(connection, found)).insert(moved(back))
             except ConnectionLost:
                 raise

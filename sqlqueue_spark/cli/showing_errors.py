@@ -13,7 +13,7 @@ from sqlqueue_spark.administration.message_lines import to_json
 from sqlqueue_spark.cli.showing import counted, iso, printable, table
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.message import parse_headers
-from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Outcome
+from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Verdict
 
 #: What stands in the place of a failed queue, or of an exception's type, that a row does not tell.
 NONE = "-"
@@ -24,9 +24,9 @@ _LONGEST_BODY = 2_000
 _NAMED = 5
 _STACK_TRACE = f"{EXCEPTION_INFO}StackTrace"
 _MARKS = {
-    Outcome.STOPS: "stops ServiceControl: ",
-    Outcome.REFUSED: "refused by ServiceControl: ",
-    Outcome.DROPPED: "",
+    Verdict.STOPS: "stops ServiceControl: ",
+    Verdict.REFUSED: "refused by ServiceControl: ",
+    Verdict.DROPPED: "",
 }
 
 
@@ -74,7 +74,7 @@ def row_json(row: ErrorRow) -> dict[str, Any]:
         "exceptionMessage": row.exception_message,
         "timeOfFailure": iso(row.time_of_failure),
         "bytes": row.bytes,
-        "serviceControl": row.ingestion.outcome.value,
+        "serviceControl": row.ingestion.verdict.value,
         "why": row.ingestion.why or None,
     }
 
@@ -90,7 +90,7 @@ def shown_json(shown: Shown) -> dict[str, Any]:
     return {
         **to_json(shown.message),
         "kind": shown.row.kind,
-        "serviceControl": found.outcome.value,
+        "serviceControl": found.verdict.value,
         "why": found.why or None,
     }
 
@@ -185,9 +185,9 @@ def _row(row: ErrorRow) -> tuple[str, ...]:
 
 def _mark(row: ErrorRow) -> str:
     """What is odd about a row."""
-    outcome, why = row.ingestion
+    verdict, why = row.ingestion
     odd = [] if row.kind == FAILURE else [f"{row.kind}, no failure"]
-    odd += [] if outcome is Outcome.TAKEN else [f"{_MARKS[outcome]}{why}"]
+    odd += [] if verdict is Verdict.TAKEN else [f"{_MARKS[verdict]}{why}"]
     return "; ".join(odd)
 
 

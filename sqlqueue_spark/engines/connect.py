@@ -15,8 +15,8 @@ from sqlqueue_spark.engines.connection import (
     Target,
     rows_awaited,
 )
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.drivers import remedy
-from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
 
 __all__ = [

@@ -444,7 +444,7 @@ _OTHER = (SqlQueueError, "The database at {where} refused{while_}: {said}.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class ExplainedError:
     """A driver's error as we read it: what it means, where it happened, and the words that must not be shown."""
 
     kind: Kind

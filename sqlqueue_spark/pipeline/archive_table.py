@@ -16,7 +16,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import TryAgain
 
 #: Delta's errors when another commit was first. All that a transaction did is undone then.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from sqlqueue_spark import fail_points, plain_text
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError, TooMuch
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
 from sqlqueue_spark.receive.claim import (

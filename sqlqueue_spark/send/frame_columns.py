@@ -53,6 +53,9 @@ _NESTED: Mapping[str, str] = {"Outgoing": "array<struct<", "Failure": "struct<"}
 _OUTCOMES: Mapping[str, tuple[str, ...]] = {
     **{name: (f"{begin}…{'>' * begin.count('<')}",) for name, begin in _NESTED.items()},
     "Recoverable": ("boolean",),
+    # When the handler of a message was called, for its copy in an audit queue.
+    "ProcessingStarted": ("timestamp",),
+    "ProcessingEnded": ("timestamp",),
 }
 #: The columns that say when a message is due.
 _DELAYS = frozenset({"DeliverAt", "DelayDeliveryFor"})

@@ -9,7 +9,7 @@ from typing import Literal, Never, Self
 
 from pyspark.sql import DataFrame
 
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import ATOMIC, SinkOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import written

@@ -21,6 +21,7 @@ from sqlqueue_spark.send import (
     StoredSender,
     prepare,
 )
+from sqlqueue_spark.send.outcomes import TIMES
 from sqlqueue_spark.send.stored_builder import STORED_COLUMNS
 from sqlqueue_spark.spark.processes import begin_task, log_to_stderr
 from sqlqueue_spark.spark.send_task import sent_batch
@@ -102,4 +103,4 @@ class StoredTask:
 
 
 #: Columns of a frame that are for the messages that stay, or that no message has.
-_NOT_SENT = ("Outgoing", "Failure", "Recoverable", "Destination")
+_NOT_SENT = ("Outgoing", "Failure", "Recoverable", "Destination", *TIMES.names)

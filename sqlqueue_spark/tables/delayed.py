@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from math import isfinite
 from typing import NamedTuple
 
@@ -19,17 +19,14 @@ from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.messages.arrow import pa, pc
-from sqlqueue_spark.messages.outgoing import replaced
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.due_time import zone_of
 from sqlqueue_spark.tables.queues import QueueTable
 
 _SUFFIX = ".Delayed"
 #: No message is due before this: it is the earliest time of the type datetime.
 _EARLIEST = "1753-01-01T00:00:00"
-#: Other names of the time zone in which what is stored is what is meant.
-_UTC = {"utc", "etc/utc", "gmt", "etc/gmt", "zulu", "etc/zulu", "uct", "etc/uct", "universal", "greenwich"}
 
 
 class Due(NamedTuple):
@@ -100,33 +97,6 @@ def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
     """The statements that create a table of delayed messages."""
     names = {"delayed": dialect.table(table), "index": dialect.quote(f"{table.table}_Due")}
     return [dialect.render(each, **names) for each in ("delayed_create", "delayed_index")]
-
-
-def stored_dues(connection: Connection, messages: pa.RecordBatch) -> pa.RecordBatch:
-    """Delayed messages (:data:`OUTGOING`) with the times at which they are due in ``expires``, as a table stores them.
-
-    A delay counts from now by the database's clock.
-    """
-    dialect = connection.dialect
-    due = messages["due"]
-    if due.null_count:
-        now: datetime = connection.execute(dialect.statement("clock"))[0][0]
-        delays = messages["delay_ms"].cast(pa.duration("ms")).cast(pa.duration("us"))
-        due = pc.coalesce(due, pc.add(pa.scalar(now.replace(tzinfo=UTC), due.type), delays))
-    if (zone := zone_of(connection)) is not None:
-        dues = [moment.replace(tzinfo=None) for moment in due.to_pylist()]
-        rows = connection.execute(dialect.statement("delayed_stored"), {"dues": dues, "zone": zone})
-        due = pa.array([moment.replace(tzinfo=UTC) for _, moment in sorted(rows)], due.type)
-    return replaced(messages, expires=due)
-
-
-def zone_of(connection: Connection) -> str | None:
-    """The time zone by which the tables of a database tell times; None where that is UTC."""
-    statement = connection.dialect.statement("delayed_zone")
-    if not statement:
-        return None
-    zone: str = connection.execute(statement, doing="asking for the database's time zone")[0][0]
-    return None if zone.lower() in _UTC else zone
 
 
 class DelayedTable:

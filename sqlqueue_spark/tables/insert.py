@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.messages.arrow import pa, pc
-from sqlqueue_spark.messages.message import parse_headers
-from sqlqueue_spark.messages.outgoing import ascii_json, expiring, new_row_ids, replaced
-from sqlqueue_spark.tables.delayed import is_delayed, stored_dues
+from sqlqueue_spark.messages.arrow import pa
+from sqlqueue_spark.messages.body import empty_for_null
+from sqlqueue_spark.messages.message import ascii_json, parse_headers
+from sqlqueue_spark.messages.outgoing import expiring, new_row_ids, replaced
+from sqlqueue_spark.tables.delayed import is_delayed
+from sqlqueue_spark.tables.due_time import stored_dues
 from sqlqueue_spark.tables.queues import OPTIONAL_COLUMNS, InTransit, QueueTable
 
 #: Most messages that go out in one transaction.
@@ -71,11 +73,9 @@ class Inserter:
 def fitted(connection: Connection, columns: Iterable[Column], messages: pa.RecordBatch) -> pa.RecordBatch:
     """The messages as a table with these columns can take them; times to be received, and delays, are counted by the database's clock.
 
-    Whatever goes into a queue or onto a stage comes by here, so here a body that is NULL becomes an empty one: on PostgreSQL a
-    .NET endpoint that meets a NULL gives the row back, meets it again, and handles nothing more.
+    Whatever goes into a queue or onto a stage comes by here, so here a body that is NULL becomes an empty one.
     """
-    if messages["body"].null_count:
-        messages = replaced(messages, body=pc.fill_null(messages["body"], b""))
+    messages = replaced(messages, body=empty_for_null(messages["body"]))
     columns = list(columns)
     if _has_one_code_page(columns):
         headers = [ascii_json(text) for text in messages["headers"].to_pylist()]

@@ -13,8 +13,8 @@ import pytest
 from sqlqueue_spark.administration import failed_discard, failed_messages, failed_retry
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.error_row import Selection
-from sqlqueue_spark.messages.failed import failed_headers, poison
-from sqlqueue_spark.messages.servicecontrol import Outcome
+from sqlqueue_spark.messages.failure_headers import failed_headers, poison
+from sqlqueue_spark.messages.servicecontrol import Verdict
 from sqlqueue_spark.options import ConnectionOptions
 from tests.support import dotnet
 from tests.support.error_rows import ACKNOWLEDGEMENT, fail, failed, failure, full
@@ -100,14 +100,14 @@ def test_rows_that_stop_servicecontrol_are_marked(engine, error):
     ]
     for number, (text, content, expires) in enumerate(rows):
         error.insert_row(id=row_id(number), headers=text, body=content, expires=expires)
-    found = [row.ingestion.outcome for row in looked(engine)]
+    found = [row.ingestion.verdict for row in looked(engine)]
     without_body = (
-        Outcome.STOPS if engine.name == "postgresql" else Outcome.TAKEN
+        Verdict.STOPS if engine.name == "postgresql" else Verdict.TAKEN
     )  # where it is read as an empty one
     assert found == [
-        *(Outcome.TAKEN, without_body),
-        *[Outcome.STOPS] * 5,
-        *(Outcome.REFUSED, Outcome.DROPPED, Outcome.TAKEN),
+        *(Verdict.TAKEN, without_body),
+        *[Verdict.STOPS] * 5,
+        *(Verdict.REFUSED, Verdict.DROPPED, Verdict.TAKEN),
     ]
 
 

@@ -25,7 +25,7 @@ from sqlqueue_spark.receive.stage_dispatch import StageDispatch
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
-from sqlqueue_spark.send.refusals import Refusal
+from sqlqueue_spark.send.refusals import Why
 from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.stage import Run, Stage
@@ -282,7 +282,7 @@ def outcomes_at_once() -> Iterator[None]:
 
     def each_alone(
         self: Routes, connection: Connection, to: Destination, chunk: Composed, positions: Sequence[int]
-    ) -> list[Refusal[int]]:
+    ) -> list[Why[int]]:
         done = insert(self, connection, to, chunk, positions)
         connection.commit()
         fail_points.step(fail_points.ROWS_INSERTED)

@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -90,6 +91,33 @@ def test_a_reply_and_a_message_go_out_or_the_order_fails(spark, postgresql, queu
     }
 
 
+def test_an_audited_copy_says_when_its_handler_was_called(spark, postgresql, queues, tmp_path):
+    orders, *_ = queues
+    audit = postgresql.create_queue("audit")
+    place(orders, [1])
+
+    def handle(_):
+        time.sleep(0.25)
+
+    sink = SqlQueueSink(
+        options={"url": postgresql.url, "errorQueue": "error", "auditQueue": "audit", **MODES["receiveOnly"]}
+    )
+    began = datetime.now(UTC)
+    drain(
+        to_each(
+            stream(spark, postgresql, orders).transform(each_message(handle, queue="orders")), tmp_path, sink
+        )
+    )
+    (headers,) = failed_in(audit)
+    started, ended = (
+        datetime.strptime(headers[f"NServiceBus.Processing{name}"], "%Y-%m-%d %H:%M:%S:%f Z").replace(
+            tzinfo=UTC
+        )
+        for name in ("Started", "Ended")
+    )
+    assert began < started < ended - timedelta(seconds=0.24) < ended < datetime.now(UTC)
+
+
 def test_a_message_that_comes_again_is_handled_once(spark, postgresql, queues):
     """Its function is called again, and what it answers then does not count."""
     orders, _, shipping, error = queues
@@ -125,8 +153,8 @@ def test_a_message_that_ends_or_hangs_its_worker_fails_alone(spark, postgresql, 
     drain(to_each(messages, tmp_path, sink))
     assert (sorted(sent_to(shipping)), orders.count()) == ([0, 1, 2, 4, 6, 7, 8], 0)
     assert [(failed["NServiceBus.MessageId"], failed["NServiceBus.ExceptionInfo.ExceptionType"]) for failed in failed_in(error)] == [
-        (message_id(3), "sqlqueue_spark.handling.calls.WorkerDied"),
-        (message_id(5), "sqlqueue_spark.handling.calls.HandlerTimeout"),
+        (message_id(3), "sqlqueue_spark.errors.WorkerDied"),
+        (message_id(5), "sqlqueue_spark.errors.HandlerTimeout"),
     ]  # fmt: skip
 
 

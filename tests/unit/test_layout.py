@@ -1,6 +1,7 @@
 """The layers of the package: arrows point down, drivers and SQL have one home each."""
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,18 @@ def test_only_what_speaks_to_spark_imports_it(file):
     public = {"functions", "handling", "pipeline", "__init__", "demo"}
     spark = {"pyspark", "delta", "py4j"} & {name.split(".")[0] for name in imports(file)}
     assert component(file) in {"spark", *public} or spark == set()
+
+
+@pytest.mark.parametrize("room", ["messages", "handling"])
+def test_the_modules_of_a_room_import_each_other_in_no_circle(room):
+    """Imports within functions count, too."""
+    names = {f"sqlqueue_spark.{room}.{file.stem}": file for file in (ROOT / room).glob("*.py")}
+    found = {
+        name: {part for each in imports(file) for part in (each, each.rpartition(".")[0])}
+        for name, file in names.items()
+    }
+    order = graphlib.TopologicalSorter({name: below & names.keys() - {name} for name, below in found.items()})
+    assert set(order.static_order()) == names.keys()
 
 
 def test_no_two_files_have_the_same_name():

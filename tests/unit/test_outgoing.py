@@ -14,9 +14,9 @@ import pytest
 from sqlqueue_spark.administration import queue_tables, trial_messages
 from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.messages.body import content_types
+from sqlqueue_spark.messages.message import ascii_json
 from sqlqueue_spark.messages.outgoing import (
-    ascii_json,
-    content_types,
     derived_ids,
     expiring,
     milliseconds,
@@ -137,7 +137,7 @@ def test_no_code_page_needs_more_bytes_than_utf_8(code_page):
 
 def test_ascii_json_means_the_same():
     text = '{"größe":"☃ \U0001f4e6 \\/ \\u00e9"}'
-    assert ascii_json(text).isascii()
+    assert ascii_json(text) == r'{"gr\u00F6\u00DFe":"\u2603 \uD83D\uDCE6 \/ \u00e9"}'
     assert json.loads(ascii_json(text)) == json.loads(text)
 
 

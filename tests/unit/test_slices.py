@@ -9,7 +9,7 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.engines import retry
+from sqlqueue_spark.engines import database_retry
 from sqlqueue_spark.engines.connect import BATCH_ROWS, Reader, Target
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
@@ -258,7 +258,7 @@ def test_a_slice_goes_on_where_it_was_interrupted(failures, read):
 
 
 def test_a_slice_that_is_interrupted_too_long_fails(read, monkeypatch):
-    monkeypatch.setattr(retry, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(database_retry, "RETRY_SECONDS", 0.1)
     part = Slice(statement=READ, queue="orders", rows=RowSet([(1, 20_000_000)]))
     with pytest.raises(ConnectionLost):
         read(Failing(ConnectionLost("the server fails over")), part)

@@ -19,7 +19,7 @@ from sqlqueue_spark.engines.connection import (
     BATCH_BYTES,
     BATCH_ROWS,
     Connection,
-    Failure,
+    ExplainedError,
     Reader,
     Row,
     Target,
@@ -278,10 +278,10 @@ def _translated(
 
 def _failure(
     target: Target, kind: Kind, text: str = "", doing: str = "", *, token: str | None = None
-) -> Failure:
+) -> ExplainedError:
     """What we tell of an error, and the words that must not be shown."""
     parts = conninfo_to_dict(_conninfo(target, target.access_token))
-    return Failure(
+    return ExplainedError(
         kind=kind,
         text=text,
         where=f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}",

@@ -14,7 +14,8 @@ from typing import ClassVar
 from sqlqueue_spark.engines.dialect import Dialect, DriverError, Kind, Load
 from sqlqueue_spark.engines.statements import Parameters
 from sqlqueue_spark.messages.arrow import pa
-from sqlqueue_spark.messages.outgoing import RECOVERABLE, uuid_text
+from sqlqueue_spark.messages.message import RECOVERABLE
+from sqlqueue_spark.messages.outgoing import uuid_text
 from sqlqueue_spark.row_set import RowSet
 
 URL_SCHEME = "mssql://"

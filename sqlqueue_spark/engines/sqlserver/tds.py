@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Self
 
-from sqlqueue_spark.engines.connection import Failure, Target
+from sqlqueue_spark.engines.connection import ExplainedError, Target
 from sqlqueue_spark.engines.registry import SQLSERVER, DriverError, Kind
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of
 from sqlqueue_spark.errors import ConfigurationError
@@ -105,7 +105,7 @@ def fail(
     if kind is Kind.LOGIN_REFUSED and user and not (target.password or given.get("PWD")):
         kind = Kind.NO_PASSWORD
     secrets = (target.password, target.access_token, token, given.get("PWD"))
-    Failure(
+    ExplainedError(
         kind=kind,
         text=re.sub(r"^(\[[^\]]*\]\s*)+", "", said.message),
         where=f"{given.get('Server') or '?'}/{given.get('Database') or ''}",

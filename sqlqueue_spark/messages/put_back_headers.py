@@ -1,24 +1,24 @@
 """The headers of a failed message as it goes back into a queue: what its failure has added is taken off.
 
-What is taken off is what ServiceControl takes off when it retries a message, so that whoever handles it next cannot tell which of
-the two put it back. All else stays byte for byte, also the headers by which ServiceControl knows a message that it had retried.
+ServiceControl takes off the same headers when it retries a message. All others stay byte for byte, also the
+headers by which ServiceControl knows a message that it had retried.
 """
 
 from __future__ import annotations
 
-from sqlqueue_spark.messages.failed import RAW_HEADERS
+from sqlqueue_spark.messages.failure_headers import RAW_HEADERS
 from sqlqueue_spark.messages.message import RETRIES, parse_headers, without_headers
 from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, FAILED_QUEUE, TIME_OF_FAILURE
 
-#: How the names of the headers begin that are taken off.
+#: The beginnings of the names of headers that are taken off.
 TAKEN_OFF = (RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, EXCEPTION_INFO, "ServiceControl.EditOf")
 
 
-def retried_headers(text: str | None) -> str:
+def put_back_headers(text: str | None) -> str:
     """The headers with which a message goes back.
 
-    Where :data:`~sqlqueue_spark.messages.failed.RAW_HEADERS` keeps the headers that could not go to an error queue as they were,
-    those go back. Poison goes back as it is.
+    Where the header ``sqlqueue.RawHeaders`` keeps the headers that the message had, those go back. Poison
+    goes back as it was.
     """
     headers = parse_headers(text)
     if headers is not None and RAW_HEADERS in headers:

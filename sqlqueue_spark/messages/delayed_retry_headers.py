@@ -1,11 +1,12 @@
 """The headers of a message that has failed and is to be tried again later, as a .NET endpoint writes them.
 
-Format: the headers of NServiceBus. ``NServiceBus.Retries`` counts the delayed retries; a message that ends in an error queue loses it.
+Format: the headers of NServiceBus. ``NServiceBus.Retries`` counts the delayed retries. A message loses it on
+the way to an error queue.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlqueue_spark.messages.message import (
     DELIVER_AT,
@@ -18,9 +19,7 @@ from sqlqueue_spark.messages.message import (
     parse_headers,
 )
 
-#: Whoever waits longer does not come back: 100 years.
-LONGEST_DELAY = timedelta(days=36_525)
-#: What a retry writes anew. The others stay byte for byte, the time to be received too: a message that waits does not expire.
+#: Headers that a retry writes anew. All others stay byte for byte, the time to be received, too.
 _WRITTEN = {RETRIES, RETRIES_TIMESTAMP, DELIVER_AT, FORWARD_DESTINATION}
 
 
@@ -46,5 +45,5 @@ def retry_headers(text: str | None, *, queue: str, row_id: str, now: datetime, d
 
 
 def retries_of(header: str | None) -> int:
-    """How often a message was tried again later, by the header ``NServiceBus.Retries``; 0 where it does not tell."""
+    """How often a message was tried again later, by ``NServiceBus.Retries``; 0 where that is no count."""
     return int(header) if header and header.isascii() and header.isdecimal() and len(header) < 10 else 0

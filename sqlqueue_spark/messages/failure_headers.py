@@ -1,22 +1,21 @@
 """The headers of a message that has failed, as a .NET endpoint writes them and ServiceControl reads them.
 
-Formats: the failure headers of NServiceBus. What ServiceControl refuses, and what stops its reading of an error queue, was
-observed on its error instance 6.19: a value that is no string, a lone surrogate, an id that does not fit, a time in another
-form, a NUL in the exception's message, a retry's id that is no GUID.
+Format: the failure headers of NServiceBus, FailedQ among them. ServiceControl refuses some rows, and others
+stop its reading of an error queue. Observed on its error instance 6.19: a value that is no string, a lone
+surrogate, an id that does not fit, a time in another form, a NUL in the message of the exception, the id of a
+retry that is no GUID.
 """
 
 from __future__ import annotations
 
-import functools
 import re
-import socket
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Self
 
-from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.errors import UnreadableHeaders, type_name
+from sqlqueue_spark.messages.host import HOST, host_headers
 from sqlqueue_spark.messages.message import (
     FORWARD_DESTINATION,
     GIVE_UP_AT,
@@ -47,33 +46,39 @@ __all__ = [
     "FAILED_QUEUE",
     "RAW_HEADERS",
     "Failure",
-    "PoisonError",
     "failed_headers",
     "poison",
 ]
 
-PROCESSING_MACHINE = "NServiceBus.ProcessingMachine"
 #: The headers as they were, where they could not go to an error queue so.
 RAW_HEADERS = "sqlqueue.RawHeaders"
 
-#: How many UTF-16 code units of an exception's message a .NET endpoint writes, and how many of any other text we write.
+#: The UTF-16 code units that a .NET endpoint writes of an exception's message, and that we write of other
+#: texts.
 _LONGEST_MESSAGE, _LONGEST_TEXT = 16_384, 65_536
+#: How a line begins that tells a frame as .NET writes it.
+FRAME = "   at "
 _MOST_DATA = 50
-_SHOWN = 1_000
-#: What a message may not take along: it would be gone before somebody looks at it, or be sent on its way again.
-_LOST = {TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE, PROCESSING_ENDPOINT, PROCESSING_MACHINE, WAITS_FOR, GIVE_UP_AT}  # fmt: skip
+#: Headers that a message loses or gets anew. With the others it would expire, or be moved on, in the error
+#: queue.
+_LOST = {
+    *(TIME_TO_BE_RECEIVED, FORWARD_DESTINATION, RETRIES, FAILED_QUEUE, TIME_OF_FAILURE),
+    *(PROCESSING_ENDPOINT, *HOST, WAITS_FOR, GIVE_UP_AT),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """Why a message failed. Texts may have any length and any character; they are cut and cleaned when they are written.
+    """Why a message failed. Texts may have any length and character: they are cut and cleaned on the way out.
 
     :param exception_type: the full name, by which people group failures: ``package.module.Error``.
     :param data: what else is known, as the headers ``NServiceBus.ExceptionInfo.Data.<name>``.
     :param time: when it failed; None for now.
     :param retry_after: after how long it is tried again; None where it goes to the error queue at once.
     :param error_queue: the address of that; None for the one of the sink.
-    :param waits_for: the database that is down, for which the message waits, and ``give_up_after`` how long; None where it does not.
+    :param waits_for: the database for which the message waits, because it is down; None where it does not
+        wait.
+    :param give_up_after: how long it waits.
     """
 
     exception_type: str
@@ -91,30 +96,24 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """What an exception tells. One of ours is a sentence with the remedy, to which a stack trace adds nothing."""
+        """The failure by an exception, without a stack trace: an error of ours names the remedy."""
         inner = error.__cause__
-        traced = error.__traceback__ is not None and not isinstance(error, SqlQueueError)
         return cls(
-            exception_type=_full_name(error),
-            message=_cut(_said(error), _LONGEST_MESSAGE),
-            stack_trace=_stack(error) if traced else "",
-            inner_exception_type=None if inner is None else _full_name(inner),
+            exception_type=type_name(error),
+            message=_cut(said_by(error), _LONGEST_MESSAGE),
+            inner_exception_type=None if inner is None else type_name(inner),
         )
-
-
-class PoisonError(Exception):
-    """The headers of a message cannot be read. The name is what its failure is grouped by."""
 
 
 def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: str, row_id: str) -> str:
     """The headers with which a message goes to an error queue, as JSON.
 
-    The message's own headers stay byte for byte where ServiceControl can read them. Where it cannot, they are written so that
-    it can, and :data:`RAW_HEADERS` keeps them as they were. Poison is kept there alone.
+    The headers of the message stay byte for byte where ServiceControl can read them. Else they are written so
+    that it can, and :data:`RAW_HEADERS` keeps them as they were. Headers that are poison stand there alone.
 
     :param text: the message's headers as they were received.
-    :param queue: the queue that it failed for, a full address: whoever retries the message sends it there. One that is longer than any
-        table's is cut, and so is ``endpoint``, whose queue that is.
+    :param queue: the full address of the queue that it failed for, to which a retry sends it, and
+        ``endpoint``, whose queue that is. Both are cut where they are longer than the address of any table.
     :param row_id: the Id of the received row, by which a message is known that has no id.
     """
     headers = parse_headers(text)
@@ -135,9 +134,9 @@ def failed_headers(text: str | None, failure: Failure, *, queue: str, endpoint: 
 def poison(text: str | None) -> Failure:
     """The failure of a row whose headers cannot be read."""
     return Failure.of(
-        PoisonError(
-            f"The headers of the message are not a JSON object of strings; they stand in the header {RAW_HEADERS}, and the "
-            f"body is as it was: {(text or '')[:80]!r}."
+        UnreadableHeaders(
+            "The headers of the message are not a JSON object of strings; they stand in the header "
+            f"{RAW_HEADERS}, and the body is as it was: {(text or '')[:80]!r}."
         )
     )
 
@@ -162,7 +161,7 @@ def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
         "HelpLink": failure.help_link,
         "Message": _cut(failure.message, _LONGEST_MESSAGE),
         "Source": failure.source,
-        "StackTrace": _cut(failure.stack_trace, _LONGEST_TEXT, end=True),
+        "StackTrace": cut_stack_trace(failure.stack_trace),
     }
     data = {f"Data.{name}": value for name, value in list(failure.data.items())[:_MOST_DATA]}
     exception = {
@@ -170,22 +169,18 @@ def _added(failure: Failure, queue: str, endpoint: str) -> dict[str, str]:
         for name, value in {**told, **data}.items()
         if value is not None
     }
+    endpoint = _clean(_cut(endpoint, LONGEST_NAME))
     return {
-        PROCESSING_MACHINE: _machine(),
-        PROCESSING_ENDPOINT: _clean(_cut(endpoint, LONGEST_NAME)),
+        **host_headers(endpoint),
+        PROCESSING_ENDPOINT: endpoint,
         FAILED_QUEUE: _clean(_cut(queue, LONGEST_NAME)),
         **exception,
         TIME_OF_FAILURE: format_time(failure.time or datetime.now(UTC)),
     }
 
 
-@functools.cache
-def _machine() -> str:
-    return socket.gethostname()
-
-
 def _cut(text: str, units: int, *, end: bool = False) -> str:
-    """At most so many UTF-16 code units of a text, of its beginning or of its end."""
+    """At most this number of UTF-16 code units of a text, of its beginning or of its end."""
     if 2 * len(text) <= units:
         return text
     encoded = text.encode("utf-16-le", "surrogatepass")
@@ -193,29 +188,23 @@ def _cut(text: str, units: int, *, end: bool = False) -> str:
     return kept.decode("utf-16-le", "ignore")
 
 
+def cut_stack_trace(text: str) -> str:
+    """A stack trace that fits into a header: its end, and its first line where that is a frame of .NET."""
+    first = ""
+    if text.startswith(FRAME):
+        line, end, text = text.partition("\n")
+        first = _cut(line, _LONGEST_TEXT // 2) + end
+    return first + _cut(text, _LONGEST_TEXT - len(first.encode("utf-16-le", "surrogatepass")) // 2, end=True)
+
+
 def _clean(text: str) -> str:
-    """The text without what some reader of an error queue cannot take: NUL, and halves of astral characters."""
+    """The text without NUL and halves of astral characters, which not every reader can take."""
     return re.sub("[\0\ud800-\udfff]", "", text)
 
 
-def _said(error: BaseException) -> str:
+def said_by(error: BaseException) -> str:
+    """The text of an exception. Its class may be a user's."""
     try:
         return str(error)
     except Exception as another:  # noqa: BLE001 -- the class is a user's, and may do anything
         return f"(its text cannot be had: {type(another).__name__})"
-
-
-def _stack(error: BaseException) -> str:
-    """The stack trace without the error's text, which may be longer than all of it, but for its first line."""
-    lines = traceback.format_tb(error.__traceback__)
-    said = (_said(error).splitlines() or [""])[0][:_SHOWN]
-    return _cut(
-        f"Traceback (most recent call last):\n{''.join(lines)}{_full_name(error)}: {said}\n",
-        _LONGEST_TEXT,
-        end=True,
-    )
-
-
-def _full_name(error: BaseException) -> str:
-    kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

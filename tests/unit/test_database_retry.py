@@ -5,7 +5,7 @@ import logging
 import pytest
 import stamina
 
-from sqlqueue_spark.engines.retry import Retry
+from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, Duplicate, TryAgain
 
 
@@ -47,7 +47,7 @@ def said(caplog):
     return [
         (each.levelname, each.getMessage())
         for each in caplog.records
-        if each.name == "sqlqueue_spark.engines.retry"
+        if each.name == "sqlqueue_spark.engines.database_retry"
     ]
 
 

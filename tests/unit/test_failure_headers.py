@@ -4,22 +4,50 @@ The rules are those that ServiceControl 6.19 showed: strings only, no lone surro
 NUL in the exception's message.
 """
 
+import importlib
+import inspect
 import json
+import pkgutil
 import re
 import socket
+import uuid
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.messages.failed import RAW_HEADERS, Failure, failed_headers, poison
+import sqlqueue_spark
+from sqlqueue_spark import errors, handling
+from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.errors import ConnectionLost, WrongBody, type_name
+from sqlqueue_spark.messages.failure_headers import RAW_HEADERS, Failure, failed_headers, poison
+from sqlqueue_spark.send.parking import DatabaseDown
 from tests.support import dotnet, messages
+from tests.support.pages import page
 
 EXCEPTION = "NServiceBus.ExceptionInfo."
 ROW_ID = "00000000-0000-4000-8000-000000000001"
 NOON = datetime(2026, 11, 22, 12, 0, 0, 5, tzinfo=timezone(timedelta(hours=5, minutes=30)))
+#: The names that operators see and group by. They do not change.
+PUBLIC = {
+    "ClaimLost", "ConfigurationError", "ConnectionLost", "Duplicate", "GaveUp", "HandlerTimeout", "LockTimeout",
+    "NoHandler", "NoPassword", "NoReplyAddress", "NoRight", "NotReady", "QueueError", "RowsHeld", "SessionTooMuch",
+    "SqlQueueError", "TooMuch", "TryAgain", "UnreadableHeaders", "Unsendable", "WorkerDied", "WrongAnswer", "WrongBody",
+}  # fmt: skip
+#: What modules raise for themselves, where no message is handled or sent.
+NEVER_FAIL_A_MESSAGE = {
+    "sqlqueue_spark.administration.message_lines.NoMessage",
+    "sqlqueue_spark.administration.queue_restore._Refused",
+    "sqlqueue_spark.engines.connection._RehearsedError",
+    "sqlqueue_spark.engines.sqlserver.block_reader._DoesNotFit",
+    "sqlqueue_spark.handling.child_process.ChildEnded",
+    "sqlqueue_spark.handling.child_process.NotLoaded",
+    "sqlqueue_spark.inspection.doctor.checks.Open",
+    "sqlqueue_spark.receive.joint_batch.QueueFails",
+}
 #: The headers that every failed message gets.
 ADDED = {
+    "$.diagnostics.hostid": uuid.uuid5(uuid.NAMESPACE_DNS, f"orders@{socket.gethostname()}").hex,
+    "$.diagnostics.hostdisplayname": socket.gethostname(),
     "NServiceBus.ProcessingMachine": socket.gethostname(),
     "NServiceBus.ProcessingEndpoint": "orders",
     "NServiceBus.FailedQ": '"public"."orders"',
@@ -63,6 +91,13 @@ def test_failure_headers_of_before_are_replaced():
 )
 def test_what_would_make_the_message_vanish_is_taken_out(name):
     own = messages.headers(1)[:-1] + f',"{name}":"1"}}'
+    assert failed(own) == {**json.loads(messages.headers(1)), **ADDED}
+
+
+def test_the_host_is_ours_and_not_that_of_an_earlier_endpoint():
+    """Or ServicePulse shows the failure under a host that has nothing to do with it."""
+    earlier = {"$.diagnostics.hostid": "0" * 32, "$.diagnostics.hostdisplayname": "far"}
+    own = messages.headers(1)[:-1] + "," + json.dumps(earlier)[1:]
     assert failed(own) == {**json.loads(messages.headers(1)), **ADDED}
 
 
@@ -132,6 +167,15 @@ def test_long_texts_are_cut():
     assert told[f"{EXCEPTION}Data.all"] == "y" * 65_536
 
 
+def test_the_frame_by_which_failures_are_grouped_is_not_cut_off():
+    """The first line, unless it is no line at all."""
+    frame = "   at shop.orders.place() in /jobs/orders.py:line 7\n"
+    told = failed("{}", stack_trace=frame + "x" * 70_000 + "the end")
+    assert told[f"{EXCEPTION}StackTrace"] == frame + "x" * (65_536 - len(frame) - 7) + "the end"
+    told = failed("{}", stack_trace="   at " + "x" * 70_000)
+    assert told[f"{EXCEPTION}StackTrace"] == "   at " + "x" * (65_536 // 2 - 6)
+
+
 def test_a_message_of_20_mb_is_cut():
     assert len(failed("{}", message="x" * 20_000_000)[f"{EXCEPTION}Message"]) == 16_384
 
@@ -144,7 +188,9 @@ def test_hostile_texts_are_cleaned():
     assert (told[f"{EXCEPTION}Data.name"], told["NServiceBus.ProcessingEndpoint"]) == ("!", "e" * 450)
 
 
-def test_an_exception_tells_its_full_name_and_its_stack():
+def test_an_exception_tells_its_full_name_and_its_cause():
+    """A stack trace is a handler's matter."""
+
     def fail():
         try:
             int("x")
@@ -154,20 +200,47 @@ def test_an_exception_tells_its_full_name_and_its_stack():
     with pytest.raises(LookupError) as caught:
         fail()
     told = Failure.of(caught.value)
-    assert (told.exception_type, told.inner_exception_type, told.message) == (
-        "LookupError",
-        "ValueError",
-        "no such order",
+    assert told == Failure(
+        exception_type="LookupError", inner_exception_type="ValueError", message="no such order"
     )
-    assert told.stack_trace.startswith("Traceback (most recent call last):\n")
-    assert told.stack_trace.endswith("LookupError: no such order\n")
-    assert Failure.of(ConfigurationError("x")).exception_type == "sqlqueue_spark.errors.ConfigurationError"
 
 
-def test_an_error_of_ours_is_a_sentence_without_a_stack():
-    with pytest.raises(ConfigurationError) as caught:
-        raise ConfigurationError("Set it.")
-    assert Failure.of(caught.value).stack_trace == ""
+def package_errors():
+    """All exceptions of the package, whatever module they stand in."""
+    names = [each.name for each in pkgutil.walk_packages(sqlqueue_spark.__path__, "sqlqueue_spark.")]
+    modules = [importlib.import_module(name) for name in names if not name.endswith("__main__")]
+    found = {each for module in modules for each in vars(module).values() if inspect.isclass(each)}
+    return {each for each in found if issubclass(each, BaseException) and each.__module__ in names}
+
+
+def test_the_names_by_which_our_failures_are_grouped_are_public():
+    """Each in docs/failures.md. Whoever adds a class to sqlqueue_spark.errors says there what it means."""
+    names = {type_name(kind.__new__(kind)) for kind in package_errors()}
+    assert names - NEVER_FAIL_A_MESSAGE == {f"sqlqueue_spark.errors.{name}" for name in PUBLIC}
+    section = page("docs/failures.md").text.partition("## Exception types")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)`", section, re.MULTILINE)
+    let_through = re.findall(r"`(\w+)`", section.rpartition("let these through")[2])
+    assert sorted(listed + let_through) == sorted(PUBLIC)
+
+
+def test_an_error_of_a_user_has_its_own_name():
+    """Also one that is derived from one of ours."""
+
+    class Own(WrongBody):
+        pass
+
+    assert type_name(Own()) == f"{__name__}.{Own.__qualname__}"
+    assert type_name(KeyError("x")) == "KeyError"
+
+
+def test_an_error_of_an_inner_module_has_the_name_of_its_public_base():
+    error = DatabaseDown(Target(url="postgresql://here"), ConnectionLost("It is gone."))
+    assert Failure.of(error).exception_type == "sqlqueue_spark.errors.ConnectionLost"
+
+
+def test_the_classes_of_handlers_are_those_of_the_errors():
+    names = ("HandlerTimeout", "NoHandler", "NoReplyAddress", "WorkerDied", "WrongAnswer", "WrongBody")
+    assert [getattr(handling, name) for name in names] == [getattr(errors, name) for name in names]
 
 
 def test_poison_shows_only_its_beginning():

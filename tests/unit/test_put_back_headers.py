@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from sqlqueue_spark.messages.failed import Failure, failed_headers, poison
-from sqlqueue_spark.messages.retried import retried_headers
+from sqlqueue_spark.messages.failure_headers import Failure, failed_headers, poison
+from sqlqueue_spark.messages.put_back_headers import put_back_headers
 from tests.support import dotnet, messages
 
 OWN = '{ "NServiceBus.MessageId":"1" ,"Greek": "\\u03b1\\/" , "ServiceControl.Retry.UniqueMessageId":"u"}'
@@ -21,10 +21,10 @@ def as_failed(text, failure=None):
 
 
 def test_what_a_failure_adds_is_taken_off_and_nothing_else():
-    assert retried_headers(OWN[:-1] + "," + ADDED + "}") == OWN
-    assert retried_headers(OWN) == OWN
+    assert put_back_headers(OWN[:-1] + "," + ADDED + "}") == OWN
+    assert put_back_headers(OWN) == OWN
     kept = '{"NServiceBus.ExceptionInfoX":"kept","NServiceBus.ProcessingEndpoint":"e","NServiceBus.DeliverAt":"d"}'
-    assert retried_headers(kept) == kept
+    assert put_back_headers(kept) == kept
 
 
 def test_servicecontrol_takes_off_the_same():
@@ -35,7 +35,7 @@ def test_servicecontrol_takes_off_the_same():
         for row in dotnet.rows("servicecontrol/retried")
         if json.loads(row.headers).get("Interop.Variant") == failed["Interop.Variant"]
     )
-    mine = json.loads(retried_headers(json.dumps(failed)))
+    mine = json.loads(put_back_headers(json.dumps(failed)))
     changed = {
         "NServiceBus.Version",
         "NServiceBus.FLRetries",
@@ -44,16 +44,17 @@ def test_servicecontrol_takes_off_the_same():
 
 
 def test_a_message_of_ours_comes_back_byte_for_byte_but_for_where_it_was():
-    back = json.loads(retried_headers(as_failed(messages.headers(1))))
-    machine = back.pop("NServiceBus.ProcessingMachine")
-    assert machine
+    back = json.loads(put_back_headers(as_failed(messages.headers(1))))
+    names = ("NServiceBus.ProcessingMachine", "$.diagnostics.hostdisplayname", "$.diagnostics.hostid")
+    machine, shown, host = map(back.pop, names)
+    assert (shown, len(host)) == (machine, 32)
     assert back == {**json.loads(messages.headers(1)), "NServiceBus.ProcessingEndpoint": "orders"}
 
 
 @pytest.mark.parametrize("text", ["no JSON", '{"a":{"b":1}}', '{"a":"\\ud83d"}', "\ufeff{,}"])
 def test_poison_comes_back_as_it_was(text):
-    assert retried_headers(as_failed(text, poison(text))) == text
-    assert retried_headers(text) == text
+    assert put_back_headers(as_failed(text, poison(text))) == text
+    assert put_back_headers(text) == text
 
 
 def test_raw_headers_come_back_without_those_of_a_failure():
@@ -62,9 +63,9 @@ def test_raw_headers_come_back_without_those_of_a_failure():
     )
     raw = as_failed(own)
     assert json.loads(raw)["sqlqueue.RawHeaders"] == own
-    assert retried_headers(raw) == own.replace(' "NServiceBus.Retries":"2",', "")
+    assert put_back_headers(raw) == own.replace(' "NServiceBus.Retries":"2",', "")
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[]", "null"])
 def test_no_headers_stay_none(text):
-    assert retried_headers(text) == (text or "")
+    assert put_back_headers(text) == (text or "")
