@@ -103,3 +103,12 @@ def holds_password(text: str) -> bool:
     """Whether a text looks like a url or a connection string with a password in it."""
     plain = unquote(text)  # a name can be percent-encoded, too
     return _LOGIN.match(text.strip()) is not None or (is_url(text) and _PASSWORD.search(plain) is not None)
+
+
+def splits_login(url: str) -> bool:
+    """Whether the password holds a slash that is not percent-encoded.
+
+    The rest of the password then looks like the database's name, and would be shown.
+    """
+    _, _, path = url.partition("://")[2].partition("?")[0].partition("/")
+    return "@" in path

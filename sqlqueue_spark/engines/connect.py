@@ -7,21 +7,15 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from types import ModuleType
 
-from sqlqueue_spark.engines.connection import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    Connection,
-    Reader,
-    Target,
-    rows_awaited,
-)
+from sqlqueue_spark.engines.connection import Connection, Target, rows_awaited
 from sqlqueue_spark.engines.drivers import remedy
+from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, Reader
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, NotReady
 
 __all__ = [
-    "BATCH_BYTES",
-    "BATCH_ROWS",
+    "RECORD_BATCH_BYTES",
+    "RECORD_BATCH_ROWS",
     "Connection",
     "Reader",
     "Target",

@@ -17,14 +17,14 @@ from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of,
 from sqlqueue_spark.errors import ConfigurationError
 
 
-class Part(NamedTuple):
+class NeededDriver(NamedTuple):
     """One of the drivers that an engine needs. ``look`` is given the url, if the url is one of that engine's."""
 
     name: str
     look: Callable[[str | None], str]
-    #: The part that loads this one.
+    #: The driver that loads this one.
     loader: str | None = None
-    #: What it costs to go without this part; None where nothing works without it.
+    #: What it costs to go without this driver; None where nothing works without it.
     without: str | None = None
 
 
@@ -108,12 +108,12 @@ def remedy(engine: Dialect, error: ImportError) -> str:
 
 
 #: What each engine needs.
-PARTS: Mapping[Dialect, Sequence[Part]] = {
-    POSTGRESQL: (Part("psycopg", lambda _: psycopg()), Part("adbc", lambda _: adbc())),
+NEEDED_DRIVERS: Mapping[Dialect, Sequence[NeededDriver]] = {
+    POSTGRESQL: (NeededDriver("psycopg", lambda _: psycopg()), NeededDriver("adbc", lambda _: adbc())),
     SQLSERVER: (
-        Part("pyodbc", lambda _: pyodbc()),
-        Part("odbc", odbc, loader="pyodbc"),
-        Part(
+        NeededDriver("pyodbc", lambda _: pyodbc()),
+        NeededDriver("odbc", odbc, loader="pyodbc"),
+        NeededDriver(
             "arrow-odbc",
             lambda _: arrow_odbc(),
             without="Until then SQL Server's rows are read a value at a time, which costs this machine more.",

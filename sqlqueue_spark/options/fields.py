@@ -7,14 +7,14 @@ camelCase outside and snake_case here; outside they are case-insensitive, as Spa
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field
 from datetime import timedelta
 from typing import Any, Self
 
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.did_you_mean import did_you_mean
 from sqlqueue_spark.options.names_elsewhere import hint
 from sqlqueue_spark.plain_text import holds_password, is_unicode, is_url
 
@@ -165,7 +165,7 @@ class Options:
             found = known.get(name.lower())
             if found is None:
                 names = [camel(f.name) for f in known.values()]
-                told = hint(name, names) or suggestion(name, names, f"the options are {', '.join(names)}.")
+                told = hint(name, names) or did_you_mean(name, names, f"the options are {', '.join(names)}.")
                 raise ConfigurationError(f"There is no option {name!r}; {told}")
             _check_no_password(camel(found.name), value, secret=found.metadata["secret"])
             try:
@@ -226,10 +226,3 @@ def _check_no_password(name: str, value: str, *, secret: bool) -> None:
         raise ConfigurationError(
             f"The option {name} is shown in logs and plans, and a url with a password stands there; give it as the option url."
         )
-
-
-def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
-    """What to say to a name that is not known: the nearest one that is, or ``otherwise``."""
-    lowered = {each.lower(): each for each in known}
-    near = difflib.get_close_matches(name.lower(), lowered, n=1)
-    return f"did you mean {lowered[near[0]]}?" if near else otherwise

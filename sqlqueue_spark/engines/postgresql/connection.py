@@ -15,23 +15,16 @@ from adbc_driver_manager import Error as AdbcError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
-from sqlqueue_spark.engines.connection import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    Connection,
-    Failure,
-    Reader,
-    Row,
-    Target,
-    splits_login,
-    under,
-)
+from sqlqueue_spark.engines.connection import Connection, Row, Target
+from sqlqueue_spark.engines.driver_errors import Failure
 from sqlqueue_spark.engines.postgresql.arrow_connection import ArrowConnection
 from sqlqueue_spark.engines.postgresql.poolers import lends_sessions, session_of
+from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, Reader, under
 from sqlqueue_spark.engines.registry import POSTGRESQL, DriverError, Kind, Load
 from sqlqueue_spark.engines.statements import NOTHING, Parameters, Sql, Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.arrow import pa
+from sqlqueue_spark.plain_text import splits_login
 
 _CONNECT_SECONDS = 10
 #: The parameters that hold a secret.
@@ -160,7 +153,7 @@ class PostgresReader(Reader):
             self._raw = ArrowConnection(conninfo)
         try:
             session = _session(target.timeouts[0], 0, 0)
-            with _translated(target, "connecting"), self._raw.read(session, BATCH_BYTES) as rows:
+            with _translated(target, "connecting"), self._raw.read(session, RECORD_BATCH_BYTES) as rows:
                 rows.read_all()
         except BaseException:
             self.close()
@@ -196,10 +189,10 @@ class PostgresReader(Reader):
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> Iterator[pa.RecordBatch]:
         text = statement.with_numbers(parameters)  # COPY takes no parameters
-        with _translated(self._target, "reading"), self._raw.read(text, BATCH_BYTES) as batches:
+        with _translated(self._target, "reading"), self._raw.read(text, RECORD_BATCH_BYTES) as batches:
             for batch in batches:
-                for start in range(0, batch.num_rows, BATCH_ROWS):
-                    yield under(schema, batch.slice(start, BATCH_ROWS))
+                for start in range(0, batch.num_rows, RECORD_BATCH_ROWS):
+                    yield under(schema, batch.slice(start, RECORD_BATCH_ROWS))
 
 
 def connect(target: Target) -> Connection:

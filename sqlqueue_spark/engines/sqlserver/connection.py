@@ -11,8 +11,9 @@ from functools import partial
 import pyarrow as pa
 import pyodbc
 
-from sqlqueue_spark.engines.connection import Connection, Reader, Row, Target
+from sqlqueue_spark.engines.connection import Connection, Row, Target
 from sqlqueue_spark.engines.drivers import check_opens
+from sqlqueue_spark.engines.reader import Reader
 from sqlqueue_spark.engines.registry import DriverError, Load
 from sqlqueue_spark.engines.sqlserver.tds import CONNECT_SECONDS, Login, fail, session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_BYTES, WINDOW_ROWS, Window, windowed

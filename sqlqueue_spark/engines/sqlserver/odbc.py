@@ -7,7 +7,6 @@ URLs ``mssql://user@host:1433/database?encrypt=yes``.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib.util
 import platform
@@ -18,9 +17,10 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from sqlqueue_spark.engines.connection import splits_login
 from sqlqueue_spark.engines.sqlserver.dialect import URL_SCHEME
 from sqlqueue_spark.errors import ConfigurationError
+from sqlqueue_spark.options.did_you_mean import did_you_mean
+from sqlqueue_spark.plain_text import splits_login
 
 _PART = re.compile(r"[;\s]*([^=;{}\s][^=;{}]*?)\s*=\s*(\{(?:[^}]|\}\})*\}|[^;{][^;]*?|)\s*(?:;|$)")
 
@@ -104,7 +104,7 @@ class OdbcString:
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """An ODBC driver: its name or its file, where it comes from, and how it is told to encrypt."""
+    """An ODBC driver: its name or its file, where it comes from, and the version of a driver of Microsoft."""
 
     name: str
     origin: str
@@ -114,15 +114,8 @@ class Driver:
     def is_freetds(self) -> bool:
         return re.search("(?i)freetds|tdsodbc", self.name) is not None
 
-    @property
-    def defaults(self) -> Mapping[str, str]:
-        """The keywords that make this driver encrypt as driver 18 does by itself."""
-        if self.is_freetds:
-            return {"Encryption": "require", "TDS_Version": "7.4"}
-        return {} if self.version == _NEWEST else {"Encrypt": "yes"}
 
-
-_NEWEST = 18
+NEWEST = 18
 _MICROSOFTS = re.compile(r"ODBC Driver (1[78]) for SQL Server")
 #: The wheels that hold Microsoft's driver, and where in them it lies: libs/<system>/<distribution>/<processor>/lib.
 _WHEELS = ("mssql_python_odbc", "mssql_python")
@@ -145,7 +138,7 @@ def find_driver(installed: Iterable[str]) -> Driver:
     for wheel in _WHEELS:
         file = _inside(wheel)
         if file is not None:
-            return Driver(name=str(file), version=_NEWEST, origin=f"wheel {wheel.replace('_', '-')}")
+            return Driver(name=str(file), version=NEWEST, origin=f"wheel {wheel.replace('_', '-')}")
     free = next((name for name in names if name.lower() == "freetds"), None)
     if free is None:
         raise ConfigurationError(
@@ -214,8 +207,7 @@ def _parts_of_url(url: str) -> Iterable[tuple[str, str]]:
 def _keyword(given: str) -> str:
     word = given.lower().replace("_", "").replace(" ", "")
     if word not in _KEYWORDS:
-        near = difflib.get_close_matches(word, _KEYWORDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"it may say {', '.join(sorted(_KEYWORDS))}."
+        hint = did_you_mean(word, _KEYWORDS, f"it may say {', '.join(sorted(_KEYWORDS))}.")
         raise ConfigurationError(
             f"The url says {given!r} after its question mark, which no driver understands; {hint}"
         )

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn, Self
 
-from sqlqueue_spark.engines.connection import Failure, Target
+from sqlqueue_spark.engines.connection import Target
+from sqlqueue_spark.engines.driver_errors import Failure
 from sqlqueue_spark.engines.registry import SQLSERVER, DriverError, Kind
 from sqlqueue_spark.engines.sqlserver.odbc import Driver, OdbcString, driver_of
+from sqlqueue_spark.engines.sqlserver.tls import tls_by_default, tls_warnings
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.plain_text import logger
 
@@ -24,7 +26,6 @@ CONNECT_SECONDS = 30
 # https://learn.microsoft.com/sql/connect/odbc/using-azure-active-directory
 _SQL_COPT_SS_ACCESS_TOKEN = 1256
 _LOGINS = ("UID", "PWD", "Authentication", "Trusted_Connection")
-_OFF, _ON = ("no", "false", "optional"), ("yes", "true")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class Login:
         if driver is not None:
             _warn(driver, text)
             text = text.completed(
-                {"Driver": driver.name, **({} if driver.origin == "named" else driver.defaults)}
+                {"Driver": driver.name, **({} if driver.origin == "named" else tls_by_default(driver))}
             )
         text = text.replaced({"UID": target.user, "PWD": target.password}).completed(
             {"APP": "sqlqueue_spark"}
@@ -130,13 +131,11 @@ def _warn_once(text: str) -> None:
 
 
 def _warn(driver: Driver, text: OdbcString) -> None:
-    """Warn of what somebody should know of a connection that works."""
+    """Warn, once in a process, of a connection that works and should be otherwise."""
     if driver.is_freetds:
         _warn_once(
             "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better is "
             "Microsoft's: pip install 'sqlqueue-spark[mssql]'."
         )
-    if (text.get("Encrypt") or "").lower() in _OFF:
-        _warn_once("The url says Encrypt=no: messages and password cross the network in the clear.")
-    if (text.get("TrustServerCertificate") or "").lower() in _ON:
-        _warn_once("The url says TrustServerCertificate=yes: anybody on the way can pose as the server.")
+    for warning in tls_warnings(text):
+        _warn_once(warning)

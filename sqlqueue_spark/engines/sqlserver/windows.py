@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from sqlqueue_spark.engines.connection import BATCH_BYTES, BATCH_ROWS
+from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS
 from sqlqueue_spark.engines.registry import SQLSERVER
 
 #: Most rows of a window that is read under locks: its statement says TOP with this number, because with so many rows no lock
-#: escalates. One that reads row versions takes no locks and says TOP with BATCH_ROWS.
+#: escalates. One that reads row versions takes no locks and says TOP with RECORD_BATCH_ROWS.
 WINDOW_ROWS = SQLSERVER.chunk
 #: A window ends with the row that makes it so large.
-WINDOW_BYTES = BATCH_BYTES
+WINDOW_BYTES = RECORD_BATCH_BYTES
 
 
 class Window(NamedTuple):
@@ -63,4 +63,4 @@ def _full(held: Sequence[pa.RecordBatch]) -> bool:
     """Whether a batch of these windows is not to get another one."""
     rows: int = sum(each.num_rows for each in held)
     size: int = sum(each.nbytes for each in held)
-    return rows + WINDOW_ROWS > BATCH_ROWS or size >= BATCH_BYTES
+    return rows + WINDOW_ROWS > RECORD_BATCH_ROWS or size >= RECORD_BATCH_BYTES
