@@ -17,8 +17,8 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.engines.registry import Dialect
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.delayed import DelayedTable
-from sqlqueue_spark.tables.queue_admin import database
 from sqlqueue_spark.tables.queues import Queue, QueueTable
 
 QUEUE, DELAYED, OUTBOX, STAGE = "queue", "delayed", "outbox", "stage"

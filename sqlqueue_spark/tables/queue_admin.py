@@ -14,19 +14,10 @@ from itertools import groupby
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Connection
-from sqlqueue_spark.engines.registry import Dialect
-from sqlqueue_spark.engines.statements import Statement
-from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
 from sqlqueue_spark.tables.queues import QueueTable, read_statement
-
-#: The shapes of a new queue table: that with a clustered index gives back the room of deleted rows, a heap does not.
-CLASSIC, HEAP = "classic", "heap"
-SHAPES = (CLASSIC, HEAP)
-_CREATIONS = {CLASSIC: "create", HEAP: "create_heap"}
-
 
 #: The kinds of indexes that can be sought in order.
 _ORDERED = ("clustered", "nonclustered", "btree")
@@ -64,22 +55,6 @@ class Numbers(NamedTuple):
     highest: int
 
 
-class Compatibility(NamedTuple):
-    """What is measured of a server (``what``), how far it goes (``is_``), and how far it must go (``needed``)."""
-
-    what: str
-    is_: int
-    needed: int
-
-
-class Server(NamedTuple):
-    """Who we are to a server, and what it is."""
-
-    login: str
-    database: str
-    version: str
-
-
 class StoppingRow(NamedTuple):
     """A row that stops the .NET endpoints of its queue: it has no body, or else its headers are the JSON ``null``.
 
@@ -91,18 +66,6 @@ class StoppingRow(NamedTuple):
     bodyless: bool
     headers: str | None
     behind: str | None
-    now: datetime
-
-
-class OpenTransaction(NamedTuple):
-    """A transaction of somebody else; ``session`` is None where it is prepared. ``now`` is the database's clock."""
-
-    costs: str
-    session: int | None
-    login: str | None
-    host: str | None
-    program: str | None
-    since: datetime
     now: datetime
 
 
@@ -294,75 +257,6 @@ class QueueAdmin:
         )
         bound = {**table.identified, **parameters}
         return self.connection.execute(rendered, bound, doing=f"{doing} {table.name}")
-
-
-def schema_exists(connection: Connection, table: Table, database: str) -> bool:
-    """Whether the schema of this table is there."""
-    dialect = connection.dialect
-    statement = dialect.render("schema", catalog=dialect.quote(table.catalog or database))
-    return bool(
-        connection.execute(statement, {"schema": table.schema}, doing=f"looking for the schema of {table}")
-    )
-
-
-def database(connection: Connection) -> str:
-    """The database that the connection leads to."""
-    name: str = connection.execute(connection.dialect.statement("database"))[0][0]
-    return name
-
-
-def now(connection: Connection) -> datetime:
-    """The time by the database's clock."""
-    moment: datetime = connection.execute(connection.dialect.statement("clock"))[0][0]
-    return moment.replace(tzinfo=UTC)
-
-
-def server(connection: Connection) -> Server:
-    """The server that the connection leads to, and who we are there."""
-    return Server(*connection.execute(connection.dialect.statement("server"))[0])
-
-
-def compatibility(connection: Connection) -> Compatibility:
-    """What tells whether the server knows all the statements of this package."""
-    return Compatibility(*connection.execute(connection.dialect.statement("compatibility"))[0])
-
-
-def open_transactions(connection: Connection, seconds: int) -> list[OpenTransaction]:
-    """The oldest transactions of others in this database that have been open for so long, as far as this login may see."""
-    statement = connection.dialect.statement("open_transactions")
-    rows = connection.execute(statement, {"seconds": seconds}, doing="looking for open transactions")
-    return [
-        OpenTransaction(
-            costs, session, login, host, program, since.replace(tzinfo=UTC), now.replace(tzinfo=UTC)
-        )
-        for costs, session, login, host, program, since, now in rows
-    ]
-
-
-def create(connection: Connection, table: Table, shape: str = CLASSIC) -> None:
-    """Create a queue table. The caller holds :func:`lock_creation` and has looked that the table is not there."""
-    connection.execute(creation(connection.dialect, table, shape), doing=f"creating {table}")
-
-
-def creation(dialect: Dialect, table: Table, shape: str) -> Statement:
-    """The statement that creates a queue table.
-
-    :param shape: one of :data:`SHAPES`.
-    :raises ConfigurationError: the engine does not know this shape.
-    """
-    statement = dialect.render(_CREATIONS[shape], queue=dialect.table(table))
-    if not statement:
-        raise ConfigurationError(
-            f"A queue table on {dialect.title} has only one shape, which is not {shape!r}; leave the shape out."
-        )
-    return statement
-
-
-def lock_creation(connection: Connection, table: Table) -> None:
-    """Wait until nobody else is creating this table, and keep others waiting until the transaction ends."""
-    dialect = connection.dialect
-    name = {"name": dialect.table(table)}
-    connection.execute(dialect.statement("create_lock"), name, doing=f"waiting to create {table}")
 
 
 def _message(row: Sequence[object]) -> Message:
