@@ -1,4 +1,4 @@
-"""What a connection is to the rest of the package, whichever driver stands behind it."""
+"""What a connection is to the rest of the package; the driver behind it does not show."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Target:
     access_token: str | None = field(default=None, repr=False)
     access_token_provider: str | None = None
     lock_timeout: timedelta = timedelta(seconds=30)
-    #: How long a row of an unfinished batch is waited for: longer than a server takes to notice that its holder has vanished.
+    #: How long a row of an unfinished batch is waited for: longer than a server takes to notice that its
+    #: holder has vanished.
     relock_timeout: timedelta = timedelta(seconds=60)
     command_timeout: timedelta = timedelta(minutes=5)
 
@@ -92,12 +93,12 @@ class Connection(ABC):
         """Run a statement and return how many rows it changed."""
 
     def maintain(self, statement: Statement, *, doing: str = "") -> None:
-        """Run a statement that no transaction may hold, where none is open: an engine that has such a statement says how."""
+        """Run a statement outside of any transaction. Only an engine that has one of these implements it."""
         raise NotImplementedError
 
     @abstractmethod
     def load(self, statement: Statement, rows: Load, *, doing: str = "") -> int:
-        """Run a statement that takes many rows as the dialect binds them, and return how many rows it wrote."""
+        """Run a statement that takes many rows, bound by the dialect, and return how many it wrote."""
 
     @abstractmethod
     def commit(self) -> None: ...
@@ -111,7 +112,7 @@ class Connection(ABC):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Commit what the block did, or roll it back when it fails; the block's error wins over an error of the rollback."""
+        """Commit what the block did, or roll it back when it fails. The block's error wins over a rollback's."""
         try:
             yield self
         except BaseException:
@@ -124,11 +125,11 @@ class Connection(ABC):
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
-        """A part of the open transaction that is undone alone when it fails; rows that were locked before it stay locked.
+        """A part of the open transaction that is undone alone when it fails; rows locked before stay locked.
 
         Its statements may take as long as they need.
 
-        :raises ConnectionLost: the server ended the whole transaction, or nobody answers any more.
+        :raises ConnectionLost: the server ended the whole transaction, or the server answers no more.
         """
         self._say("attempt_begin")
         try:
@@ -160,7 +161,7 @@ class Connection(ABC):
         self._say("attempt_undo")
 
     def _say(self, name: str) -> list[Row]:
-        """Run a statement of the dialect that takes no parameters; where it has no text, there is nothing to do."""
+        """Run a statement of the dialect without parameters; an empty one does nothing."""
         statement = self.dialect.statement(name)
         return self.execute(statement, doing="settling") if statement else []
 
@@ -180,7 +181,7 @@ class Connection(ABC):
 
     @contextlib.contextmanager
     def patient(self) -> Iterator[None]:
-        """In this block, a statement waits for the rows of an unfinished batch (:attr:`Target.relock_timeout`)."""
+        """In this block a statement waits for rows of an unfinished batch (:attr:`Target.relock_timeout`)."""
         self._set_lock_timeout(_milliseconds(self.target.relock_timeout))
         yield  # after an error the transaction is rolled back, and its connection closed
         self._set_lock_timeout(self.target.timeouts[0])
@@ -188,7 +189,8 @@ class Connection(ABC):
     def hurry(self, milliseconds: int | None) -> None:
         """From here on, no statement waits longer than this for a lock; None is as long as the options say.
 
-        Where the dialect says so (``lock_timeout_ends_with_transaction``), it holds until the transaction ends.
+        Where the dialect says so (``lock_timeout_ends_with_transaction``), it holds until the transaction
+        ends.
         """
         self._set_lock_timeout(self.target.timeouts[0] if milliseconds is None else milliseconds)
 
@@ -217,10 +219,10 @@ def _milliseconds(time: timedelta) -> int:
 
 @contextlib.contextmanager
 def rows_awaited() -> Iterator[None]:
-    """In this block statements are meant to wait for what others hold, so a lock timeout there is a :class:`RowsHeld`.
+    """In this block a lock timeout is a :class:`RowsHeld`: its statements wait for rows that others hold.
 
-    Anywhere else a lock timeout means that somebody has locked the whole table for a while (a rebuild, a receive that took
-    too many locks). Then the database gave way, and the same call may succeed later.
+    Anywhere else a lock timeout means that another session has locked the whole table for a while (a rebuild,
+    a receive that took too many locks). Then the database gave way, and the same call may succeed later.
     """
     try:
         yield

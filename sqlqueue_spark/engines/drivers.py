@@ -1,7 +1,7 @@
 """The database drivers of this machine: which there are, and whether they can be loaded.
 
-Each function that looks says in a few words what it found. It raises an :class:`ImportError` where the driver is not there or
-cannot be loaded.
+Each function that looks says in a few words what it found. It raises an :class:`ImportError` where the driver
+is not there or cannot be loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sqlqueue_spark.errors import ConfigurationError
 
 
 class NeededDriver(NamedTuple):
-    """One of the drivers that an engine needs. ``look`` is given the url, if the url is one of that engine's."""
+    """A driver that an engine needs. ``look`` is given the url if it is one of that engine's, else None."""
 
     name: str
     look: Callable[[str | None], str]
@@ -59,7 +59,8 @@ def arrow_odbc() -> str:
 def odbc(url: str | None) -> str:
     """The ODBC driver that connections to SQL Server go through, or would go through.
 
-    :raises ConfigurationError: there is no driver, or the one that the url names is not installed, or it cannot be loaded.
+    :raises ConfigurationError: there is no driver, or the one that the url names is not installed, or it
+        cannot be loaded.
     """
     import pyodbc
 
@@ -87,15 +88,15 @@ def check_opens(driver: Driver, installed: Sequence[str]) -> None:
             else "install Microsoft's (pip install 'sqlqueue-spark[mssql]')"
         )
         raise ConfigurationError(
-            f"The url names the ODBC driver {driver.name!r}, which is not installed; {remedy}, or leave Driver out of the "
-            "url to have one found."
+            f"The url names the ODBC driver {driver.name!r}, which is not installed; {remedy}, or leave "
+            "Driver out of the url to have one found."
         )
     try:
         ctypes.CDLL(driver.name)
     except OSError as error:
         raise ConfigurationError(
-            f"The ODBC driver {driver.name} cannot be loaded ({error}); install the library that it misses (Debian: apt-get "
-            "install unixodbc libgssapi-krb5-2)."
+            f"The ODBC driver {driver.name} cannot be loaded ({error}); install the library that it misses "
+            "(Debian: apt-get install unixodbc libgssapi-krb5-2)."
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What a reader of rows is to the rest of the package: it gives Arrow record batches, bounded in rows and bytes."""
+"""What a reader of rows is to the package: it gives Arrow record batches, bounded in rows and bytes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Reader(ABC):
     def batches(
         self, statement: Statement, between: tuple[int, int], schema: pa.Schema, *, small: bool = False
     ) -> Generator[pa.RecordBatch, None, None]:
-        """The rows between two RowVersions, both included, in RowVersion order, in batches bounded in rows and bytes.
+        """The rows between two RowVersions, both included, in RowVersion order, in bounded batches.
 
         :param statement: reads such a range; its parameters are ``first`` and ``last``.
-        :param small: every row of the range was small (:attr:`Dialect.small_row`) when somebody last looked at it. The
-            reader may read these rows faster then. It still reads a row that has become larger.
+        :param small: every row of the range was small (:attr:`Dialect.small_row`) when the claim saw it. The
+            reader may read these rows faster. It still reads a row that has become larger.
         """
 
     @abstractmethod
     def take(
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> list[pa.RecordBatch]:
-        """The rows that a statement deletes and returns; when this method returns, the delete is committed."""
+        """The rows that a statement deletes and returns. The delete is committed before this returns."""
 
     @abstractmethod
     def close(self) -> None:
@@ -39,7 +39,7 @@ class Reader(ABC):
 
 
 def under(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch under exactly this schema: columns that the statement did not return are NULL, and timestamps are in UTC."""
+    """A batch under this schema. Columns that it does not have are NULL, and timestamps are in UTC."""
     return pa.RecordBatch.from_arrays([_column(batch, each) for each in schema], schema=schema)
 
 

@@ -1,4 +1,4 @@
-"""How long we wait for a database that gives way, and when we tell somebody."""
+"""How long we wait for a database that gives way, and when the log says so."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ E = TypeVar("E", bound=SqlQueueError)
 
 #: A database that is restarted or fails over must be back within this time, or the caller fails.
 RETRY_SECONDS = 60.0
-#: After so long without success it is no passing trouble: the .NET transport's circuit breaker opens after as long.
+#: After this time without success the log says so. The .NET transport's circuit breaker opens after the same
+#: time.
 BREAKER_SECONDS = 30.0
-#: The first pause in seconds and the longest one. Pauses double; by chance each is up to ``JITTER`` seconds longer.
+#: The first pause in seconds and the longest one. Pauses double; by chance each is up to ``JITTER`` seconds
+#: longer.
 FIRST_PAUSE, LONGEST_PAUSE, JITTER = 0.05, 5.0, 1.0
 
 
@@ -52,7 +54,7 @@ def _retrying() -> Iterator[None]:
 
 
 class Retry:
-    """Repeats steps against one database when it gives way, with pauses that grow and vary, within a time limit."""
+    """Repeats steps when a database gives way, with pauses that grow and vary, within a time limit."""
 
     def __init__(
         self, what: str, clock: Callable[[], float] = time.monotonic, *, seconds: float | None = None
@@ -106,8 +108,9 @@ class Retry:
         if now - self._failing_since >= BREAKER_SECONDS and not self._told:
             self._told = True
             log.error(
-                "still_failing %s seconds=%d: nothing has succeeded for so long; check that the server runs and can "
-                "be reached from here, whether it fails over or is throttled, and who holds locks; last said: %s",
+                "still_failing %s seconds=%d: nothing has succeeded for so long; check that the server runs "
+                "and can be reached from here, whether it fails over or is throttled, and who holds locks; "
+                "last said: %s",
                 self._what,
                 now - self._failing_since,
                 error,

@@ -1,7 +1,8 @@
 """Spares Python's garbage collector what never becomes garbage: the modules of a process that works for long.
 
-Spark's Python workers collect garbage after every task (pyspark/daemon.py), and Python then walks over the 100,000 objects of all that
-was imported, which takes 50 ms. https://docs.python.org/3/library/gc.html#gc.freeze
+Spark's Python workers collect garbage after every task (pyspark/daemon.py), and Python then walks over the
+100,000 objects of all that was imported, which takes 50 ms.
+https://docs.python.org/3/library/gc.html#gc.freeze
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from sqlqueue_spark.messages.addresses import Table
 
 
 class Compatibility(NamedTuple):
-    """What is measured of a server (``what``), how far it goes (``is_``), and how far it must go (``needed``)."""
+    """What is measured of a server (``what``), its value (``is_``), and the least value (``needed``)."""
 
     what: str
     is_: int
@@ -29,7 +29,7 @@ class Server(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction of somebody else; ``session`` is None where it is prepared. ``now`` is the database's clock."""
+    """A transaction of another session, None where it is prepared. ``now`` is the database's clock."""
 
     costs: str
     session: int | None
@@ -63,7 +63,7 @@ def compatibility(connection: Connection) -> Compatibility:
 
 
 def open_transactions(connection: Connection, seconds: int) -> list[OpenTransaction]:
-    """The oldest transactions of others in this database that have been open for so long, as far as this login may see."""
+    """The oldest transactions of others in this database that this login sees, open at least this long."""
     statement = connection.dialect.statement("open_transactions")
     rows = connection.execute(statement, {"seconds": seconds}, doing="looking for open transactions")
     return [

@@ -19,14 +19,15 @@ from sqlqueue_spark.tables.subscriptions import SubscriptionTable
 
 log = logger(__name__)
 
-#: The shapes of a new queue table: that with a clustered index gives back the room of deleted rows, a heap does not.
+#: The shapes of a new queue table: that with a clustered index gives back the room of deleted rows, a heap
+#: does not.
 CLASSIC, HEAP = "classic", "heap"
 SHAPES = (CLASSIC, HEAP)
 _CREATIONS = {CLASSIC: "create", HEAP: "create_heap"}
 
 
 def create_queue(connection: Connection, table: Table, shape: str = CLASSIC) -> bool:
-    """Create a queue table, in a transaction of its own; True if it was not there. Errors as :func:`create_if_missing`.
+    """Create a queue table, in its own transaction; True if it is new. Errors as :func:`create_if_missing`.
 
     :param shape: one of :data:`SHAPES`.
     :raises ConfigurationError: also where the name is too long, or the engine does not know the shape.
@@ -58,20 +59,21 @@ def creation(dialect: Dialect, table: Table, shape: str) -> Statement:
     statement = dialect.render(_CREATIONS[shape], queue=dialect.table(table))
     if not statement:
         raise ConfigurationError(
-            f"A queue table on {dialect.title} has only one shape, which is not {shape!r}; leave the shape out."
+            f"A queue table on {dialect.title} has only one shape, which is not {shape!r}; leave the shape "
+            "out."
         )
     return statement
 
 
 def lock_creation(connection: Connection, table: Table) -> None:
-    """Wait until nobody else is creating this table, and keep others waiting until the transaction ends."""
+    """Wait until no session is creating this table, and keep others waiting until the transaction ends."""
     dialect = connection.dialect
     name = {"name": dialect.table(table)}
     connection.execute(dialect.statement("create_lock"), name, doing=f"waiting to create {table}")
 
 
 def create_stage(connection: Connection, table: Table) -> bool:
-    """Create a stage, in a transaction of its own; True if it was not there. Errors as :func:`create_if_missing`."""
+    """Create a stage, in its own transaction; True if it is new. Errors as :func:`create_if_missing`."""
     stage = Stage(connection, table)
     new = create_if_missing(connection, table, stage.exists, stage.create, called=f"the stage {table}")
     if new:
@@ -80,7 +82,7 @@ def create_stage(connection: Connection, table: Table) -> bool:
 
 
 def create_delayed(connection: Connection, owner: Table) -> bool:
-    """Create the table in which the delayed messages of a queue or an endpoint wait, in a transaction of its own.
+    """Create the table in which the delayed messages of a queue or an endpoint wait, in its own transaction.
 
     :returns: whether it was not there. Errors as :func:`create_queue`.
     """
@@ -100,7 +102,7 @@ def create_delayed(connection: Connection, owner: Table) -> bool:
 
 
 def create_subscriptions(connection: Connection, table: Table) -> bool:
-    """Create a table of subscriptions, in a transaction of its own; True if it was not there. Errors as :func:`create_queue`."""
+    """Create subscriptions' table, in its own transaction; True if it is new. Errors as :func:`create_queue`."""
     subscriptions = SubscriptionTable(connection, table)
     return create_if_missing(
         connection, table, subscriptions.exists, subscriptions.create, called=f"the table {table}"
@@ -108,7 +110,7 @@ def create_subscriptions(connection: Connection, table: Table) -> bool:
 
 
 def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:
-    """Create an outbox table, in a transaction of its own; True if it was not there. Errors as :func:`create_if_missing`.
+    """Create an outbox, in its own transaction; True if it is new. Errors as :func:`create_if_missing`.
 
     :raises QueueError: the name belongs to something else than a table.
     """
@@ -118,8 +120,8 @@ def create_outbox(connection: Connection, outbox: OutboxTable) -> bool:
             outbox.create()
         except QueueError as error:
             raise QueueError(
-                f"Something else than a table is called {outbox.name} (a view, say), so the outbox table was not created; "
-                "choose another endpoint."
+                f"Something else than a table is called {outbox.name} (a view, say), so the outbox table was "
+                "not created; choose another endpoint."
             ) from error
 
     table = Table(table=outbox.table, schema=outbox.schema or "")
@@ -150,7 +152,8 @@ def create_if_missing(
             dialect = connection.dialect
             remedy = dialect.render("create_schema", schema=dialect.quote(table.schema))
             raise ConfigurationError(
-                f"There is no schema {table.schema!r} for {called}; create it with: {remedy}, or correct the schema."
+                f"There is no schema {table.schema!r} for {called}; create it with: {remedy}, or correct the "
+                "schema."
             )
         lock_creation(connection, table)
         if exists():
@@ -166,13 +169,13 @@ def create_if_missing(
         grants = str(dialect.render("grants_installer", schema=dialect.quote(table.schema), user="USER"))
         needed = " ".join(grants.split()).replace(" TO USER;", ",").rstrip(",").replace("GRANT ", "")
         raise error.needing(
-            f"whoever creates {called} needs {needed}; an administrator gives it with what this prints: sqlqueue script "
-            f"--engine {dialect.name} --grants USER --role installer {for_shell(str(table))}"
+            f"a login that creates {called} needs {needed}; an administrator gives it with what this prints: "
+            f"sqlqueue script --engine {dialect.name} --grants USER --role installer {for_shell(str(table))}"
         ) from error.__cause__
     except SqlQueueError as error:
         if isinstance(error, ConfigurationError | TryAgain) and not isinstance(error, Duplicate):
             raise
-        # Somebody who takes no lock, or another lock, may have created the table meanwhile.
+        # A session that takes no lock, or another lock, may have created the table meanwhile.
         with connection.transaction():
             if exists():
                 return False
@@ -188,6 +191,6 @@ def check_name(dialect: Dialect, table: Table) -> None:
     length = len(table.table.encode()) if unit == "bytes" else len(table.table)
     if length > longest:
         raise ConfigurationError(
-            f"The queue name {table.table!r} is {length} {unit} long, but a queue table on {dialect.title} has "
-            f"at most {longest}; choose a shorter name."
+            f"The queue name {table.table!r} is {length} {unit} long, but a queue table on {dialect.title} "
+            f"has at most {longest}; choose a shorter name."
         )

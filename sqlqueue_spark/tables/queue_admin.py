@@ -1,7 +1,7 @@
 """Administers a queue table: creates it, fills it, looks into it and empties it.
 
-Like a :class:`~sqlqueue_spark.tables.queues.Queue`, a :class:`QueueAdmin` works inside the connection's open transaction
-and never commits. This module is the only caller of these statements.
+Like a :class:`~sqlqueue_spark.tables.queues.Queue`, a :class:`QueueAdmin` works inside the connection's open
+transaction and never commits. This module is the only caller of these statements.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.connect import Connection, Row
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.insert import Column, Inserter, columns_of
@@ -39,7 +39,7 @@ class Index:
 
 
 class Space(NamedTuple):
-    """How full a table is. Rows are estimates; ``idle_seconds`` is the time since its last vacuum, None if there is none."""
+    """How full a table is, by estimates; ``idle_seconds`` counts since its last vacuum, None without one."""
 
     pages: int
     live: int
@@ -56,9 +56,10 @@ class Numbers(NamedTuple):
 
 
 class StoppingRow(NamedTuple):
-    """A row that stops the .NET endpoints of its queue: it has no body, or else its headers are the JSON ``null``.
+    """A row that stops the .NET endpoints of its queue: without a body, or with the JSON ``null`` as headers.
 
-    ``behind`` are the headers of the row behind it, None where there is none; ``now`` is the database's clock.
+    ``behind`` are the headers of the row behind it, None where there is none; ``now`` is the database's
+    clock.
     """
 
     row_version: int
@@ -105,7 +106,7 @@ class Message:
 
 
 class QueueAdmin:
-    """A queue table on an open connection, for administration and sending; it asks once how the table is made."""
+    """A queue table on an open connection, for administration and sending; it asks once how it is made."""
 
     def __init__(self, connection: Connection, table: QueueTable) -> None:
         self.connection = connection
@@ -159,7 +160,7 @@ class QueueAdmin:
         return [(name, value) for name, value in rows]
 
     def stopping_row(self) -> StoppingRow | None:
-        """The first row that stops .NET endpoints; None where there is none at the head, or the engine knows none."""
+        """The first row that stops .NET endpoints; None where the head of the queue has none."""
         if not self.connection.dialect.statement("stopping_row"):
             return None
         rows = self._execute("stopping_row")
@@ -180,12 +181,12 @@ class QueueAdmin:
         return any(index.leads_with(column) and index.filter is None for index in self.indexes)
 
     def length(self) -> Length:
-        """What stands in the queue; waits for nobody."""
+        """What stands in the queue; waits for no lock."""
         rows, expired, size, headers, now = self._execute(self._by_way_of("length"), lowest=LOWEST)[0]
         return Length(rows, expired, size, headers, now.replace(tzinfo=UTC))
 
     def count_up_to(self, most: int) -> int:
-        """How many rows stand in the queue, counted no further than to ``most``; waits for nobody."""
+        """How many rows stand in the queue, counted no further than to ``most``; waits for no lock."""
         count: int = self._execute("count_up_to", most=most)[0][0]
         return count
 
@@ -212,7 +213,7 @@ class QueueAdmin:
         return [_message(row) for row in rows]
 
     def message(self, row_version: int) -> Message | None:
-        """The row with this RowVersion; None where it is not there, or somebody is just taking it."""
+        """The row with this RowVersion; None where it is not there, or is just being taken."""
         found = self.messages(max(LOWEST, row_version - 1), 1)
         return found[0] if found and found[0].row_version == row_version else None
 
@@ -232,7 +233,7 @@ class QueueAdmin:
         return Inserter(self.connection, self.table, self.columns)
 
     def purge(self, after: int, up_to: int, *, expired: bool) -> list[int]:
-        """Delete the next rows (or the next expired ones) above ``after``, stepping over rows that others hold.
+        """Delete the next rows (or next expired rows) above ``after``, stepping over rows that others hold.
 
         :returns: the RowVersions of at most :attr:`Database.written` rows; fewer when there are no more.
         """
@@ -250,7 +251,7 @@ class QueueAdmin:
         seeks = not self.connection.dialect.statement(by_scan) or self.finds_row_versions
         return statement if seeks else by_scan
 
-    def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def _execute(self, statement: str, doing: str = "looking at", /, **parameters: object) -> list[Row]:
         dialect, table = self.connection.dialect, self.table
         rendered = dialect.render(
             statement, queue=dialect.table(table.table), catalog=dialect.quote(table.database)

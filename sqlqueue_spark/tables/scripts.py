@@ -1,4 +1,4 @@
-"""Scripts for a database administrator, who runs them himself: nothing here needs a connection."""
+"""Scripts for a database administrator to run: nothing here needs a connection."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def script(
 ) -> str:
     """A script that creates these tables, for a database administrator to run as it is, any number of times.
 
-    :param stage: the stage of an atomic pipeline, which the script creates too, and ``subscriptions`` a table of subscriptions.
+    :param stage: the stage of an atomic pipeline, which the script creates too, and ``subscriptions`` a table
+        of subscriptions.
     :raises ConfigurationError: a name is too long.
     """
     parts = []
@@ -72,7 +73,8 @@ def script(
 def script_of(database: Database, name: str, statements: Sequence[Statement]) -> str:
     """These statements as a script that may be run any number of times.
 
-    :param name: the quoted name of what they create. Where it is there already, some engines must be told to skip the rest.
+    :param name: the quoted name of what they create. Where it is there already, some engines must be told to
+        skip the rest.
     """
     begin = database.statement("script_begin").written_out({"name": database.literal(name)})
     parts = (begin, ";\n".join(map(str, statements)), str(database.statement("script_end")))
@@ -98,7 +100,8 @@ def grants(
     :param role: one of :data:`sqlqueue_spark.tables.rights.ROLES`.
     :param endpoint: the script also gives the rights on the outbox of this endpoint.
     :param stream: the script also gives the rights on the stage of this atomic pipeline.
-    :param subscriptions: the script also gives a sender the right to publish, a receiver the rights to subscribe.
+    :param subscriptions: the script also gives a sender the right to publish, a receiver the rights to
+        subscribe.
     :raises ConfigurationError: a name is too long.
     """
     dialect = DIALECTS[engine]

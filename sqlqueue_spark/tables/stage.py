@@ -1,9 +1,10 @@
 """The stage of an atomic pipeline: what a batch sends, kept until its claim is settled.
 
-Each worker stages rows under the name of its task, in transactions of its own. When Spark has accepted the tasks, the
-sink seals the stage: it writes into the mark which tasks' rows count, and how many they are. Settling the claim moves
-these rows into their destinations in the claim's own transaction. So a message is at its source or at its destination,
-never at both or at neither. Rows of other tasks are void, and stay until the stage is cleared.
+Each worker stages rows under the name of its task, in transactions of its own. When Spark has accepted the
+tasks, the sink seals the stage: it writes into the mark which tasks' rows count, and how many they are.
+Settling the claim moves these rows into their destinations in the claim's own transaction. So a message is at
+its source or at its destination, never at both or at neither. Rows of other tasks are void, and stay until
+the stage is cleared.
 
 Every method runs inside the connection's open transaction and never commits.
 """
@@ -23,8 +24,8 @@ from sqlqueue_spark.tables.stage_mark import NO_BATCH, Batch, Mark
 from sqlqueue_spark.tables.stage_table import StageTable
 
 _NOT_SENT = (
-    "nothing would send what is put there; give the source the sink's stream and database, and transactionMode "
-    "sendsAtomicWithReceive."
+    "nothing would send what is put there; give the source the sink's stream and database, and "
+    "transactionMode sendsAtomicWithReceive."
 )
 
 
@@ -77,7 +78,7 @@ class Stage(StageTable):
         return Mark.from_json(rows[0][0]) if rows else None
 
     def begin(self) -> None:
-        """Write into a missing or idle mark that a source has taken the stage, and no sink has told of a batch since."""
+        """Write into a missing or idle mark that a source has taken the stage, and no sink has told of a batch."""
         mark = self.mark()
         if mark is None or (mark.idle and mark.batch != NO_BATCH):
             self._write(Mark())
@@ -86,16 +87,17 @@ class Stage(StageTable):
         """Give the stage to a claim. Rows that are there already never count.
 
         :param queue: the claim's.
-        :param mode: that of a sink which sends the batch by itself, so that the stage sends nothing for the claim.
+        :param mode: that of a sink which sends the batch by itself, so that the stage sends nothing for the
+            claim.
         :returns: the name of this run of the claim.
         :raises ConfigurationError: a sink has begun to send the batch by itself.
         """
         before = self.mark()
         if before is not None and before.claim == claim and before.mode and not mode:
             raise ConfigurationError(
-                f"The unfinished batch whose messages {self.table} was to hold was taken up with transactionMode "
-                f"{before.mode}, so its sink may have sent some of it by itself; start once with transactionMode "
-                f"{before.mode}."
+                f"The unfinished batch whose messages {self.table} was to hold was taken up with "
+                f"transactionMode {before.mode}, so its sink may have sent some of it by itself; start once "
+                f"with transactionMode {before.mode}."
             )
         mark = Mark(
             claim=claim,
@@ -110,7 +112,7 @@ class Stage(StageTable):
         return mark.run
 
     def clear(self) -> None:
-        """Empty the stage but for its mark. It needs the table for itself: call it where no statement waits for locks."""
+        """Empty the stage but for its mark. It needs the table for itself: call it with a short timeout."""
         mark = self.mark()
         self.execute("stage_clear")
         self.execute("stage_open", mark=(mark or Mark()).to_json())
@@ -128,7 +130,7 @@ class Stage(StageTable):
     # -- staging --------------------------------------------------------------------------------
 
     def add(self, task: str, messages: Mapping[str, pa.RecordBatch]) -> None:
-        """Stage at most :attr:`Database.written` messages (:data:`OUTGOING`), given by destination, a table as text."""
+        """Stage at most :attr:`Database.written` messages (:data:`OUTGOING`), by the destination as text."""
         self.load("stage_insert", self.connection.dialect.bind_staged(task, messages))
 
     def enter(self, batch: Batch, last: Run | None) -> Run:
@@ -140,22 +142,22 @@ class Stage(StageTable):
         mark = self._opened(self.mark() if self.exists() else None)
         same_run = last is not None and last.batch.attempt == batch.attempt
         seen = (same_run and last is not None and last.source_seen) or bool(self.holders())
-        # A batch without rows of the source may be the first that Spark runs again after a restart. The source has
-        # not been asked for anything yet then, and does not hold the stage. The mark must tell that the source was
-        # atomic before: it has a batch of this query (or of a query that Spark does not name either), or no batch,
-        # because an atomic source took the stage last. If the source is not atomic any more, what is staged here goes
-        # out with the next batch, and that batch is refused.
+        # A batch without rows of the source may be the first that Spark runs again after a restart. The
+        # source has not been asked for anything yet then, and does not hold the stage. The mark must tell
+        # that the source was atomic before: it has a batch of this query (or of a query that Spark does not
+        # name either), or no batch, because an atomic source took the stage last. If the source is not atomic
+        # any more, what is staged here goes out with the next batch, and that batch is refused.
         known = not same_run and (mark.batch == NO_BATCH or mark.batch.query == batch.query)
         if mark.mode or not (seen or (known and not mark.claim)):
             raise ConfigurationError(
-                f"No atomic source that runs holds the stage {self.table}: {_NOT_SENT} Where its connection was "
-                "just lost, start again, and the batch runs again; where the database has lost what was committed, give "
-                "a new checkpoint folder."
+                f"No atomic source that runs holds the stage {self.table}: {_NOT_SENT} Where its connection "
+                "was just lost, start again, and the batch runs again; where the database has lost what was "
+                "committed, give a new checkpoint folder."
             )
         return Run(name=mark.run, claimed=bool(mark.claim), batch=batch, source_seen=seen)
 
     def rehearse(self, tasks: Mapping[str, int | None], destination: str, *, whole: bool) -> None:
-        """Send what these tasks have staged, as :func:`stage_moves.rehearse` does. The caller rolls it back."""
+        """As :func:`stage_moves.rehearse`, for those of these tasks that have staged anything."""
         staged = [task for task, count in tasks.items() if count]
         stage_moves.rehearse(self, destination, staged, whole=whole)
 
@@ -172,24 +174,24 @@ class Stage(StageTable):
         :param tasks: how many messages each task has staged.
         :param run: the name that :meth:`enter` returned.
         :raises ConfigurationError: no source has opened the stage.
-        :raises ClaimLost: a stream that took this one's place has begun the batch again, or another query's sink has
-            told of a batch of its own meanwhile.
+        :raises ClaimLost: a stream that took this one's place has begun the batch again, or another query's
+            sink has told of a batch of its own meanwhile.
         """
         mark = self._opened(self.mark())
         if mark.run != run or (mark.sealed and mark.batch != batch):
             raise ClaimLost(
-                f"The stage {self.table} was opened again while this batch ran: another run of the stream has "
-                "taken it over, or another query has the same option stream, so this one ends and nothing that it staged "
-                "is sent; see that the stream runs only once."
+                f"The stage {self.table} was opened again while this batch ran: another run of the stream "
+                "has taken it over, or another query has the same option stream, so this one ends and "
+                "nothing that it staged is sent; see that the stream runs only once."
             )
         self._write(mark.adding(tasks, tuple(destinations), batch))
 
     def _opened(self, mark: Mark | None) -> Mark:
         if mark is None:
             raise ConfigurationError(
-                f"The stage {self.table} belongs to no batch: {_NOT_SENT} Where the mode or the stream was changed "
-                "while a batch had not ended, start once with those of before; where the database has lost what was "
-                "committed, give a new checkpoint folder."
+                f"The stage {self.table} belongs to no batch: {_NOT_SENT} Where the mode or the stream was "
+                "changed while a batch had not ended, start once with those of before; where the database "
+                "has lost what was committed, give a new checkpoint folder."
             )
         return mark
 
@@ -210,8 +212,8 @@ class Stage(StageTable):
     def move_waiting(self, *, before: Batch | None = None) -> int | None:
         """Send what a batch without a claim has sealed. Errors as :meth:`move`, with the remedy.
 
-        :param before: the batch that comes next. If it is the one that waits, Spark runs it again: what an earlier run
-            has staged becomes void, and what this run has staged stays as it is.
+        :param before: the batch that comes next. If it is the one that waits, Spark runs it again: what an
+            earlier run has staged becomes void, and what this run has staged stays as it is.
         :returns: how many messages; None when nothing was to be sent.
         """
         mark = self.mark()
@@ -226,10 +228,10 @@ class Stage(StageTable):
             raise self.lost(error) from error
 
     def lost(self, error: Incomplete) -> Incomplete:
-        """The error for an incomplete batch that cannot run again, because no row of it is left in the queue."""
+        """The error for an incomplete batch that cannot run again: no row of it is left in the queue."""
         return Incomplete(
-            f"{error}, so it is not sent: the database has lost what was committed. To go on without these messages, "
-            f"drop the table {self.table} and start the stream."
+            f"{error}, so it is not sent: the database has lost what was committed. To go on without these "
+            f"messages, drop the table {self.table} and start the stream."
         )
 
     def give_up(self) -> Mark | None:
@@ -265,6 +267,6 @@ class Stage(StageTable):
         found = {task: int(count) for task, count in counted}
         if found != wanted:
             raise Incomplete(
-                f"The stage {self.table} holds {sum(found.values())} of the {sum(wanted.values())} messages that "
-                "the batch has staged"
+                f"The stage {self.table} holds {sum(found.values())} of the {sum(wanted.values())} messages "
+                "that the batch has staged"
             )

@@ -1,7 +1,7 @@
 """Moves rows of a stage into their destinations: those of a batch that is settled, or as a rehearsal.
 
-The sink rehearses before it seals the stage, in a transaction that is rolled back. So it finds what a destination
-refuses while the batch can still run again.
+The sink rehearses before it seals the stage, in a transaction that is rolled back. So it finds what a
+destination refuses while the batch can still run again.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ def _move(stage: StageTable, destination: str, tasks: Sequence[str], after: int,
 def _into(
     stage: StageTable, destination: str, insert: Callable[[str, str, str], int], *, settling: bool
 ) -> int:
-    """Let ``insert`` fill a destination. It is given the quoted names of the destination and its columns, and their values."""
+    """Let ``insert`` fill a destination: its arguments are its quoted name, its columns, and their values."""
     dialect = stage.connection.dialect
     table = Table.from_text(destination)
     found = queues.find(stage.connection, table)
     if found is None:
         pasted = for_shell(table.to_address(quoted=dialect.quoted_addresses))
         raise QueueError(
-            f"The destination {destination} is not there any more, and its messages wait on the stage {stage.table}; "
-            f"create it again with: sqlqueue create {pasted}, and start the stream."
+            f"The destination {destination} is not there any more, and its messages wait on the stage "
+            f"{stage.table}; create it again with: sqlqueue create {pasted}, and start the stream."
         )
     columns = [dialect.quote(each) for each in present_columns(columns_of(stage.connection, found))]
     values = columns
@@ -114,8 +114,8 @@ def _refusal(destination: str, stage: Table, error: SqlQueueError, *, settling: 
     if settling:
         remedy = "take it away" if taken else "Mend the table or the rights to it"
         return kind(
-            f"The destination {destination} refuses a message of a batch that is done: {error} Its messages wait on "
-            f"the stage {stage}, and its rows in the queue. {taken}{remedy}, and start the stream."
+            f"The destination {destination} refuses a message of a batch that is done: {error} Its messages "
+            f"wait on the stage {stage}, and its rows in the queue. {taken}{remedy}, and start the stream."
         )
     remedy = (
         "leave the column Id out of the frame, and each message gets a new one"
@@ -123,6 +123,6 @@ def _refusal(destination: str, stage: Table, error: SqlQueueError, *, settling: 
         else "Mend the table or the rights to it, or send elsewhere"
     )
     return kind(
-        f"The destination {destination} refuses a message that this batch sends: {error} Nothing of the batch was "
-        f"sent, and its rows stay in the queue. {taken}{remedy}; the batch then runs again."
+        f"The destination {destination} refuses a message that this batch sends: {error} Nothing of the "
+        f"batch was sent, and its rows stay in the queue. {taken}{remedy}; the batch then runs again."
     )

@@ -1,4 +1,4 @@
-"""The table of a stage, ``<stream>.Outgoing``: its name, its creation, and its statements with the rights that they need."""
+"""The table of a stage, ``<stream>.Outgoing``: its name, its creation, its statements and their rights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.engines.connect import Connection, Row
 from sqlqueue_spark.engines.registry import Dialect, Load, dialect_of
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, NoRight
@@ -15,7 +15,8 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 
-#: A stage's name is its stream's and this. PostgreSQL's names have at most 63 bytes, and the index's name is longer.
+#: A stage's name is its stream's and this. PostgreSQL's names have at most 63 bytes, and the index's name is
+#: longer.
 _SUFFIX = ".Outgoing"
 _LONGEST_STREAM = 40
 
@@ -33,8 +34,8 @@ def table_named(stream: str, schema: str) -> Table:
     """
     if len(stream.encode()) > _LONGEST_STREAM:
         raise ConfigurationError(
-            f"The option stream is {stream!r}, which is longer than the {_LONGEST_STREAM} bytes that leave room for "
-            f"the name of the table {stream}{_SUFFIX}; shorten it."
+            f"The option stream is {stream!r}, which is longer than the {_LONGEST_STREAM} bytes that leave "
+            f"room for the name of the table {stream}{_SUFFIX}; shorten it."
         )
     return Table(table=stream + _SUFFIX, schema=schema)
 
@@ -46,7 +47,7 @@ def create_statements(dialect: Dialect, table: Table) -> list[Statement]:
 
 
 class StageTable:
-    """The table of a stage on an open connection. Its methods run inside the open transaction and never commit."""
+    """A stage's table on an open connection. The methods run inside the open transaction and never commit."""
 
     def __init__(self, connection: Connection, table: Table) -> None:
         self.connection = connection
@@ -67,7 +68,7 @@ class StageTable:
         table = self.table if found is None else found.table
         return self.connection.dialect.table(replace(table, catalog=None))
 
-    def execute(self, statement: str, /, **parameters: object) -> list[tuple]:  # type: ignore[type-arg] # rows differ
+    def execute(self, statement: str, /, **parameters: object) -> list[Row]:
         with self._rights_explained():
             return self.connection.execute(self.render(statement), parameters, doing=self._doing)
 
@@ -91,7 +92,7 @@ class StageTable:
         except NoRight as error:
             stream = self.table.table.removesuffix(_SUFFIX)
             raise error.needing(
-                "a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on SQL Server ALTER) to be "
-                f"emptied; {remedy_command(self.connection.dialect, RECEIVER, '--stream', stream)} writes the "
-                "statements."
+                "a stage needs SELECT, INSERT and UPDATE on its table, and TRUNCATE (on SQL Server ALTER) to "
+                f"be emptied; {remedy_command(self.connection.dialect, RECEIVER, '--stream', stream)} writes "
+                "the statements."
             ) from error.__cause__

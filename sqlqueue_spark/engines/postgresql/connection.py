@@ -52,7 +52,8 @@ class PostgresConnection(Connection):
     def _set_up(self, conninfo: str, mark: int) -> None:
         """Set the session up.
 
-        Where a pooler stands between, it may give the session to others next: so we roll back before we check the pooler.
+        Where a pooler stands between, it may give the session to others next: so we roll back before we check
+        the pooler.
         """
         backend = self._begin_session(mark)
         if backend == self._raw.info.backend_pid:
@@ -173,7 +174,8 @@ class PostgresReader(Reader):
     def take(
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> list[pa.RecordBatch]:
-        # In autocommit the driver does not hear of a commit that fails, and would return rows that are still in the table.
+        # In autocommit the driver does not hear of a commit that fails, and would return rows that are still
+        # in the table.
         with _translated(self._target, "beginning to take rows"):
             self._raw.set_autocommit(False)
         taken = list(self._batches(statement, parameters, schema))
@@ -227,7 +229,8 @@ def _conninfo(target: Target, token: str | None = None) -> str:
         parts = conninfo_to_dict(target.url)
         if target.by_token and parts.get("password"):
             raise ConfigurationError(
-                "Both a Microsoft Entra token and a password in the url are given, and only one of them can be the login; drop one."
+                "Both a Microsoft Entra token and a password in the url are given, and only one of them can "
+                "be the login; drop one."
             )
         return make_conninfo(**{**defaults, **parts, **{k: v for k, v in given.items() if v is not None}})
     except psycopg.Error:
@@ -240,7 +243,8 @@ def _conninfo(target: Target, token: str | None = None) -> str:
 def _check_login_is_encoded(url: str) -> None:
     """Refuse a login that is not percent-encoded.
 
-    libpq would read a plain / or @ of a password as part of the host or the database, and we would show it as such.
+    libpq would read a plain / or @ of a password as part of the host or the database, and we would show it as
+    such.
     """
     authority = url.partition("://")[2].partition("?")[0].partition("/")[0]
     if splits_login(url) or authority.count("@") > 1:
@@ -285,10 +289,11 @@ def _failure(
 
 
 def _said(error: Exception) -> str:
-    """The server's words; where a key is there already, one line that also says which key, as SQL Server does."""
+    """The server's words in one line; of a duplicate they also say which key it is."""
     text = str(error)
     if "FATAL:" in text and getattr(error, "sqlstate", None) is None:
-        # One of several hosts or addresses refused: its words say more than those of one that nobody reached.
+        # One of several hosts or addresses refused: its words say more than those of one that does not
+        # answer.
         return next(line for line in text.splitlines() if "FATAL:" in line)
     if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.message_detail:
         return f"{text.splitlines()[0]}: {error.diag.message_detail}"

@@ -1,7 +1,8 @@
 """Reads SQL Server's small rows a block at a time, into columns of a bounded width, over arrow-odbc.
 
-pyodbc fetches each value by itself, because a ``(max)`` column may hold anything. Where all rows are known to be small, the
-driver can write hundreds of them at once into columns that are as wide as a small row may be large.
+pyodbc fetches each value by itself, because a ``(max)`` column may hold anything. Where all rows are known to
+be small, the driver can write hundreds of them at once into columns that are as wide as a small row may be
+large.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from sqlqueue_spark.plain_text import logger
 
 log = logger(__name__)
 
-#: How many rows the driver writes at once. Each statement makes room for them in their whole width, and making room for many
-#: costs as much as reading them. A second block, fetched while the first one is converted, gained nothing
-#: (docs/decisions/json-to-sql-server.md).
+#: How many rows the driver writes at once. Each statement makes room for them in their whole width, and
+#: making room for many costs as much as reading them. A second block, fetched while the first one is
+#: converted, gained nothing (docs/decisions/json-to-sql-server.md).
 _BLOCK_ROWS = 100
 _BOUND: dict[str, Any] = {
     "fetch_concurrently": False,
@@ -35,7 +36,8 @@ _BOUND: dict[str, Any] = {
     "max_binary_size": SQLSERVER.small_row,
     "payload_text_encoding": arrow_odbc.TextEncoding.UTF16,
 }
-# "ODBC emitted an error calling 'SQLFetch':\nState: 08S01, Native error: 10054, Message: [Microsoft][…]TCP Provider: …"
+# "ODBC emitted an error calling 'SQLFetch':\nState: 08S01, Native error: 10054, Message: [Microsoft][…]TCP
+# Provider: …"
 _SAID = re.compile(r"State: (\w+), Native error: (-?\d+), Message: (.*)", re.DOTALL)
 
 
@@ -48,7 +50,8 @@ class ColumnReader(Reader):
 
     Each connection is opened when it is first needed.
 
-    :param login: a login that does not expire, as a token does: it is used whenever there is something to read in blocks.
+    :param login: a login that does not expire, as a token does: it is used whenever there is something to
+        read in blocks.
     :param open_rows: makes the reader that takes any value.
     """
 
@@ -69,7 +72,7 @@ class ColumnReader(Reader):
                     yield batch
                     first = batch["RowVersion"][-1].as_py() + 1
                 return
-            except _DoesNotFit as error:  # somebody has changed a row since
+            except _DoesNotFit as error:  # a row was changed since
                 log.info("row_by_row first=%d last=%d: %s", first, last, error)
         with contextlib.closing(self._one_by_one().batches(statement, (first, last), schema)) as batches:
             yield from batches
@@ -99,7 +102,8 @@ class ColumnReader(Reader):
 
     def _window(self, statement: Statement, schema: pa.Schema, first: int, last: int) -> Window:
         connection = self._in_blocks()
-        # Every number becomes twenty digits: a bound text's type has its length, and each type has its own plan.
+        # Every number becomes twenty digits: a bound text's type has its length, and each type has its own
+        # plan.
         text, values = statement.bound("qmark", {"first": f"{first:020}", "last": f"{last:020}"})
         bound = {**_BOUND, "batch_size": min(_BLOCK_ROWS, last - first + 1)}
         held: list[pa.RecordBatch] = []
@@ -119,7 +123,7 @@ class ColumnReader(Reader):
 
     @contextlib.contextmanager
     def _translated(self, doing: str, *, connecting: bool = False) -> Iterator[None]:
-        """Turn the driver's error into ours. One that is not the driver's is about a value, except while we connect."""
+        """Translate the driver's error. Any other error is about a value, except while we connect."""
         try:
             yield
         except arrow_odbc.Error as error:

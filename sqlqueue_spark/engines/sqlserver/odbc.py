@@ -1,8 +1,9 @@
-"""ODBC connection strings of SQL Server: we read them, make them of a URL, and complete them with a driver and a login.
+"""ODBC connection strings of SQL Server: read, made of a URL, completed with a driver and a login.
 
-Formats: the connection strings of ODBC (https://learn.microsoft.com/sql/odbc/reference/syntax/sqldriverconnect-function)
-with the keywords of Microsoft's driver (https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute), and
-URLs ``mssql://user@host:1433/database?encrypt=yes``.
+Formats: the connection strings of ODBC
+(https://learn.microsoft.com/sql/odbc/reference/syntax/sqldriverconnect-function) with the keywords of
+Microsoft's driver (https://learn.microsoft.com/sql/connect/odbc/dsn-connection-string-attribute), and URLs
+``mssql://user@host:1433/database?encrypt=yes``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from sqlqueue_spark.plain_text import splits_login
 
 _PART = re.compile(r"[;\s]*([^=;{}\s][^=;{}]*?)\s*=\s*(\{(?:[^}]|\}\})*\}|[^;{][^;]*?|)\s*(?:;|$)")
 
-#: What a URL may say after its question mark: options of Microsoft's driver. The driver itself ignores a misspelled one.
+#: What a URL may say after its question mark: options of Microsoft's driver. The driver itself ignores a
+#: misspelled one.
 _KEYWORDS = {
     word.lower().replace("_", ""): word
     for word in (
@@ -68,8 +70,9 @@ class OdbcString:
             match = _PART.match(url, end)
             if match is None:
                 raise ConfigurationError(
-                    "The option url cannot be read as an ODBC connection string, Server=host,1433;Database=…;Encrypt=yes; "
-                    "put values that hold ; or } between braces, with each } doubled."
+                    "The option url cannot be read as an ODBC connection string, "
+                    "Server=host,1433;Database=…;Encrypt=yes; put values that hold ; or } between braces, "
+                    "with each } doubled."
                 )
             value = match[2]
             parts.append((match[1], value[1:-1].replace("}}", "}") if value.startswith("{") else value))
@@ -95,7 +98,7 @@ class OdbcString:
         return type(self)((*(part for part in self.parts if part[0].lower() not in gone), *new.items()))
 
     def __str__(self) -> str:
-        """The text for a driver manager. Every value stands between braces, so that none can begin another keyword."""
+        """The text for a driver manager. Each value is in braces, so that it begins no other keyword."""
         return ";".join(f"{name}={{{value.replace('}', '}}')}}}" for name, value in self.parts)
 
     def __repr__(self) -> str:
@@ -117,15 +120,24 @@ class Driver:
 
 NEWEST = 18
 _MICROSOFTS = re.compile(r"ODBC Driver (1[78]) for SQL Server")
-#: The wheels that hold Microsoft's driver, and where in them it lies: libs/<system>/<distribution>/<processor>/lib.
+#: The wheels that hold Microsoft's driver, and where in them it lies:
+#: libs/<system>/<distribution>/<processor>/lib.
 _WHEELS = ("mssql_python_odbc", "mssql_python")
-_DISTRIBUTIONS = {"debian": "debian_ubuntu", "ubuntu": "debian_ubuntu", "rhel": "rhel", "fedora": "rhel", "suse": "suse", "alpine": "alpine"}  # fmt: skip
+_DISTRIBUTIONS = {
+    "debian": "debian_ubuntu",
+    "ubuntu": "debian_ubuntu",
+    "rhel": "rhel",
+    "fedora": "rhel",
+    "suse": "suse",
+    "alpine": "alpine",
+}
 
 
 def find_driver(installed: Iterable[str]) -> Driver:
     """The driver for a connection string that names none.
 
-    That is Microsoft's driver 18 or 17 where one is installed, else the one inside Microsoft's wheel, else FreeTDS.
+    That is Microsoft's driver 18 or 17 where one is installed, else the one inside Microsoft's wheel, else
+    FreeTDS.
 
     :param installed: the names that the driver manager knows, as ``pyodbc.drivers()`` tells.
     :raises ConfigurationError: there is no driver; the message says how to get one.
@@ -142,8 +154,8 @@ def find_driver(installed: Iterable[str]) -> Driver:
     free = next((name for name in names if name.lower() == "freetds"), None)
     if free is None:
         raise ConfigurationError(
-            "There is no ODBC driver for SQL Server; install Microsoft's with: pip install 'sqlqueue-spark[mssql]', or its "
-            "package msodbcsql18."
+            "There is no ODBC driver for SQL Server; install Microsoft's with: pip install "
+            "'sqlqueue-spark[mssql]', or its package msodbcsql18."
         )
     return Driver(name=free, origin="installed")
 
@@ -191,8 +203,8 @@ def _parts_of_url(url: str) -> Iterable[tuple[str, str]]:
         host, parts, port = None, SplitResult("", "", "", "", ""), None
     if not host or splits_login(url):
         raise ConfigurationError(
-            "The option url cannot be read as mssql://user@host:1433/database?encrypt=yes; correct it (special characters "
-            "in a password are percent-encoded, or it goes into the option password)."
+            "The option url cannot be read as mssql://user@host:1433/database?encrypt=yes; correct it "
+            "(special characters in a password are percent-encoded, or it goes into the option password)."
         )
     yield "Server", f"{host},{port}" if port else host
     if database := unquote(parts.path.strip("/")):

@@ -30,7 +30,7 @@ _LOGINS = ("UID", "PWD", "Authentication", "Trusted_Connection")
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """What a connection is opened with: the whole connection string, its driver, and a token if that is the login."""
+    """What a connection is opened with: the connection string, its driver, and a token if that is the login."""
 
     text: OdbcString
     driver: Driver | None
@@ -60,7 +60,7 @@ class Login:
 
     @property
     def by_columns(self) -> bool:
-        """Whether rows can be fetched into bound columns: the driver is Microsoft's, and the connection string is ASCII.
+        """Whether rows can be fetched into bound columns: with Microsoft's driver and an ASCII connection string.
 
         arrow-odbc hands texts to unixODBC as UTF-8, and unixODBC takes each byte for a character.
         """
@@ -68,7 +68,7 @@ class Login:
 
     @property
     def attributes(self) -> Mapping[int, bytes]:
-        """The token as Microsoft's driver takes it before it connects: its length, and then the token in UTF-16."""
+        """The token as Microsoft's driver takes it before connecting: its length, then the token in UTF-16."""
         if self.token is None:
             return {}
         encoded = self.token.encode("utf-16-le")
@@ -91,7 +91,8 @@ def fail(
 ) -> NoReturn:
     """Raise the package's error for a driver's.
 
-    :param connecting: whether we are just connecting; a lost connection or a timeout then means that no database answers.
+    :param connecting: whether we are just connecting; a lost connection or a timeout then means that no
+        database answers.
     :param token: the token of the login, which must not be shown either.
     """
     kind = SQLSERVER.kind(said)
@@ -121,7 +122,8 @@ def _check_only_login(target: Target, text: OdbcString) -> None:
     given = next((name for name in _LOGINS if text.get(name) is not None), "user" if target.user else None)
     if given is not None:
         raise ConfigurationError(
-            f"Both a Microsoft Entra token and {given} are given, and only one of them can be the login; drop one."
+            f"Both a Microsoft Entra token and {given} are given, and only one of them can be the login; "
+            "drop one."
         )
 
 
@@ -134,8 +136,8 @@ def _warn(driver: Driver, text: OdbcString) -> None:
     """Warn, once in a process, of a connection that works and should be otherwise."""
     if driver.is_freetds:
         _warn_once(
-            "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better is "
-            "Microsoft's: pip install 'sqlqueue-spark[mssql]'."
+            "The driver is FreeTDS, which sends nothing as arrays and knows no Microsoft Entra login; better "
+            "is Microsoft's: pip install 'sqlqueue-spark[mssql]'."
         )
     for warning in tls_warnings(text):
         _warn_once(warning)

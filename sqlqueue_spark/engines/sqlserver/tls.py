@@ -17,8 +17,8 @@ def tls_by_default(driver: Driver) -> Mapping[str, str]:
 
 
 def tls_warnings(text: OdbcString) -> Iterator[str]:
-    """What to warn of in a connection string: it turns off the encryption, or the check of the certificate."""
+    """What to warn of in a connection string: encryption, or the check of the certificate, is turned off."""
     if (text.get("Encrypt") or "").lower() in _OFF:
         yield "The url says Encrypt=no: messages and password cross the network in the clear."
     if (text.get("TrustServerCertificate") or "").lower() in _ON:
-        yield "The url says TrustServerCertificate=yes: anybody on the way can pose as the server."
+        yield "The url says TrustServerCertificate=yes: any machine on the way can pose as the server."
