@@ -2,8 +2,7 @@
 
 Names, headers and addresses are data, and their writers may put any character into them: a line feed forges a
 line of a log, an escape sequence or an 8-bit control steers a terminal, and a bidirectional one shows a text
-in another order. A url that stands in the wrong place is known by its looks, and is refused without being
-repeated.
+in another order. A url in the wrong place is known by its looks, and refused without being repeated.
 """
 
 from __future__ import annotations

@@ -39,11 +39,9 @@ def connect(target: Target, *, again: bool = False) -> Connection:
     The first connection waits for a database that says it is not ready yet, because an error of a database
     that was never reached counts as one of the configuration.
 
-    :param again: whether the database was reached before. A database that fails over refuses logins for a
-        while.
+    :param again: whether the database was reached before: one that fails over refuses logins for a while.
     :raises ConfigurationError: the database refuses the login, or a driver is missing; never with ``again``.
-    :raises ConnectionLost: no database answers; with ``again`` also where a ConfigurationError would have
-        been raised.
+    :raises ConnectionLost: no database answers; with ``again`` also in place of a ConfigurationError.
     """
 
     def opened() -> Connection:

@@ -112,7 +112,7 @@ class Connection(ABC):
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Commit what the block did, or roll it back when it fails. The block's error wins over a rollback's."""
+        """Commit what the block did, or roll it back when it fails; the block's error is raised."""
         try:
             yield self
         except BaseException:
@@ -189,8 +189,7 @@ class Connection(ABC):
     def hurry(self, milliseconds: int | None) -> None:
         """From here on, no statement waits longer than this for a lock; None is as long as the options say.
 
-        Where the dialect says so (``lock_timeout_ends_with_transaction``), it holds until the transaction
-        ends.
+        With ``lock_timeout_ends_with_transaction`` of the dialect it holds until the transaction ends.
         """
         self._set_lock_timeout(self.target.timeouts[0] if milliseconds is None else milliseconds)
 

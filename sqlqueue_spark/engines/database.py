@@ -19,8 +19,7 @@ class Database(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    #: Where its statements are (:mod:`sqlqueue_spark.engines.statements`), under the same names for every
-    #: engine.
+    #: Where its statements are, under the same names for every engine.
     sql: ClassVar[Traversable]
     #: None where a name needs no schema.
     default_schema: ClassVar[str | None] = None
@@ -57,7 +56,7 @@ class Database(ABC):
 
         Format: the tables of the .NET persistence, https://docs.particular.net/persistence/sql/.
 
-        :raises ConfigurationError: the engine has no table of such a name.
+        :raises ConfigurationError: the engine has no table of this name.
         """
         prefix = endpoint.replace(".", "_") + "_"
         table = prefix + self.outbox_suffix

@@ -78,8 +78,8 @@ class Dialect(Database):
     escalates: ClassVar[bool] = True
     #: Whether the end of the transaction undoes what ``lock_timeout`` sets.
     lock_timeout_ends_with_transaction: ClassVar[bool] = False
-    #: Most bytes that headers and body of a small row have together. A reader reads a range in
-    #: blocks where all its rows are known to be small. None where size makes no difference to a reader.
+    #: Most bytes that headers and body of a small row have together. A reader reads a range of small rows in
+    #: blocks. None where size makes no difference to a reader.
     small_row: ClassVar[int | None] = None
     #: The columns that every queue table has, each with the types that it may have.
     queue_columns: ClassVar[Mapping[str, Sequence[str]]]
@@ -94,8 +94,7 @@ class Dialect(Database):
     knows_heaps: ClassVar[bool] = False
     #: Whether a table is not there for a login that has no right to it.
     hides_tables: ClassVar[bool] = False
-    #: Whether a .NET receiver cannot read a body that is NULL, and stops there. Else it reads it as an empty
-    #: one.
+    #: Whether a .NET receiver stops at a body that is NULL. Else it reads it as an empty one.
     null_body_stops: ClassVar[bool] = False
     #: Whether a text may hold the character NUL.
     keeps_nul: ClassVar[bool] = True
@@ -103,8 +102,7 @@ class Dialect(Database):
     reaches_other_databases: ClassVar[bool] = False
     #: The scope that a Microsoft Entra token must have to be a login here.
     entra_scope: ClassVar[str]
-    #: What a table of delayed messages stores in ``due`` of a message that a stage holds, whose ``expires``
-    #: has it.
+    #: The value for ``due`` of a delayed message on a stage: its ``expires``, in the engine's words.
     staged_due: ClassVar[str]
     #: Whether the transport's ``"schema"."table"`` is an address here.
     quoted_addresses: ClassVar[bool] = False
@@ -146,8 +144,7 @@ class Dialect(Database):
         """Delayed messages as ``delayed_headers`` and ``delayed_send`` find them.
 
         :param ids: the Ids of their new rows.
-        :param kept: how many characters of their headers they keep, and ``rests`` what they have behind
-            these.
+        :param kept: how many characters of their headers they keep, with ``rests`` behind these.
         """
 
     @abstractmethod

@@ -1,7 +1,6 @@
 """A connection that the user has opened, for statements inside the user's transaction.
 
-We recognise its driver, and let the driver's errors pass through. We never commit, roll back or
-close it.
+Its driver is recognised, and the driver's errors pass through. We never commit, roll back or close it.
 """
 
 from __future__ import annotations
@@ -106,8 +105,7 @@ class ForeignConnection:
     def _nvarchar(self, parameter: object) -> tuple[int, int, int] | None:
         """The type to bind a long text as; None where the driver may choose.
 
-        pyodbc sends a long text as ntext, which some collations refuse: see how ``sqlserver/connection.py``
-        binds texts.
+        pyodbc sends a long text as ntext, which some collations refuse (``sqlserver/connection.py``).
         """
         pyodbc = self._driver if self._driver is not None and self._driver.__name__ == "pyodbc" else None
         if pyodbc is None or not isinstance(parameter, str) or len(parameter) <= 2_000:

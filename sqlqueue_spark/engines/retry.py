@@ -21,11 +21,9 @@ E = TypeVar("E", bound=SqlQueueError)
 
 #: A database that is restarted or fails over must be back within this time, or the caller fails.
 RETRY_SECONDS = 60.0
-#: After this time without success the log says so. The .NET transport's circuit breaker opens after the same
-#: time.
+#: After this time without success the log says so, as the .NET transport's circuit breaker opens.
 BREAKER_SECONDS = 30.0
-#: The first pause in seconds and the longest one. Pauses double; by chance each is up to ``JITTER`` seconds
-#: longer.
+#: The first and the longest pause in seconds. Pauses double, with up to ``JITTER`` seconds by chance.
 FIRST_PAUSE, LONGEST_PAUSE, JITTER = 0.05, 5.0, 1.0
 
 

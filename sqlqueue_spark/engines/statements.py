@@ -4,8 +4,7 @@ A file has the statements of one task, in the same order on each engine. ``-- na
 statement, and ``:after`` is a value that is bound to it (the format of aiosql,
 https://nackjicholson.github.io/aiosql/defining-sql-queries/). The comments below the name say what the
 statement does, what goes in and comes out, and why each hint is there. ``{name}`` is always a quoted
-identifier, or NULL for a column that a table does not have; ``{in_transit}`` is a list of whole numbers, or
-NULL.
+identifier, or NULL for a column that a table does not have; ``{in_transit}`` is a list of numbers, or NULL.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ from typing import Any, Self
 _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 #: A parameter; ``::`` is a cast.
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
-#: The values of a statement's parameters, by their names; those that the statement does not have are left
-#: out.
+#: The values of a statement's parameters, by their names; other names are ignored.
 Parameters = Mapping[str, object]
 NOTHING: Parameters = MappingProxyType({})
 #: How a driver writes a parameter, by its ``paramstyle`` (https://peps.python.org/pep-0249/#paramstyle).
@@ -81,7 +79,7 @@ class Statement:
         return text, tuple(values[name] for name in names)
 
     def written_out(self, literals: Mapping[str, str]) -> str:
-        """The text with literals in the place of its parameters, for people, or where nothing can be bound."""
+        """The text with literals for its parameters, for people, or where nothing can be bound."""
         return self._woven(literals[name] for name in self.parameters)
 
     def with_numbers(self, numbers: Mapping[str, int]) -> str:

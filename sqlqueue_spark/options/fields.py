@@ -146,8 +146,7 @@ class Options:
     def parse(cls, given: Mapping[str, str]) -> Self:
         """Read options as Spark or a person gave them.
 
-        :raises ConfigurationError: an option is unknown, missing or malformed; the message says which and
-            why.
+        :raises ConfigurationError: an option is unknown, missing or malformed.
         """
         fields = dataclasses.fields(cls)  # type: ignore[arg-type] # every subclass is a dataclass
         known = {camel(f.name).lower(): f for f in fields if "parse" in f.metadata}

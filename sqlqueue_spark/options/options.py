@@ -208,7 +208,8 @@ class SourceOptions(ConnectionOptions):
     max_messages_per_trigger: int | None = option(
         "Most rows one micro-batch claims.",
         parse=positive, default=None,
-        shown=f"`{MOST_BATCH_ROWS}`; on SQL Server without READ_COMMITTED_SNAPSHOT `{MOST_LOCKED_BATCH_ROWS}`",
+        shown=f"`{MOST_BATCH_ROWS}`; "
+        f"on SQL Server without READ_COMMITTED_SNAPSHOT `{MOST_LOCKED_BATCH_ROWS}`",
     )  # fmt: skip
     adaptive_batch: bool = option(
         "Batches begin with 100000 rows at most, grow while a backlog waits, and follow "
@@ -238,7 +239,7 @@ class SourceOptions(ConnectionOptions):
         parse=duration, default=timedelta(seconds=1),
     )  # fmt: skip
     neighbour_headroom: int | None = option(
-        "How many of the oldest free rows are left to other consumers of the queue while such are seen; "
+        "How many of the oldest free rows are left to other consumers of the queue while any are seen; "
         "`auto` follows their pace.",
         parse=headroom, kind="number or auto", default=None, shown="`auto`",
     )  # fmt: skip

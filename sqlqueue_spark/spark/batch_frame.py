@@ -15,8 +15,7 @@ from sqlqueue_spark.tables.stage_mark import Batch
 
 #: What is looked at of the outcome of a received message.
 _OF_OUTCOMES = frozenset({*ORIGIN, "Headers", "Body", "MessageId", "Outgoing", "Failure"})
-#: The properties in which Spark keeps a query's id and the id of its run, on the thread that runs the query's
-#: batches.
+#: Where Spark keeps a query's id and the id of its run, on the thread that runs the query's batches.
 _QUERY_ID, _RUN_ID = "sql.streaming.queryId", "spark.jobGroup.id"
 #: Stands for the run's id where Spark does not tell it (Spark Connect).
 _PROCESS = str(uuid.uuid4())

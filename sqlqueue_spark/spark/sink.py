@@ -40,8 +40,7 @@ from sqlqueue_spark.tables.stage import Run
 
 log = logger(__name__)
 
-#: How long a batch job waits at its end for a cleanup of the outbox. What remains is left to the next
-#: cleanup.
+#: How long a batch job waits at its end for a cleanup of the outbox; the next one does the rest.
 _CLEANUP_SECONDS = 10.0
 
 #: As people write it, ``"30s"``, or as Python has it.
@@ -79,8 +78,7 @@ class SqlQueueSink:
     Where ``url`` is the environment's ``SQLQUEUE_URL`` and no login is given, the password is
     ``SQLQUEUE_PASSWORD``.
 
-    :raises ConfigurationError: an option is unknown, missing or malformed; or, when the sink is called, a
-        column is.
+    :raises ConfigurationError: an option is unknown, missing or malformed; or a column is, when it is called.
     """
 
     def __init__(
@@ -215,8 +213,7 @@ class SqlQueueSink:
     def sent_in(self, batch_id: int) -> Sent | None:
         """How many messages of a batch went out, or onto the stage, and how many had been sent before.
 
-        None if the batch is not among the last ones that this process has sent. Under Spark Connect another
-        process sends.
+        None if it is not among this process's last batches. Under Spark Connect another process sends.
         """
         return self._counts.get(batch_id)
 
@@ -243,8 +240,7 @@ class SqlQueueSink:
     databases: RemoteDatabases | None
     #: Whether the program is asked to stop, so that a batch does not wait any longer.
     stopped: Callable[[], bool]
-    #: What the last batch was staged for. While it is None, an error counts as the configuration's and is not
-    #: retried.
+    #: What the last batch was staged for. While it is None, an error is the configuration's and final.
     _last_run: Run | None
     _said_untyped: bool
 

@@ -1,7 +1,6 @@
 """Reads some rows of a queue, named by their RowVersions, as ``spark.read`` does, and no others.
 
-Spark hands no filter on to ``format("sqlqueue")``, so a reader of few rows of a long queue would read all of
-them.
+Spark hands no filter on to ``format("sqlqueue")``, so a reader of few rows of a queue would read all.
 """
 
 from __future__ import annotations

@@ -31,8 +31,7 @@ from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 class StoreAndForwardSink(SqlQueueSink):
     """Sends a queue's messages to the databases that their headers name, all others as outcomes to its own.
 
-    A frame has the columns of the source, and ``Queue``; and ``Outgoing`` or ``Failure`` for the messages
-    that stay.
+    A frame has the columns of the source, and ``Queue``; and ``Outgoing`` or ``Failure`` for what stays.
     """
 
     def __init__(self, home: SinkOptions, other: SinkOptions, databases: RemoteDatabases) -> None:

@@ -19,8 +19,7 @@ from sqlqueue_spark.tables.subscriptions import SubscriptionTable
 
 log = logger(__name__)
 
-#: The shapes of a new queue table: that with a clustered index gives back the room of deleted rows, a heap
-#: does not.
+#: The shapes of a new queue table. Only one with a clustered index gives back the room of deleted rows.
 CLASSIC, HEAP = "classic", "heap"
 SHAPES = (CLASSIC, HEAP)
 _CREATIONS = {CLASSIC: "create", HEAP: "create_heap"}
@@ -102,7 +101,7 @@ def create_delayed(connection: Connection, owner: Table) -> bool:
 
 
 def create_subscriptions(connection: Connection, table: Table) -> bool:
-    """Create subscriptions' table, in its own transaction; True if it is new. Errors as :func:`create_queue`."""
+    """Create a table of subscriptions, in its own transaction. Returns and errors as :func:`create_queue`."""
     subscriptions = SubscriptionTable(connection, table)
     return create_if_missing(
         connection, table, subscriptions.exists, subscriptions.create, called=f"the table {table}"

@@ -54,7 +54,7 @@ class Forwarded(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """What waits in a table. ``first_due_in`` is None if the table is empty, negative if a message is overdue."""
+    """What waits in a table. ``first_due_in`` is None if it is empty, negative if a message is overdue."""
 
     rows: int
     due: int
@@ -151,7 +151,7 @@ class DelayedTable:
     def forward(self, to: str, way: str, count: int) -> int:
         """Move those of the next due messages whose headers end with ``way``, in the order of their times.
 
-        It costs a third of :meth:`lock_due` and :meth:`send`. Without a statement for it, an engine moves
+        It costs a third of :meth:`lock_due` and :meth:`send`. An engine without a statement for it moves
         nothing.
 
         :param to: the queue, quoted.

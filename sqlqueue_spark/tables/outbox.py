@@ -1,8 +1,7 @@
 """One endpoint's outbox table: it remembers the message ids that were sent or processed.
 
 An id and the work that is done because of it are committed together. So the work is done exactly once,
-however often it is tried. The tables are those of the .NET persistence: a .NET endpoint and this package may
-share one.
+however often it is tried. The tables are those of the .NET persistence, with which one may be shared.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class OutboxTable:
     """
 
     def __init__(self, connection: InTransaction, endpoint: str, schema: str | None = None) -> None:
-        """:raises ConfigurationError: the engine has no table of such a name."""
+        """:raises ConfigurationError: the engine has no table of this name."""
         dialect = connection.dialect
         self._connection = connection
         self._endpoint = endpoint
@@ -78,7 +77,7 @@ class OutboxTable:
         return bool(self._execute("exists", "looking for", schema=self.schema, name=self.table))
 
     def create(self) -> None:
-        """Create the table and its indexes. The caller holds the lock of its creation, and it is not there."""
+        """Create the table and its indexes. The caller holds the lock of its creation."""
         for statement in create_statements(self._connection.dialect, self._names):
             self._connection.execute(statement, doing=f"creating {self.name}")
 
@@ -213,7 +212,7 @@ class OutboxTable:
 
 @dataclass(frozen=True)
 class Outbox:
-    """Makes a ``foreachBatch`` function write into its own tables exactly once, when Spark repeats a batch too.
+    """Makes a ``foreachBatch`` function write exactly once, however often Spark repeats a batch.
 
     The function asks which ids are new, writes just their rows, and commits both in one transaction of its
     own connection. On the driver, for batches that fit into its memory::

@@ -11,8 +11,7 @@ from sqlqueue_spark.errors import ConfigurationError
 LONGEST_ID = 200
 #: Stands between what a key shows of an id and the digest behind it.
 MARK = ">"
-#: No collation takes two different ids of these characters for the same. Of other characters some collations
-#: do.
+#: No collation takes two different ids of these characters for the same.
 PLAIN = "[0-9a-f-]+"
 #: Hexadecimal digits of a digest: 128 bits tell the messages of an outbox apart.
 DIGEST_CHARACTERS = 32

@@ -58,8 +58,7 @@ class Numbers(NamedTuple):
 class StoppingRow(NamedTuple):
     """A row that stops the .NET endpoints of its queue: without a body, or with the JSON ``null`` as headers.
 
-    ``behind`` are the headers of the row behind it, None where there is none; ``now`` is the database's
-    clock.
+    ``behind`` are the headers of the next row, None where there is none; ``now`` is the database's clock.
     """
 
     row_version: int
@@ -245,7 +244,7 @@ class QueueAdmin:
     def _by_way_of(self, statement: str) -> str:
         """The statement of this name, or the one for a table that has no index on RowVersion.
 
-        An engine that needs no index for it has no such statement.
+        An engine that needs no index for it does not have this statement.
         """
         by_scan = f"{statement}_by_scan"
         seeks = not self.connection.dialect.statement(by_scan) or self.finds_row_versions

@@ -292,8 +292,8 @@ class Queue:
     def announce(self, sessions: set[int], *, workers_take: bool = False) -> None:
         """Tell other streams on the queue, as long as the connection lives, that this session is a stream's.
 
-        :param sessions: the sessions of the same stream; the queue's own is added, where the engine tells
-            streams apart.
+        :param sessions: the sessions of the stream; the queue's own is added, if the engine tells streams
+            apart.
         :param workers_take: whether the stream's workers take rows, in sessions of their own.
         """
         self._sessions = sessions
@@ -305,8 +305,7 @@ class Queue:
         """Look which of the oldest rows are free, and lock none.
 
         The look goes over the rows above ``after`` and up to ``left_to``, and then over rows above
-        ``onward``, until it has seen ``count`` free rows. Rows that a stream of ours holds are not among
-        them.
+        ``onward``, until it has seen ``count`` free rows. Rows that streams of ours hold do not count.
         """
         most = count + max(_HELD, count // 8)
         bound = {
@@ -346,7 +345,7 @@ class Queue:
         return sorted(InTransit(*row) for row in found)
 
     def clean_indexes(self) -> bool:
-        """Remove index entries of deleted rows, outside of a transaction; False if the engine does so itself."""
+        """Remove index entries of deleted rows, outside of a transaction; False if the engine does it."""
         statement = self._render("clean_indexes")
         if statement:
             self.connection.maintain(statement, doing=f"cleaning indexes of {self.table.name}")

@@ -15,8 +15,7 @@ from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.plain_text import shell_word
 from sqlqueue_spark.tables.queues import QueueTable
 
-#: A receiver receives from queues, a sender sends to queues, an installer creates queues and all that belongs
-#: to them.
+#: A receiver receives from queues, a sender sends to queues, an installer creates their tables.
 RECEIVER, SENDER, INSTALLER = "receiver", "sender", "installer"
 ROLES = (RECEIVER, SENDER, INSTALLER)
 #: What a role does with a table of subscriptions.
@@ -66,8 +65,7 @@ def script(
 
     :param outbox: where a sender remembers what it has sent.
     :param stage: where an atomic pipeline puts what it sends.
-    :param subscriptions: where a sender that publishes looks who has subscribed, and where a receiver
-        subscribes.
+    :param subscriptions: where a sender finds subscribers, and a receiver subscribes.
     """
     wanted = [(role, queue) for queue in queues]
     beside = [("outbox", outbox), ("stage", stage), (_SUBSCRIBING.get(role, role), subscriptions)]

@@ -100,8 +100,7 @@ def grants(
     :param role: one of :data:`sqlqueue_spark.tables.rights.ROLES`.
     :param endpoint: the script also gives the rights on the outbox of this endpoint.
     :param stream: the script also gives the rights on the stage of this atomic pipeline.
-    :param subscriptions: the script also gives a sender the right to publish, a receiver the rights to
-        subscribe.
+    :param subscriptions: the script also lets a sender publish, and a receiver subscribe.
     :raises ConfigurationError: a name is too long.
     """
     dialect = DIALECTS[engine]

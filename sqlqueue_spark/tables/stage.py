@@ -78,7 +78,7 @@ class Stage(StageTable):
         return Mark.from_json(rows[0][0]) if rows else None
 
     def begin(self) -> None:
-        """Write into a missing or idle mark that a source has taken the stage, and no sink has told of a batch."""
+        """Write into a missing or idle mark that a source has taken the stage, with no batch yet."""
         mark = self.mark()
         if mark is None or (mark.idle and mark.batch != NO_BATCH):
             self._write(Mark())
@@ -87,7 +87,7 @@ class Stage(StageTable):
         """Give the stage to a claim. Rows that are there already never count.
 
         :param queue: the claim's.
-        :param mode: that of a sink which sends the batch by itself, so that the stage sends nothing for the
+        :param mode: that of a sink which sends the batch by itself: the stage then sends nothing for the
             claim.
         :returns: the name of this run of the claim.
         :raises ConfigurationError: a sink has begun to send the batch by itself.

@@ -15,8 +15,7 @@ from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.rights import RECEIVER, remedy_command
 
-#: A stage's name is its stream's and this. PostgreSQL's names have at most 63 bytes, and the index's name is
-#: longer.
+#: A stage's name is its stream's and this. A name has at most 63 bytes on PostgreSQL, the index's too.
 _SUFFIX = ".Outgoing"
 _LONGEST_STREAM = 40
 

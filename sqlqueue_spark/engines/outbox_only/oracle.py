@@ -22,8 +22,7 @@ class Oracle(Database):
     longest_outbox: ClassVar[int] = 27
 
     def quote(self, name: str) -> str:
-        # No identifier may hold a double quotation mark here; a single one would end the text in
-        # outbox_create.
+        # No identifier may hold a double quotation mark; a single one would end the text in outbox_create.
         if {'"', "'"} & set(name):
             raise ConfigurationError(
                 f"{name!r} holds a quotation mark, which no name may on {self.title}; leave it out."

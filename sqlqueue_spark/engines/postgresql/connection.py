@@ -52,8 +52,7 @@ class PostgresConnection(Connection):
     def _set_up(self, conninfo: str, mark: int) -> None:
         """Set the session up.
 
-        Where a pooler stands between, it may give the session to others next: so we roll back before we check
-        the pooler.
+        A pooler may give the session to others next, so we roll back before we check the pooler.
         """
         backend = self._begin_session(mark)
         if backend == self._raw.info.backend_pid:
@@ -174,8 +173,7 @@ class PostgresReader(Reader):
     def take(
         self, statement: Statement, parameters: Mapping[str, int], schema: pa.Schema
     ) -> list[pa.RecordBatch]:
-        # In autocommit the driver does not hear of a commit that fails, and would return rows that are still
-        # in the table.
+        # In autocommit the driver hears of no failed commit, and would return rows that are still there.
         with _translated(self._target, "beginning to take rows"):
             self._raw.set_autocommit(False)
         taken = list(self._batches(statement, parameters, schema))
@@ -243,8 +241,7 @@ def _conninfo(target: Target, token: str | None = None) -> str:
 def _check_login_is_encoded(url: str) -> None:
     """Refuse a login that is not percent-encoded.
 
-    libpq would read a plain / or @ of a password as part of the host or the database, and we would show it as
-    such.
+    libpq would take a plain / or @ in a password for the end of it, and we would show the rest.
     """
     authority = url.partition("://")[2].partition("?")[0].partition("/")[0]
     if splits_login(url) or authority.count("@") > 1:
@@ -292,8 +289,7 @@ def _said(error: Exception) -> str:
     """The server's words in one line; of a duplicate they also say which key it is."""
     text = str(error)
     if "FATAL:" in text and getattr(error, "sqlstate", None) is None:
-        # One of several hosts or addresses refused: its words say more than those of one that does not
-        # answer.
+        # Of several hosts one refused: its words say more than those of a host that does not answer.
         return next(line for line in text.splitlines() if "FATAL:" in line)
     if isinstance(error, psycopg.errors.UniqueViolation) and error.diag.message_detail:
         return f"{text.splitlines()[0]}: {error.diag.message_detail}"

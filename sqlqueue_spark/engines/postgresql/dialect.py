@@ -99,8 +99,7 @@ class PostgreSQL(Dialect):
     sql: ClassVar[Traversable] = resources.files(__package__) / "sql"
     default_schema: ClassVar[str] = "public"
     extra: ClassVar[str] = "postgresql"
-    # Row locks live in the rows here and never escalate. A claim by 20,000 rows a statement is twice as fast
-    # as by 4,000.
+    # Row locks never escalate. A claim by 20,000 rows a statement is twice as fast as by 4,000.
     chunk: ClassVar[int] = 20_000
     queue_columns: ClassVar[Mapping[str, Sequence[str]]] = {
         "id": ("uuid",),
@@ -191,8 +190,7 @@ class PostgreSQL(Dialect):
 def _copied(messages: pa.RecordBatch) -> tuple[bytes | memoryview, ...]:
     """COPY's stream of messages, one row for each.
 
-    C code weaves the columns into rows: row by row in Python it took longer than the server needs to insert
-    them.
+    C code weaves the columns into rows: Python took longer for it than the server for the insert.
     """
     headers, body = messages["headers"].cast(pa.binary()), messages["body"]
     rows = _joined(

@@ -16,8 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sqlqueue_spark.errors import ConfigurationError
 
-#: Parameters that can do no more than that. All others count as more, so that one that a new version brings
-#: does, too.
+#: Parameters that can do no more than that. All others count as more, those of new versions too.
 _HARMLESS = frozenset(
     (
         *("application_name", "channel_binding", "client_encoding", "connect_timeout", "dbname"),

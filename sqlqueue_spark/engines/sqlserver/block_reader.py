@@ -1,8 +1,7 @@
 """Reads SQL Server's small rows a block at a time, into columns of a bounded width, over arrow-odbc.
 
-pyodbc fetches each value by itself, because a ``(max)`` column may hold anything. Where all rows are known to
-be small, the driver can write hundreds of them at once into columns that are as wide as a small row may be
-large.
+pyodbc fetches each value by itself, because a ``(max)`` column may hold anything. Small rows fit into columns
+of a known width, into which the driver writes hundreds of rows at once.
 """
 
 from __future__ import annotations
@@ -102,8 +101,7 @@ class ColumnReader(Reader):
 
     def _window(self, statement: Statement, schema: pa.Schema, first: int, last: int) -> Window:
         connection = self._in_blocks()
-        # Every number becomes twenty digits: a bound text's type has its length, and each type has its own
-        # plan.
+        # Twenty digits for every number: a bound text's type has its length, and each type its own plan.
         text, values = statement.bound("qmark", {"first": f"{first:020}", "last": f"{last:020}"})
         bound = {**_BOUND, "batch_size": min(_BLOCK_ROWS, last - first + 1)}
         held: list[pa.RecordBatch] = []

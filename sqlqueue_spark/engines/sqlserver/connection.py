@@ -292,8 +292,7 @@ def _translated(
         # (SQLExecDirectW)". Of several errors, "; " follows the number of the first, and then come the
         # brackets, text and number of the next.
         numbers = [int(each) for each in re.findall(r"\((\d+)\)(?=\s*\(SQL\w+\)|; \[|$)", text)]
-        # The driver says first that the login failed, and only then why: the database is not there, or being
-        # recovered.
+        # The driver says first that the login failed, then why: the database is not there, or not ready.
         telling = [each for each in numbers if each != _LOGIN_FAILED] or numbers
         said = DriverError(sqlstate, telling[0] if telling else None, text)
         fail(error, said, target, doing, connecting=connecting, token=token)

@@ -144,8 +144,7 @@ class SqlServer(Dialect):
     staged_due: ClassVar[str] = "Expires"
     written: ClassVar[int] = 2_400
     longest_outbox: ClassVar[int] = 128
-    # So the body has at most 8,000 bytes and the headers have at most 8,000 characters: varchar has a byte
-    # for each.
+    # So the headers have at most 8,000 characters: a varchar has a byte for each.
     small_row: ClassVar[int | None] = 8_000
     entra_scope: ClassVar[str] = "https://database.windows.net/.default"
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 
 from sqlqueue_spark.engines.sqlserver.odbc import OdbcString
 
-#: Keywords that can do no more than that, in lower case without blanks and underscores. All others count as
-#: more.
+#: Keywords that can do no more than that, in lower case, without blanks and underscores.
 _HARMLESS = frozenset(
     (
         *("addr", "address", "ansinpw", "app", "applicationintent", "applicationname", "clientcharset"),

@@ -136,8 +136,7 @@ _DISTRIBUTIONS = {
 def find_driver(installed: Iterable[str]) -> Driver:
     """The driver for a connection string that names none.
 
-    That is Microsoft's driver 18 or 17 where one is installed, else the one inside Microsoft's wheel, else
-    FreeTDS.
+    Microsoft's driver 18 or 17 if one is installed, else the one in Microsoft's wheel, else FreeTDS.
 
     :param installed: the names that the driver manager knows, as ``pyodbc.drivers()`` tells.
     :raises ConfigurationError: there is no driver; the message says how to get one.

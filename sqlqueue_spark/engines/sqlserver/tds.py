@@ -30,7 +30,7 @@ _LOGINS = ("UID", "PWD", "Authentication", "Trusted_Connection")
 
 @dataclass(frozen=True, kw_only=True)
 class Login:
-    """What a connection is opened with: the connection string, its driver, and a token if that is the login."""
+    """What a connection is opened with: connection string, driver, and a token if that is the login."""
 
     text: OdbcString
     driver: Driver | None
@@ -60,7 +60,7 @@ class Login:
 
     @property
     def by_columns(self) -> bool:
-        """Whether rows can be fetched into bound columns: with Microsoft's driver and an ASCII connection string.
+        """Whether rows can be fetched into columns: with Microsoft's driver and an ASCII connection string.
 
         arrow-odbc hands texts to unixODBC as UTF-8, and unixODBC takes each byte for a character.
         """
@@ -68,7 +68,7 @@ class Login:
 
     @property
     def attributes(self) -> Mapping[int, bytes]:
-        """The token as Microsoft's driver takes it before connecting: its length, then the token in UTF-16."""
+        """The token as Microsoft's driver takes it: its length, then the token in UTF-16."""
         if self.token is None:
             return {}
         encoded = self.token.encode("utf-16-le")

@@ -4,8 +4,7 @@ A statement of SQL Server keeps the lock of each row of which it has read a ``(m
 COMMITTED too, whatever the size of the value
 (https://learn.microsoft.com/archive/blogs/craigfr/read-committed-and-large-objects). A statement that is
 fetched as fast as Spark works would hold up every session that wants a row in between, and could get a lock
-on the whole table. So each statement reads few rows, is fetched whole, and has ended before a row of it is
-handed on.
+on the whole table. So each statement reads few rows, and has ended before a row of it is handed on.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ import pyarrow as pa
 from sqlqueue_spark.engines.reader import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS
 from sqlqueue_spark.engines.registry import SQLSERVER
 
-#: Most rows of a window that is read under locks: its statement says TOP with this number, because with so
-#: many rows no lock escalates. One that reads row versions takes no locks and says TOP with
-#: RECORD_BATCH_ROWS.
+#: Most rows of a window that is read under locks: its statement says TOP with this number, with which no lock
+#: escalates. A statement that reads row versions takes no locks and says TOP with RECORD_BATCH_ROWS.
 WINDOW_ROWS = SQLSERVER.chunk
 #: A window ends with the row that makes it so large.
 WINDOW_BYTES = RECORD_BATCH_BYTES

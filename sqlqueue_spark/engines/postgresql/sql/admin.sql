@@ -57,8 +57,7 @@ COMMIT;
 -- name: length
 -- Returns how much is in a queue.
 -- out: rows, expired, bytes of headers and bodies, headers of the oldest, the database's clock in UTC
--- The lengths come from TOAST pointers, so the statement fetches no large body. Plain reads wait for no lock
--- here.
+-- The lengths come from TOAST pointers, so the statement fetches no large body. Plain reads wait for no lock.
 SELECT count(*),
        count(*) FILTER (WHERE expires <= statement_timestamp() AT TIME ZONE 'UTC'),
        coalesce(sum(coalesce(octet_length(headers), 0) + coalesce(octet_length(body), 0)), 0)::bigint,
@@ -73,7 +72,7 @@ FROM {queue}
 -- Counts the rows of a queue, and stops at a number.
 -- in: where to stop     out: rows
 -- A full count reads the whole table; a probe that only asks whether there are more rows than a number reads
--- no more than that. Plain reads wait for no lock here.
+-- no more than that. Plain reads wait for no lock.
 SELECT count(*) FROM (SELECT FROM {queue} LIMIT :most) AS counted
 
 -- name: peek

@@ -148,7 +148,7 @@ FOR UPDATE OF d SKIP LOCKED
 
 -- name: delayed_awaited
 -- Returns how the headers end of messages that wait for databases: each end once.
--- in: how such an end begins     out: the end
+-- in: how the end begins     out: the end
 -- It reads the whole table, once for each start of a job.
 SELECT DISTINCT substr(d.headers, w.place)
 FROM {delayed} AS d

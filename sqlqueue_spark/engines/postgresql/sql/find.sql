@@ -24,8 +24,7 @@ WHERE n.nspname = :schema AND c.relname = :name AND c.relkind = 'r'
   AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid)
 
 -- name: namesakes
--- Returns what people may mean by a name that is no queue table: what has it in any schema, in upper or lower
--- case.
+-- Returns what people may mean by a name that is no queue table: what has it in any schema, in any case.
 -- in: name     out: schema, name, what it is
 SELECT n.nspname::text, c.relname::text,
        CASE c.relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'partitioned table' WHEN 'v' THEN 'view'

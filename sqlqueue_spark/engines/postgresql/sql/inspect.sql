@@ -91,8 +91,8 @@ WHERE current_database() = :database AND c.oid = :object_id::oid
 -- name: stopping_row
 -- Returns the first row at the head of a queue that stops its .NET endpoints.
 -- out: seq, row id, whether it has no body (else its headers are the JSON null), its headers, those of the
---     row behind it, the
--- database's clock in UTC An endpoint that receives such a row fails, gives the row back, and receives it
+--     row behind it, the database's clock in UTC
+-- An endpoint that receives this row fails, gives the row back, and receives it
 -- again. So the row stands at the head, as far as others hold no rows there, and the statement reads only the
 -- first 10,000 rows, by the index on seq. What is in row tells that a body is NULL and how long headers are,
 -- so nothing large is fetched.
@@ -114,11 +114,10 @@ ORDER BY f.seq
 LIMIT 1
 
 -- name: open_transactions
--- Returns the oldest transactions of this database that have been open for long and keep the server from
--- cleaning up.
+-- Returns the oldest transactions of this database that have been open for long and stop the cleanup.
 -- in: how many seconds are long     out: what it costs, session (NULL: a prepared transaction), login, host,
---     program, since when
--- in UTC, the database's clock in UTC While a transaction has a snapshot or has written (backend_xmin,
+--     program, since when in UTC, the database's clock in UTC
+-- While a transaction has a snapshot or has written (backend_xmin,
 -- backend_xid), the indexes keep the entries of rows that others delete, and every look at the head of a
 -- queue reads them. One that has only read and sleeps keeps nothing. A login without pg_read_all_stats sees
 -- since when only for sessions of its own user, and no others come here.
@@ -171,8 +170,7 @@ CREATE UNIQUE INDEX CONCURRENTLY {index} ON {queue} (seq);
 
 -- name: remedy_numbers
 -- A remedy for people: gives numbers for the next centuries.
--- The server writes every row anew, and all sessions wait meanwhile. It is quick when the queue is nearly
--- empty.
+-- The server writes every row anew, and all sessions wait meanwhile. It is quick with a short queue.
 ALTER SEQUENCE {sequence} AS bigint;
 ALTER TABLE {queue} ALTER COLUMN seq TYPE bigint;
 
@@ -193,6 +191,5 @@ SELECT pg_terminate_backend(:session);
 
 -- name: remedy_write_ahead_log
 -- A remedy for people: makes a table's rows outlive a crash of the server.
--- The server writes every row anew, and all sessions wait meanwhile. It is quick when the queue is nearly
--- empty.
+-- The server writes every row anew, and all sessions wait meanwhile. It is quick with a short queue.
 ALTER TABLE {queue} SET LOGGED;

@@ -4,8 +4,7 @@
 -- Returns the lowest and the highest seq that are in the queue now.
 -- out: lowest seq, highest seq; NULL when the queue is empty
 -- The statement is two probes of the index. As it is one statement, both values are of one moment. A row that
--- is sent meanwhile gets a higher seq than the rows that are looked at. So no old row is left out because of
--- it.
+-- is sent meanwhile gets a higher seq than the rows that are looked at. So no old row is left out.
 SELECT (SELECT seq::bigint FROM {queue} AS q ORDER BY q.seq LIMIT 1),
        (SELECT seq::bigint FROM {queue} AS q ORDER BY q.seq DESC LIMIT 1)
 
@@ -215,8 +214,8 @@ RETURNING id::text AS "Id",
 -- name: ids
 -- Returns the row ids of some rows, to prove that a claim still has the same rows.
 -- in: the first and the last seq of each run     out: seq, id
--- OFFSET 0 makes the server look up each run by itself; for a plain join the planner may walk the whole table
--- instead.
+-- OFFSET 0 makes the server look up each run by itself; for a plain join the planner may walk the whole
+-- table.
 SELECT q.seq::bigint, q.id::text
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) AS run (first, last)
 CROSS JOIN LATERAL (SELECT seq, id FROM {queue} WHERE seq BETWEEN run.first AND run.last OFFSET 0) AS q
@@ -250,7 +249,7 @@ CROSS JOIN LATERAL (
 -- in: the first and the last seq of each run     out: seq, bytes
 -- No SKIP LOCKED: if the statement stepped over a row that another transaction holds and then rolls back, the
 -- row would later be deleted unprocessed. LATERAL makes the server look up each run in the index; for a plain
--- join the planner may walk the whole table instead.
+-- join the planner may walk the whole table.
 SELECT q.seq::bigint, q.bytes
 FROM unnest(:firsts::bigint[], :lasts::bigint[]) WITH ORDINALITY AS run (first, last, position)
 CROSS JOIN LATERAL (
@@ -286,7 +285,7 @@ WHERE q.tableoid = :object_id::oid AND q.seq BETWEEN :first AND :last AND curren
 -- in: the first and the last seq of each run     out: number of rows
 -- A run holds consecutive numbers that were all claimed, so no other row can stand between its ends. The
 -- delete finds its rows by ctid, which cannot change while the rows are locked; for a plain join the planner
--- may walk the whole table instead.
+-- may walk the whole table.
 DELETE FROM {queue}
 WHERE ctid = ANY (ARRAY(
     SELECT q.ctid

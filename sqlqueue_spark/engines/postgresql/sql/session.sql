@@ -51,8 +51,7 @@ SAVEPOINT attempt
 
 -- name: attempt_unhurried
 -- Lets the statements of an attempt take as long as they need.
--- This holds until the savepoint is undone or the transaction ends. Statements wait for locks no longer than
--- before.
+-- This holds until the savepoint is undone or the transaction ends. The wait for locks stays as it is.
 SELECT set_config('statement_timeout', '0', true)
 
 -- name: attempt_check

@@ -72,8 +72,7 @@ UPDATE {stage} SET mark = :mark WHERE task = ''
 -- name: stage_last
 -- Returns the number of the last row on a stage.
 -- out: the last seq or NULL
--- The statement scans the table, but a row holds thousands of messages, and the scan reads none of the
--- messages.
+-- The statement scans the table, but a row holds thousands of messages, and the scan reads none of them.
 SELECT max(seq) FROM {stage}
 
 -- name: stage_insert

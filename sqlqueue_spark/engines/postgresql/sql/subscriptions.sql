@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS {subscriptions} (
 -- in: array, as text, of types     out: type, address
 -- One look for all types of a chunk. The table has a row for an endpoint and type, and no index that begins
 -- with the type: the transport's own publishers read it whole, too. Without quotation marks a dot parts a
--- schema from a table, as in unquoted_subscriptions: where there is such a table, the address comes quoted.
+-- schema from a table, as in unquoted_subscriptions: where that table is there, the address comes quoted.
 SELECT s.topic::text,
        coalesce('"' || replace(t.schema, '"', '""') || '"."' || replace(t.name, '"', '""') || '"',
            s.queueaddress)::text
@@ -72,7 +72,7 @@ ORDER BY n.nspname, c.relname
 -- Returns subscriptions whose address a .NET endpoint takes for another table's.
 -- out: endpoint, topic, address
 -- Without quotation marks a dot parts a schema from a table: X.Y is the table Y of the schema X. So an
--- address is right where there is such a table.
+-- address is right where that table is there.
 SELECT s.endpoint::text, s.topic::text, s.queueaddress::text
 FROM {subscriptions} AS s
 WHERE strpos(s.queueaddress, '.') > 0 AND strpos(s.queueaddress, '"') = 0
@@ -95,7 +95,7 @@ JOIN pg_catalog.pg_class AS c ON c.relnamespace = n.oid AND c.relname = w.name A
 -- name: remedy_subscriptions
 -- A remedy for people: writes addresses as the .NET endpoints do, for queues in the schema of the table of
 -- subscriptions.
--- in: what begins such an address: the schema, a dot and a quotation mark
+-- in: what begins an address like that: the schema, a dot and a quotation mark
 UPDATE {subscriptions}
 SET queueaddress = :prefix || queueaddress || '"'
 WHERE strpos(queueaddress, '.') > 0 AND strpos(queueaddress, '"') = 0;

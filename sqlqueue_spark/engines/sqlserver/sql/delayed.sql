@@ -131,8 +131,7 @@ FROM {delayed} WITH (READUNCOMMITTED)
 -- name: delayed_parked
 -- Locks the next messages that wait for a database, in the order in which they are given up.
 -- in: how their headers end, or how that end begins; the Due of the last one so far, an early time at first;
---     how
--- many, at most 2,400
+--     how many, at most 2,400
 -- out: which row, how many characters of its headers stand before that end, due
 -- It walks the index on Due and looks at each row's headers, once for each time that the database comes back.
 -- Rows that are not wanted stay locked only while the statement looks at them, which is why a portion ends at
@@ -148,7 +147,7 @@ OPTION (FAST 1, MAXDOP 1, MAX_GRANT_PERCENT = 10)
 
 -- name: delayed_awaited
 -- Returns how the headers end of messages that wait for databases: each end once.
--- in: how such an end begins     out: the end
+-- in: how the end begins     out: the end
 -- It reads the whole table, once for each start of a job. READUNCOMMITTED: it waits for no lock, and a row
 -- that is just moved does no harm.
 SELECT DISTINCT SUBSTRING(d.Headers, w.place, 400)

@@ -25,8 +25,7 @@ JOIN {catalog}.sys.schemas AS s ON s.schema_id = t.schema_id
 WHERE s.name = :schema AND t.name = :name
 
 -- name: namesakes
--- Returns what people may mean by a name that is no queue table: what has it in any schema, in upper or lower
--- case.
+-- Returns what people may mean by a name that is no queue table: what has it in any schema, in any case.
 -- in: name     out: schema, name, what it is
 SELECT TOP (20) s.name, o.name, CASE o.type WHEN 'U' THEN 'table' WHEN 'V' THEN 'view'
     WHEN 'SN' THEN 'synonym' END

@@ -117,8 +117,7 @@ ALTER DATABASE {catalog} SET DELAYED_DURABILITY = DISABLED;
 
 -- name: remedy_headers
 -- A remedy for people: makes headers keep every letter.
--- The server writes every row anew, and every session waits meanwhile. It is quick when the queue is nearly
--- empty.
+-- The server writes every row anew, and every session waits meanwhile. It is quick with a short queue.
 ALTER TABLE {queue} ALTER COLUMN Headers nvarchar(max) NOT NULL;
 
 -- name: remedy_index_expires

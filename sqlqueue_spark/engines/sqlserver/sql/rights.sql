@@ -35,8 +35,7 @@ GRANT DELETE ON {queue} TO {user};
 
 -- name: grants_sender
 -- For people: gives all the rights that a sender needs to a destination.
--- A sender needs no SELECT. As for a receiver, there is no VIEW DEFINITION: INSERT is a right to the table
--- too.
+-- A sender needs no SELECT. As for a receiver, there is no VIEW DEFINITION: INSERT is a right to it.
 GRANT INSERT ON {queue} TO {user};
 
 -- name: grants_outbox

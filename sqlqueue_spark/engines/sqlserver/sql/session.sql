@@ -3,14 +3,14 @@
 -- name: session
 -- Sets the settings of a connection.
 -- in: lock timeout (milliseconds)
--- The caller writes the number into the text: the server undoes what a parameterised batch SETs when the
--- batch ends. XACT_ABORT: an error ends the whole transaction, so that nothing is ever half settled. NOCOUNT:
--- we ask for each count with @@ROWCOUNT, so the server need not send a count for each statement of a trigger.
--- TEXTSIZE: FreeTDS may be set up to cut values at 64 KB. Then we would delete a message of which we had read
--- only that much. The options from ANSI_NULLS to NUMERIC_ROUNDABORT are those that a table with a filtered
--- index, an indexed computed column or an indexed view needs: with any other value each change of its rows is
--- error 1934. Microsoft's driver sets most of them. FreeTDS does not, and a login or a database may have
--- other defaults.
+-- The caller writes the number into the text: the server undoes what a batch with parameters SETs at its end.
+-- XACT_ABORT: an error ends the whole transaction, so that nothing is ever half settled. NOCOUNT: we ask for
+-- each count with @@ROWCOUNT, so the server need not send a count for each statement of a trigger. TEXTSIZE:
+-- FreeTDS may be set up to cut values at 64 KB. Then we would delete a message of which we had read only that
+-- much. The options from ANSI_NULLS to NUMERIC_ROUNDABORT are those that a table with a filtered index, an
+-- indexed computed column or an indexed view needs: with any other value each change of its rows is error
+-- 1934. Microsoft's driver sets most of them. FreeTDS does not, and a login or a database may have other
+-- defaults.
 -- https://learn.microsoft.com/sql/t-sql/statements/create-index-transact-sql#required-set-options-for-filtered-indexes
 SET LOCK_TIMEOUT :lock_timeout;
 SET TEXTSIZE 2147483647;
@@ -23,8 +23,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- name: lock_timeout
 -- Sets how long a statement waits for a lock, until it is set again.
 -- in: milliseconds
--- The caller writes the number into the text: the server undoes what a parameterised batch SETs when the
--- batch ends.
+-- The caller writes the number into the text: the server undoes what a batch with parameters SETs at its end.
 SET LOCK_TIMEOUT :lock_timeout
 
 -- name: backend
@@ -33,8 +32,7 @@ SET LOCK_TIMEOUT :lock_timeout
 -- name: attempt_begin
 -- Begins a part of the transaction that can be undone alone.
 -- With XACT_ABORT on, nearly every error would end the whole transaction, and free its locks. The savepoint
--- needs an open transaction. The SELECT begins one where the driver waits with that until a statement looks
--- at a table.
+-- needs an open transaction. The SELECT begins one where the driver waits with that for a look at a table.
 SET XACT_ABORT OFF;
 IF @@TRANCOUNT = 0 SELECT TOP (0) name FROM sys.tables;
 SAVE TRANSACTION attempt

@@ -92,8 +92,8 @@ WHERE o.PersistenceVersion = :version
 -- Forgets the next message ids that are old enough.
 -- in: seconds that an id is kept     out: number of rows
 -- The statement never deletes rows that are not dispatched: a .NET endpoint has yet to send what they hold.
--- SKIP LOCKED steps over rows that others hold, so that no session waits. The database's clock decides what
--- is old.
+-- SKIP LOCKED steps over rows that others hold, so that no session waits. The database's clock says what is
+-- old.
 DELETE o
 FROM (
     SELECT MessageId

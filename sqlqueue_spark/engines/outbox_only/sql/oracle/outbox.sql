@@ -55,8 +55,7 @@ JOIN {outbox} o ON o.MessageId = TO_NCHAR(j.id)
 -- name: outbox_add
 -- Remembers message ids.
 -- in: version of the writer, message ids as JSON     out: number of rows
--- An id that is there already is ORA-00001. ORDER BY: twins insert in the same order, so they do not
--- deadlock.
+-- An id that is there already is ORA-00001. ORDER BY: twins insert in one order, so they do not deadlock.
 INSERT INTO {outbox} (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
 FROM JSON_TABLE(:ids, '$[*]' COLUMNS (id varchar2(200 CHAR) PATH '$')) j
@@ -66,8 +65,8 @@ ORDER BY j.id
 -- Remembers those of some message ids that are not there; outbox_added returns which.
 -- in: a mark of this call, message ids as JSON     out: nothing
 -- The statement waits for an id that another transaction has inserted and not committed. The hint is no
--- advice but an order: the server passes over a duplicate. ORDER BY: twins insert in the same order, so they
--- do not deadlock.
+-- advice but an order: the server passes over a duplicate. ORDER BY: twins insert in one order, so they do
+-- not deadlock.
 INSERT /*+ IGNORE_ROW_ON_DUPKEY_INDEX(o (MessageId)) */ INTO {outbox} o
     (MessageId, Dispatched, DispatchedAt, PersistenceVersion, Operations)
 SELECT TO_NCHAR(j.id), 1, SYS_EXTRACT_UTC(SYSTIMESTAMP), :version, TO_CLOB('[]')
