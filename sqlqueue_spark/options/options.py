@@ -144,20 +144,17 @@ class ConnectionOptions(Options):
         parse=token_provider, default=None,
     )  # fmt: skip
     default_schema: str | None = option(
-        "Schema of queues that name none.",
-        parse=text, default=None, shown="`dbo` / `public`",
+        "Schema of queues that name none.", parse=text, default=None, shown="`dbo` / `public`",
     )  # fmt: skip
     legacy_addresses: bool = option(
-        "Ignore everything after the first `@` of an address.",
-        parse=boolean, default=False,
+        "Ignore everything after the first `@` of an address.", parse=boolean, default=False,
     )  # fmt: skip
     lock_timeout: timedelta | None = option(
         "Longest wait for rows that others hold.",
         parse=duration, default=None, shown="`30s`; `60s` for rows of an unfinished batch",
     )  # fmt: skip
     command_timeout: timedelta = option(
-        "Longest run of one statement.",
-        parse=duration, default=timedelta(minutes=5),
+        "Longest run of one statement.", parse=duration, default=timedelta(minutes=5),
     )  # fmt: skip
     queue_schemas: Mapping[str, str] = option_per_name(
         "queue.<name>.schema", "Schema of one queue; wins over its address.",
@@ -197,8 +194,7 @@ class SourceOptions(ConnectionOptions):
     queue: str | None = option("Address of the queue table.", parse=address, default=None, shown="required")
     queues: tuple[str, ...] = option(
         "Instead of `queue`: several queues of one database, a JSON list of their addresses. Adds the column "
-        "`Queue`.",
-        parse=addresses, kind="JSON list", default=(),
+        "`Queue`.", parse=addresses, kind="JSON list", default=(),
     )  # fmt: skip
     queue_pattern: str | None = option(
         "Instead of `queue`: all queue tables of the default schema whose whole name this regular expression "
@@ -206,50 +202,43 @@ class SourceOptions(ConnectionOptions):
         parse=pattern, kind="regular expression", default=None,
     )  # fmt: skip
     max_messages_per_trigger: int | None = option(
-        "Most rows one micro-batch claims.",
-        parse=positive, default=None,
+        "Most rows one micro-batch claims.", parse=positive, default=None,
         shown=f"`{MOST_BATCH_ROWS}`; "
         f"on SQL Server without READ_COMMITTED_SNAPSHOT `{MOST_LOCKED_BATCH_ROWS}`",
     )  # fmt: skip
     adaptive_batch: bool = option(
         "Batches begin with 100000 rows at most, grow while a backlog waits, and follow "
-        "`targetBatchDuration`; else each takes what it may.",
-        parse=boolean, default=True,
+        "`targetBatchDuration`; else each takes what it may.", parse=boolean, default=True,
     )  # fmt: skip
     target_batch_duration: timedelta = option(
         "How long a batch should last from its claim until it is settled.",
         parse=duration, default=timedelta(seconds=2),
     )  # fmt: skip
     max_bytes_per_trigger: int = option(
-        "And most bytes of headers and bodies.",
-        parse=size, default=MOST_BATCH_BYTES,
+        "And most bytes of headers and bodies.", parse=size, default=MOST_BATCH_BYTES,
     )  # fmt: skip
     max_concurrency: int = option(
         "Most partitions (tasks) of a micro-batch; fewer when few rows are pending.",
         parse=positive, default=8,
     )  # fmt: skip
     min_messages_per_partition: int = option(
-        "Rows below which a batch is not split further.",
-        parse=positive, default=20_000,
+        "Rows below which a batch is not split further.", parse=positive, default=20_000,
     )  # fmt: skip
     transaction_mode: str = option(_MODES, parse=transaction_mode, default=RECEIVE_ONLY)  # fmt: skip
     stream: str | None = option(_STREAM, parse=text, default=None)  # fmt: skip
     poll_interval: timedelta = option(
-        "Longest pause between looks at an empty queue.",
-        parse=duration, default=timedelta(seconds=1),
+        "Longest pause between looks at an empty queue.", parse=duration, default=timedelta(seconds=1),
     )  # fmt: skip
     neighbour_headroom: int | None = option(
         "How many of the oldest free rows are left to other consumers of the queue while any are seen; "
-        "`auto` follows their pace.",
-        parse=headroom, kind="number or auto", default=None, shown="`auto`",
+        "`auto` follows their pace.", parse=headroom, kind="number or auto", default=None, shown="`auto`",
     )  # fmt: skip
     error_queue: str | None = option(
         "Address of the queue where a message in transit goes that cannot be delivered.",
         parse=text, kind="address", default=None,
     )  # fmt: skip
     claim_ahead: bool = option(
-        "While a backlog waits, claim the next batch during the present one.",
-        parse=boolean, default=True,
+        "While a backlog waits, claim the next batch during the present one.", parse=boolean, default=True,
     )  # fmt: skip
     done_file: str | None = option(
         "File on the driver that tells which batches Spark has logged, a JSON list of their end offsets: "
@@ -334,12 +323,10 @@ class SinkOptions(ConnectionOptions):
         parse=isolation_level, default="ReadCommitted",
     )  # fmt: skip
     keep_deduplication_data_for: timedelta = option(
-        "How long the outbox remembers a message id.",
-        parse=duration, default=timedelta(days=7),
+        "How long the outbox remembers a message id.", parse=duration, default=timedelta(days=7),
     )  # fmt: skip
     cleanup_every: timedelta = option(
-        "Pause between two cleanups of the outbox.",
-        parse=duration, default=timedelta(minutes=1),
+        "Pause between two cleanups of the outbox.", parse=duration, default=timedelta(minutes=1),
     )  # fmt: skip
     disable_cleanup: bool = option(
         "Leave the cleanup to `sqlqueue outbox cleanup` or to the .NET endpoint.",
@@ -352,8 +339,7 @@ class SinkOptions(ConnectionOptions):
     )  # fmt: skip
     audit_queue: str | None = option(
         "Address of the queue that gets a copy of each received message that was processed, where rows are "
-        "outcomes of messages.",
-        parse=text, kind="address", default=None,
+        "outcomes of messages.", parse=text, kind="address", default=None,
     )  # fmt: skip
     retry_interval: timedelta = option(
         "How often a database that is down is tried, while messages for it wait.",
@@ -365,13 +351,11 @@ class SinkOptions(ConnectionOptions):
     )  # fmt: skip
     delayed_endpoint: str | None = option(
         "Messages with a time of delivery wait in the table `<delayedEndpoint>.Delayed`; else in that of "
-        "`endpoint`.",
-        parse=text, default=None, shown="`endpoint`",
+        "`endpoint`.", parse=text, default=None, shown="`endpoint`",
     )  # fmt: skip
     publish: bool = option(
         "Publish every row as its message type: those of the header EnclosedMessageTypes, else "
-        "`messageType`.",
-        parse=boolean, default=False,
+        "`messageType`.", parse=boolean, default=False,
     )  # fmt: skip
     message_type: str | None = option(
         "Type of messages whose headers name none, such as `Sales.OrderPlaced, Sales`.",
@@ -381,8 +365,7 @@ class SinkOptions(ConnectionOptions):
     stream: str | None = option(_STREAM, parse=text, default=None)  # fmt: skip
     store_and_forward: str | None = option(
         "Address of a queue of this database in which a message for another one is stored, from where a "
-        "store-and-forward job sends it on.",
-        parse=address, default=None,
+        "store-and-forward job sends it on.", parse=address, default=None,
     )  # fmt: skip
     endpoint_urls: Mapping[str, str] = option_per_name(
         "endpoint.<name>.url", "Another database for one destination's queues; a name that ends in `*` is a "
