@@ -31,7 +31,7 @@ class Target:
     access_token: str | None = field(default=None, repr=False)
     access_token_provider: str | None = None
     lock_timeout: timedelta = timedelta(seconds=30)
-    #: How long a row of an unfinished batch is waited for: longer than a server takes to notice that its
+    #: How long a statement waits for a row of an unfinished batch. By then a server has noticed that the
     #: holder has vanished.
     relock_timeout: timedelta = timedelta(seconds=60)
     command_timeout: timedelta = timedelta(minutes=5)
@@ -84,8 +84,8 @@ class Connection(ABC):
     def execute(self, statement: Sql, parameters: Parameters = NOTHING, *, doing: str = "") -> list[Row]:
         """Run a statement and return all its rows; every result set is drained.
 
-        :param statement: a plain text runs as it stands, without parameters.
-        :param parameters: by their names; those that the statement does not have are left out.
+        :param statement: a plain text takes no parameters.
+        :param parameters: by their names; other names are ignored.
         """
 
     @abstractmethod

@@ -92,7 +92,7 @@ class Dialect(Database):
     #: Whether the engine keeps a table without a clustered index as a heap, which does not give back the room
     #: of deleted rows.
     knows_heaps: ClassVar[bool] = False
-    #: Whether a table is not there for a login that has no right to it.
+    #: Whether a login does not see a table to which it has no right.
     hides_tables: ClassVar[bool] = False
     #: Whether a .NET receiver stops at a body that is NULL. Else it reads it as an empty one.
     null_body_stops: ClassVar[bool] = False
@@ -130,7 +130,7 @@ class Dialect(Database):
     def bind_messages(self, messages: pa.RecordBatch) -> Load:
         """Messages (:data:`OUTGOING`) as ``insert`` loads them.
 
-        The caller has turned their times to be received into times of expiry already (:func:`expiring`).
+        Times to be received are times of expiry by now (:func:`expiring`).
         """
 
     @abstractmethod

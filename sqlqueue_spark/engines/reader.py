@@ -23,8 +23,8 @@ class Reader(ABC):
         """The rows between two RowVersions, both included, in RowVersion order, in bounded batches.
 
         :param statement: reads such a range; its parameters are ``first`` and ``last``.
-        :param small: every row of the range was small (:attr:`Dialect.small_row`) when the claim saw it. The
-            reader may read these rows faster. It still reads a row that has become larger.
+        :param small: every row of the range was small (:attr:`Dialect.small_row`) when it was planned, so it
+            may be read faster. A row that has become larger is still read.
         """
 
     @abstractmethod

@@ -21,7 +21,7 @@ E = TypeVar("E", bound=SqlQueueError)
 
 #: A database that is restarted or fails over must be back within this time, or the caller fails.
 RETRY_SECONDS = 60.0
-#: After this time without success the log says so, as the .NET transport's circuit breaker opens.
+#: After this time without success the log says so. The .NET transport's circuit breaker waits as long.
 BREAKER_SECONDS = 30.0
 #: The first and the longest pause in seconds. Pauses double, with up to ``JITTER`` seconds by chance.
 FIRST_PAUSE, LONGEST_PAUSE, JITTER = 0.05, 5.0, 1.0
@@ -31,9 +31,9 @@ _ours = threading.local()
 
 
 def _of_others(_: logging.LogRecord) -> bool:
-    """Whether a record of stamina is not about a step of ours.
+    """Whether a record of stamina is about a step of another package.
 
-    It warns of each pause, several times a second and without a reason. We say once what lasts.
+    Of our steps it would warn at each pause, several times a second and without a reason.
     """
     return not getattr(_ours, "retrying", False)
 
@@ -77,7 +77,7 @@ class Retry:
         """Run a step, and repeat it while that is worth it. The step's last error is raised.
 
         :param on_failure: what to do after each failure, before the pause.
-        :param kind: the errors after which it may be worth it.
+        :param kind: the errors after which to repeat.
         """
         with _retrying():
             for attempt in stamina.retry_context(

@@ -2,8 +2,8 @@
 
 ``CREATE TEMPORARY VIEW … USING sqlqueue OPTIONS (…)`` lets a user who may only write SQL give any option. A
 token provider is a function that we import and call; a url can name libraries to load, files to read and
-write, and logins of this machine, all with the rights of Spark's driver and workers. SQL sets no list of what
-is allowed: not even by ``SET``, because the list is no configuration of Spark SQL.
+write, and logins of this machine, all with the rights of Spark's driver and workers. SQL cannot change the
+list of what is allowed, not by ``SET`` either: it is no configuration of Spark.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from sqlqueue_spark.spark.processes import log_to_stderr
 from sqlqueue_spark.spark.send_task import SendTask, log_sent, log_untyped
 from sqlqueue_spark.tables.outbox_cleanup import OutboxCleaner
 
-#: How long a writer waits at its end for a cleanup of the outbox. What remains is left to the next cleanup.
+#: How long a writer waits at its end for a cleanup of the outbox; the next one does the rest.
 _CLEANUP_SECONDS = 10.0
 
 
@@ -101,8 +101,7 @@ class SqlQueueWriter(DataSourceArrowWriter):
 class SqlQueueStreamWriter(DataSourceStreamArrowWriter):
     """``df.writeStream.format("sqlqueue")``: sends each micro-batch as the sink does, by the same outbox.
 
-    Spark makes one for each batch. It does not tell it which batch that is before the batch is done, so a
-    stage cannot be kept.
+    Spark makes a writer for each batch, and tells the batch's number when it is done: too late for a stage.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:

@@ -29,7 +29,7 @@ class Server(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction of another session, None where it is prepared. ``now`` is the database's clock."""
+    """An open transaction. A prepared one has no ``session``. ``now`` is the database's clock."""
 
     costs: str
     session: int | None

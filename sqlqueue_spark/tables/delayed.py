@@ -1,7 +1,7 @@
 """Tables of delayed messages, ``<name>.Delayed``: a message waits there until it is due for its queue.
 
-Format: the tables of the .NET transports, which endpoints of the same name read and write too. Where a
-message goes when it is due stands in its header ``NServiceBus.SqlServer.ForwardDestination``.
+Format: the tables of the .NET transports, which endpoints of the same name read and write too. The header
+``NServiceBus.SqlServer.ForwardDestination`` of a message names its queue.
 
 Every method runs inside the connection's open transaction and never commits.
 """
@@ -28,15 +28,15 @@ from sqlqueue_spark.tables.queues import QueueTable
 _SUFFIX = ".Delayed"
 #: No message is due before this: it is the earliest time of the type datetime.
 _EARLIEST = "1753-01-01T00:00:00"
-#: Other names of the time zone in which what is stored is what is meant.
+#: Other names of UTC, in which the stored times are.
 _UTC = {"utc", "etc/utc", "gmt", "etc/gmt", "zulu", "etc/zulu", "uct", "etc/uct", "universal", "greenwich"}
 
 
 class Due(NamedTuple):
-    """A message that is due: what its table knows it by while it is locked, and its headers in two parts.
+    """A message that is due and locked: how its table finds it, and its headers in two parts.
 
-    The first ``before`` characters of the headers are not read. ``rest`` is what stands behind them, with the
-    header that says where the message goes. ``due`` is as the engine needs it.
+    The first ``before`` characters of the headers are not read. ``rest`` follows them, with the header that
+    says where the message goes. ``due`` is as the engine needs it.
     """
 
     row: str

@@ -9,7 +9,7 @@ from sqlqueue_spark.errors import ConfigurationError
 
 #: What fits into the column MessageId.
 LONGEST_ID = 200
-#: Stands between what a key shows of an id and the digest behind it.
+#: Stands in a key between the shown part of the id and the digest.
 MARK = ">"
 #: No collation takes two different ids of these characters for the same.
 PLAIN = "[0-9a-f-]+"
@@ -27,7 +27,7 @@ def process_key(message_id: str) -> str:
     """The text by which :meth:`Outbox.process` knows an id.
 
     It is the id itself where that is plain, as most are. Any other id gets a digest, so that ``Order`` and
-    ``order`` stay two. It is no key by which a sink knows a send.
+    ``order`` stay two. A sink knows its sends by other keys.
 
     :raises ConfigurationError: it is no text of 1 to 200 characters.
     """
@@ -41,8 +41,8 @@ def process_key(message_id: str) -> str:
 def may_stand_as_it_is(message_id: str) -> bool:
     """Whether the table may hold an id itself although its key is another text.
 
-    Version 0.1.0 kept every id so, and a .NET endpoint does. An id that looks like a key is not sought: it
-    would be taken for the message whose key that is. Nor is one with a NUL, which not every database takes.
+    Version 0.1.0 kept ids like that, and .NET endpoints do. An id that looks like a key is not sought,
+    because another message may have that key; nor is one with a NUL, which not every database takes.
     """
     return not re.fullmatch(PLAIN, message_id) and "\0" not in message_id and not _KEY.search(message_id)
 

@@ -19,9 +19,9 @@ from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.plain_text import for_shell
 from sqlqueue_spark.row_set import HIGHEST, RowSet
 
-#: Columns that not every generation of queue tables has; where one is missing, we read NULL.
+#: Columns that some generations of queue tables lack; a missing one is read as NULL.
 OPTIONAL_COLUMNS = ("CorrelationId", "ReplyToAddress", "Recoverable")
-#: The RowVersion of a row, by which rows are sorted where a statement gives them in any order.
+#: The RowVersion of a row, to sort the rows of a statement that gives them in any order.
 _ROW_VERSION = itemgetter(0)
 #: What a table is that is no queue's.
 _KINDS = {"table": "a table from which others inherit"}
@@ -54,8 +54,8 @@ class Oldest(NamedTuple):
     enough: bool
     #: How many other streams of ours have the queue open, as far as the engine tells.
     streams: int
-    #: How many sessions of neighbours look for a row now or hold one, as far as the engine tells. It cannot
-    #: tell, and this is 0, where a stream's workers take rows without a claim.
+    #: How many sessions of neighbours look for a row now or hold one, as far as the engine tells. It is 0
+    #: where a stream's workers take rows without a claim.
     looking: int
 
 
@@ -97,7 +97,7 @@ class QueueTable:
     columns: tuple[str, ...]
     #: The database the table lies in.
     database: str
-    #: Whether that database takes no changes here: it is a readable copy, or on a standby server.
+    #: Whether that database is read-only here: a readable copy, or one on a standby server.
     read_only: bool = False
     #: Whether plain reads see row versions: also those of rows that an open transaction has deleted. A claim
     #: then deletes its rows at once, as the one-row receivers do, and settling it is only the commit.
@@ -193,11 +193,11 @@ def at(connection: Connection, table: Table) -> Queue | None:
 
 
 def missing(connection: Connection, table: Table, address: str, where: str, what: str) -> QueueError:
-    """The error that there is no queue table; it tells what has the name instead, or nearly the name.
+    """The error for a missing queue table. It tells what has the name instead, or nearly the name.
 
     :param address: as the user gave it.
     :param where: where the table was looked for.
-    :param what: what there is to correct.
+    :param what: what the user should correct.
     """
     kinds = _namesakes(connection, table)
     here = Table(table=table.table, schema=table.schema)

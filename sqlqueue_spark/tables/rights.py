@@ -24,7 +24,7 @@ _SUBSCRIBING = {RECEIVER: "subscriber", SENDER: "publisher"}
 
 @dataclass(frozen=True, kw_only=True)
 class Rights:
-    """Which rights the connected user lacks to receive from a queue, and to send to it; none where he may."""
+    """Which rights the connected user lacks to receive from a queue, and to send to it."""
 
     user: str
     receiver_lacks: tuple[str, ...]

@@ -49,8 +49,7 @@ class ColumnReader(Reader):
 
     Each connection is opened when it is first needed.
 
-    :param login: a login that does not expire, as a token does: it is used whenever there is something to
-        read in blocks.
+    :param login: a login that does not expire: the connection for blocks may be opened late.
     :param open_rows: makes the reader that takes any value.
     """
 
