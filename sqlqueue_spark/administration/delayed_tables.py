@@ -15,8 +15,9 @@ from sqlqueue_spark.engines.registry import DIALECTS
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl, delayed
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.delayed import DelayedTable
-from sqlqueue_spark.tables.queue_admin import database
+from sqlqueue_spark.tables.scripts import script_of
 
 if TYPE_CHECKING:
     from sqlqueue_spark.send.delayed_mover import Moved
@@ -62,7 +63,7 @@ def script(engine: str, owner: str, *, default_schema: str | None = None) -> str
     )
     table = delayed.table_of(naming.table(owner))
     ddl.check_name(dialect, table)
-    return ddl.script_of(dialect, dialect.table(table), delayed.create_statements(dialect, table))
+    return script_of(dialect, dialect.table(table), delayed.create_statements(dialect, table))
 
 
 def length(options: ConnectionOptions, owner: str) -> Length:

@@ -17,7 +17,7 @@ from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.tables import ddl, queues
-from sqlqueue_spark.tables.queue_admin import database
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable, table_of
 
 

@@ -16,7 +16,7 @@ from sqlqueue_spark.messages.addresses import Naming
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.row_set import LOWEST, RowSet
-from sqlqueue_spark.tables import queue_admin, queues
+from sqlqueue_spark.tables import database_facts, queues
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import InTransit, Queue
 
@@ -141,7 +141,7 @@ def opened(
     with connect(target) as connection:
         with connection.transaction():
             found = queues.get(connection, queue, naming)
-            meant = selection.test(naming, queue_admin.now(connection))
+            meant = selection.test(naming, database_facts.now(connection))
             up_to = found.highest()
         yield ErrorQueue(
             queue=found,

@@ -14,9 +14,10 @@ from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.tables import ddl
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.outbox import OutboxReport, OutboxTable, create_statements
 from sqlqueue_spark.tables.outbox_cleanup import forget
-from sqlqueue_spark.tables.queue_admin import database
+from sqlqueue_spark.tables.scripts import script_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ def script(engine: str, endpoint: str, *, default_schema: str | None = None) -> 
     writer = OUTBOX_DATABASES[engine]
     table = writer.outbox_table(endpoint)
     names = writer.outbox_names(default_schema or writer.default_schema, table)
-    return ddl.script_of(writer, names["outbox"], create_statements(writer, names))
+    return script_of(writer, names["outbox"], create_statements(writer, names))
 
 
 def cleanup(

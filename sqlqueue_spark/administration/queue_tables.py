@@ -33,11 +33,12 @@ from sqlqueue_spark.messages.outgoing import REPLY_TO_ADDRESS, milliseconds, rep
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables import ddl, queues, rights
+from sqlqueue_spark.tables.ddl import CLASSIC
 from sqlqueue_spark.tables.insert import CHUNK, Column
-from sqlqueue_spark.tables.queue_admin import CLASSIC, Index, Message, QueueAdmin
+from sqlqueue_spark.tables.queue_admin import Index, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import Rights
-from sqlqueue_spark.tables.stage import table_named
+from sqlqueue_spark.tables.stage_table import table_named
 from sqlqueue_spark.tables.subscriptions import table_of
 
 if TYPE_CHECKING:

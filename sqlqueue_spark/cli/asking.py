@@ -23,7 +23,7 @@ from sqlqueue_spark.messages.outgoing import COMPLETED
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.options.fields import camel, duration
 from sqlqueue_spark.plain_text import plain
-from sqlqueue_spark.tables.queue_admin import CLASSIC, SHAPES
+from sqlqueue_spark.tables.ddl import CLASSIC, SHAPES
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
 Command = Callable[..., Any]

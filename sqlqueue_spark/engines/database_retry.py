@@ -1,4 +1,4 @@
-"""How long we wait for a database that gives way, and when we tell somebody."""
+"""How long we wait for a database that gives way, and when the log says so."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ E = TypeVar("E", bound=SqlQueueError)
 
 #: A database that is restarted or fails over must be back within this time, or the caller fails.
 RETRY_SECONDS = 60.0
-#: After so long without success it is no passing trouble: the .NET transport's circuit breaker opens after as long.
+#: After this time without success the log says so. The .NET transport's circuit breaker waits as long.
 BREAKER_SECONDS = 30.0
-#: The first pause in seconds and the longest one. Pauses double; by chance each is up to ``JITTER`` seconds longer.
+#: The first and the longest pause in seconds. Pauses double, with up to ``JITTER`` seconds by chance.
 FIRST_PAUSE, LONGEST_PAUSE, JITTER = 0.05, 5.0, 1.0
 
 
@@ -31,9 +31,9 @@ _ours = threading.local()
 
 
 def _of_others(_: logging.LogRecord) -> bool:
-    """Whether a record of stamina is not about a step of ours.
+    """Whether a record of stamina is about a step of another package.
 
-    It warns of each pause, several times a second and without a reason. We say once what lasts.
+    Of our steps it would warn at each pause, several times a second and without a reason.
     """
     return not getattr(_ours, "retrying", False)
 
@@ -52,7 +52,7 @@ def _retrying() -> Iterator[None]:
 
 
 class Retry:
-    """Repeats steps against one database when it gives way, with pauses that grow and vary, within a time limit."""
+    """Repeats steps when a database gives way, with pauses that grow and vary, within a time limit."""
 
     def __init__(
         self, what: str, clock: Callable[[], float] = time.monotonic, *, seconds: float | None = None
@@ -77,7 +77,7 @@ class Retry:
         """Run a step, and repeat it while that is worth it. The step's last error is raised.
 
         :param on_failure: what to do after each failure, before the pause.
-        :param kind: the errors after which it may be worth it.
+        :param kind: the errors after which to repeat.
         """
         with _retrying():
             for attempt in stamina.retry_context(
@@ -106,8 +106,9 @@ class Retry:
         if now - self._failing_since >= BREAKER_SECONDS and not self._told:
             self._told = True
             log.error(
-                "still_failing %s seconds=%d: nothing has succeeded for so long; check that the server runs and can "
-                "be reached from here, whether it fails over or is throttled, and who holds locks; last said: %s",
+                "still_failing %s seconds=%d: nothing has succeeded for so long; check that the server runs "
+                "and can be reached from here, whether it fails over or is throttled, and who holds locks; "
+                "last said: %s",
                 self._what,
                 now - self._failing_since,
                 error,

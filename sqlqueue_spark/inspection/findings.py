@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.tables import rights
-from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin, compatibility
+from sqlqueue_spark.tables.database_facts import compatibility
+from sqlqueue_spark.tables.queue_admin import Numbers, QueueAdmin
 from sqlqueue_spark.tables.queues import QueueTable
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER, Rights
 

@@ -11,8 +11,9 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, columns_fit, numbers_finding, remedy
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.messages.message import time_sent
-from sqlqueue_spark.tables import queue_admin, subscriptions
-from sqlqueue_spark.tables.queue_admin import OpenTransaction, QueueAdmin
+from sqlqueue_spark.tables import database_facts, subscriptions
+from sqlqueue_spark.tables.database_facts import OpenTransaction
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Holder, Queue
 from sqlqueue_spark.tables.rights import Rights
 from sqlqueue_spark.tables.subscriptions import Subscription, SubscriptionTable
@@ -62,10 +63,10 @@ def _stopping_row(admin: QueueAdmin) -> Iterator[Finding]:
 
 
 def _open_transactions(connection: Connection) -> Iterator[Finding]:
-    for each in queue_admin.open_transactions(connection, _LONG_SECONDS):
+    for each in database_facts.open_transactions(connection, _LONG_SECONDS):
         statement = connection.dialect.statement("remedy_transaction")
         yield Finding(
-            message=f"A transaction of {_who(each)} has been open in the database {queue_admin.database(connection)!r} since "
+            message=f"A transaction of {_who(each)} has been open in the database {database_facts.database(connection)!r} since "
             f"{_told(each.since, each.now)}: until it ends, {each.costs}.",
             remedy_sql="" if each.session is None else statement.with_numbers({"session": each.session}),
         )
@@ -96,7 +97,7 @@ def _unquoted_subscriptions(connection: Connection, table: Table) -> Iterator[Fi
 def _lost_subscriptions(connection: Connection, table: Table) -> Iterator[Finding]:
     """Find subscriptions whose address nobody can read, or whose queue is not there; one finding for each address."""
     dialect = connection.dialect
-    here = queue_admin.database(connection)
+    here = database_facts.database(connection)
     naming = Naming(default_schema=table.schema, quoted_addresses=dialect.quoted_addresses)
     by_address: dict[str, list[Subscription]] = {}
     for each in SubscriptionTable(connection, table).all():

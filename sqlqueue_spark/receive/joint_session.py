@@ -12,7 +12,7 @@ from sqlqueue_spark.receive.connection_pool import SessionPool
 from sqlqueue_spark.receive.offset import JointOffset, Offset
 from sqlqueue_spark.receive.queue_list import opened, shown
 from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.queue_admin import database
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.queues import Queue
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
+from sqlqueue_spark.engines.connect import RECORD_BATCH_BYTES, RECORD_BATCH_ROWS, Reader, Target, open_reader
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
@@ -195,7 +195,7 @@ def _to_take(claimed: Claimed, parts: Iterable[Slice], most_rows: int) -> list[D
     begin = 0
     for part in parts:
         end = begin + len(part.rows)
-        counts = tuple(bounded(claimed.sizes[begin:end], most_rows, BATCH_BYTES))
+        counts = tuple(bounded(claimed.sizes[begin:end], most_rows, RECORD_BATCH_BYTES))
         slices.append(
             DestructiveSlice(statement=part.statement, queue=part.queue, rows=part.rows, counts=counts)
         )
@@ -388,7 +388,7 @@ def _unexpired(taken: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     numbers = rows["RowVersion"].combine_chunks()
     if not pc.all(pc.less(numbers[:-1], numbers[1:])).as_py():
         rows = rows.sort_by("RowVersion")
-    yield from rows.to_batches(max_chunksize=BATCH_ROWS)
+    yield from rows.to_batches(max_chunksize=RECORD_BATCH_ROWS)
 
 
 class _Kept:

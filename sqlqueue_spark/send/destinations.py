@@ -15,8 +15,8 @@ from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.send.composed import FailedMessage
 from sqlqueue_spark.send.subscribers import Subscribers
 from sqlqueue_spark.tables import delayed, queues
+from sqlqueue_spark.tables.database_facts import database
 from sqlqueue_spark.tables.insert import Column, columns_of
-from sqlqueue_spark.tables.queue_admin import database
 from sqlqueue_spark.tables.queues import QueueTable
 
 

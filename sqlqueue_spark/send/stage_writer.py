@@ -27,7 +27,8 @@ from sqlqueue_spark.send.routes import Routes
 from sqlqueue_spark.send.sent import Sent
 from sqlqueue_spark.send.sent_before import SentBefore, has_sent
 from sqlqueue_spark.tables.insert import fitted
-from sqlqueue_spark.tables.stage import Run, Stage, table_of
+from sqlqueue_spark.tables.stage import Run, Stage
+from sqlqueue_spark.tables.stage_table import table_of
 
 log = logger(__name__)
 

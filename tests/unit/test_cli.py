@@ -211,7 +211,8 @@ DECLARE @transports nvarchar(255) = LEFT(
 );
 EXEC @got = sys.sp_getapplock @Resource = @resource, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
 IF @got >= 0
-    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive', @LockOwner = 'Transaction';
+    EXEC @got = sys.sp_getapplock @Resource = @transports, @LockMode = 'Exclusive',
+        @LockOwner = 'Transaction';
 IF @got < 0
 BEGIN;
     THROW 51000, N'Another session is creating this table; run the script again.', 1;
@@ -292,7 +293,7 @@ def test_a_script_makes_the_asked_shape():
     assert "CREATE CLUSTERED INDEX Index_RowVersion" in classic
     assert "CREATE CLUSTERED" not in heap
     assert "CREATE NONCLUSTERED INDEX Index_RowVersion ON [dbo].[orders] (RowVersion);" in heap
-    assert "(Expires) INCLUDE (Id, RowVersion) WHERE Expires IS NOT NULL" in heap
+    assert "(Expires) INCLUDE (Id, RowVersion)\n    WHERE Expires IS NOT NULL;" in heap
 
 
 def test_a_shape_that_an_engine_does_not_know_is_refused():

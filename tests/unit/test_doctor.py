@@ -160,17 +160,18 @@ def missing(error):
 
 def looking(monkeypatch, **looks):
     """Let these drivers be looked for so."""
-    parts = {
-        engine: tuple(part._replace(look=looks.get(part.name, part.look)) for part in parts)
-        for engine, parts in found.PARTS.items()
+    needed = {
+        engine: tuple(each._replace(look=looks.get(each.name, each.look)) for each in its)
+        for engine, its in found.NEEDED_DRIVERS.items()
     }
-    monkeypatch.setattr(found, "PARTS", parts)
+    monkeypatch.setattr(found, "NEEDED_DRIVERS", needed)
 
 
 @pytest.fixture
 def without_drivers(monkeypatch):
     looking(
-        monkeypatch, **{part.name: missing(ModuleNotFoundError()) for part in chain(*found.PARTS.values())}
+        monkeypatch,
+        **{each.name: missing(ModuleNotFoundError()) for each in chain(*found.NEEDED_DRIVERS.values())},
     )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from sqlqueue_spark.engines import database_retry
-from sqlqueue_spark.engines.connect import BATCH_ROWS, Reader, Target
+from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Reader, Target
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
 from sqlqueue_spark.messages.arrow import pc
@@ -173,8 +173,8 @@ class Table(Reader):
         numbers = [row for row in self.rows if first <= row <= last]
         empty = [pa.nulls(len(numbers), field.type) for field in schema][:-1]
         found = pa.RecordBatch.from_arrays([*empty, pa.array(numbers, pa.int64())], schema=schema)
-        for start in range(0, max(1, len(numbers)), BATCH_ROWS):
-            yield found.slice(start, BATCH_ROWS)
+        for start in range(0, max(1, len(numbers)), RECORD_BATCH_ROWS):
+            yield found.slice(start, RECORD_BATCH_ROWS)
 
     def take(self, statement, parameters, schema):
         raise NotImplementedError

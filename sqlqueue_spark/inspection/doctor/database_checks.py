@@ -17,7 +17,8 @@ from sqlqueue_spark.inspection.neighbour_findings import of_database, of_rows
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import for_shell, shell_word
 from sqlqueue_spark.tables import queues, rights
-from sqlqueue_spark.tables.queue_admin import QueueAdmin, compatibility, server
+from sqlqueue_spark.tables.database_facts import compatibility, server
+from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 
