@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from sqlqueue_spark.administration import trial_messages
+from sqlqueue_spark.administration import sample_messages
 from sqlqueue_spark.engines.connect import Connection, Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.findings import Finding, of_rights, of_table
@@ -244,14 +244,14 @@ def send_load(
     ttl_ms = milliseconds(ttl)
     portion = max(1, min(CHUNK, _CHUNK_BYTES // size, (rate or CHUNK * _PORTIONS) // _PORTIONS))
     with _inserter(options, queue) as (admin, insert):
-        reply_to = _full_address(options, admin, trial_messages.REPLY_TO)
+        reply_to = _full_address(options, admin, sample_messages.REPLY_TO)
         began = time.monotonic()
         for first in range(0, count, portion):
             if rate is not None:
                 time.sleep(max(0.0, began + first / rate - time.monotonic()))
             some = min(portion, count - first)
             now = datetime.now(UTC)
-            insert(trial_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms))
+            insert(sample_messages.batch(first, some, size, now=now, reply_to=reply_to, ttl_ms=ttl_ms))
             progress(some)
         return timedelta(seconds=time.monotonic() - began)
 

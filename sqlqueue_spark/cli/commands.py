@@ -11,7 +11,7 @@ import click
 
 from sqlqueue_spark import __version__
 from sqlqueue_spark.administration import database_overview, queue_tables
-from sqlqueue_spark.cli import asking, door, shells, showing
+from sqlqueue_spark.cli import command_group, output, parameters, shells
 from sqlqueue_spark.cli.delayed_commands import delayed
 from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.length_commands import length
@@ -30,7 +30,7 @@ from sqlqueue_spark.tables.rights import INSTALLER, RECEIVER, ROLES, SENDER
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group(cls=door.Door, context_settings=_SETTINGS)
+@click.group(cls=command_group.CommandGroup, context_settings=_SETTINGS)
 @click.version_option(__version__, prog_name="sqlqueue")
 def main() -> None:
     """Look after SQL queue tables.
@@ -56,38 +56,38 @@ for _name, _module, _help in (
     ("archive", "archive_job", "Copy an error or audit queue into a Delta table, each row once, or take it there."),
     ("store-and-forward", "store_and_forward_job", "Send on what senders have stored for another database, each message once."),
 ):  # fmt: skip
-    main.add_command(door.Job(_name, f"sqlqueue_spark.pipeline.{_module}:main", help=_help))
+    main.add_command(command_group.Job(_name, f"sqlqueue_spark.pipeline.{_module}:main", help=_help))
 
 
 @main.command()
-@asking.queues
-@asking.also_created
-@asking.shape
-@asking.connected
+@parameters.queues
+@parameters.also_created
+@parameters.shape
+@parameters.connected
 def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> None:
     """Create queue tables that are not there yet."""
     for made in queue_tables.create(options, queues, **also):
-        showing.say(f"created {made.queue}" if made.new else f"{made.queue} was there already")
+        output.say(f"created {made.queue}" if made.new else f"{made.queue} was there already")
 
 
 @main.command()
-@asking.queues
-@asking.also_created
-@asking.shape
-@asking.naming
-@asking.debug
+@parameters.queues
+@parameters.also_created
+@parameters.shape
+@parameters.naming
+@parameters.debug
 @click.option(
     "--engine", required=True, type=click.Choice(sorted(DIALECTS)), help="The engine to write the script for."
 )
 @click.option(
     "--grants",
     "user",
-    type=asking.some_text,
+    type=parameters.some_text,
     metavar="USER",
     help="Instead give this user the rights of a role.",
 )
 @click.option("--role", type=click.Choice(ROLES), help="Which rights: all that the role needs, no others.")
-@click.option("--endpoint", type=asking.endpoint_name, metavar="NAME", help="A sender's outbox too.")
+@click.option("--endpoint", type=parameters.endpoint_name, metavar="NAME", help="A sender's outbox too.")
 def script(
     *,
     queues: tuple[str, ...],
@@ -115,10 +115,10 @@ def script(
 
 
 @main.command()
-@asking.queues
-@asking.connected
-@asking.role
-@asking.as_json
+@parameters.queues
+@parameters.connected
+@parameters.role
+@parameters.as_json
 @click.pass_context
 def inspect(
     ctx: click.Context, options: ConnectionOptions, queues: tuple[str, ...], role: str | None, json_: bool
@@ -128,15 +128,15 @@ def inspect(
     for queue in queues:
         inspection = queue_tables.inspect(options, queue, role=role)
         found = found or bool(inspection.findings)
-        _show(json_, inspection, showing.inspection_json, showing.inspection_text)
+        _show(json_, inspection, output.inspection_json, output.inspection_text)
     ctx.exit(1 if found else 0)
 
 
 @main.command("list")
-@asking.connected
-@click.option("--schema", type=asking.some_text, metavar="NAME", help="Only tables of this schema.")
+@parameters.connected
+@click.option("--schema", type=parameters.some_text, metavar="NAME", help="Only tables of this schema.")
 @click.option("--exact", is_flag=True, help="Count large tables too.")
-@asking.as_json
+@parameters.as_json
 def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bool) -> None:
     """List the queues, outboxes, delayed tables and stages of a database: how many rows, and how old the oldest message is.
 
@@ -148,15 +148,15 @@ def list_(options: ConnectionOptions, schema: str | None, exact: bool, json_: bo
     with counting("tables", json_):
         found = database_overview.overview(options, schema=schema, exact=exact)
         if json_:
-            _lines(showing.as_json(showing.overview_json(each)) for each in found)
+            _lines(output.as_json(output.overview_json(each)) for each in found)
             return
         tables = list(found)
-    _lines(showing.overview_text(tables))
+    _lines(output.overview_text(tables))
 
 
 @main.command()
-@asking.queues
-@asking.connected
+@parameters.queues
+@parameters.connected
 @click.option("--expired", is_flag=True, help="Only messages whose time to be received is over.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, yes: bool) -> None:
@@ -167,21 +167,21 @@ def purge(options: ConnectionOptions, queues: tuple[str, ...], expired: bool, ye
             with counting(queue):
                 there = queue_tables.length(options, queue)
             count = there.expired if expired else there.rows
-            asking.confirmed(
-                f"{count:,} {what} of the queue {there.queue}{asking.place(options)} will be deleted; to go on, type the queue's name",
+            parameters.confirmed(
+                f"{count:,} {what} of the queue {there.queue}{parameters.place(options)} will be deleted; to go on, type the queue's name",
                 queue,
                 "nothing more was deleted",
             )
         with portions(None, "message", "deleted") as progress:
             deleted = queue_tables.purge(options, queue, expired=expired, progress=progress)
-        showing.say(f"deleted {deleted:,} {what} from {queue}")
+        output.say(f"deleted {deleted:,} {what} from {queue}")
 
 
 @main.command()
-@click.argument("queue", metavar="[QUEUE]", required=False, type=asking.queue_address)
-@asking.perhaps_connected
-@asking.role
-@asking.as_json
+@click.argument("queue", metavar="[QUEUE]", required=False, type=parameters.queue_address)
+@parameters.perhaps_connected
+@parameters.role
+@parameters.as_json
 @click.pass_context
 def doctor(
     ctx: click.Context, options: ConnectionOptions | None, queue: str | None, role: str | None, json_: bool
@@ -192,7 +192,7 @@ def doctor(
     """
     well = True
     for check in examine(options, queue, role=role):
-        click.echo(showing.as_json(showing.check_json(check)) if json_ else showing.check_text(check))
+        click.echo(output.as_json(output.check_json(check)) if json_ else output.check_text(check))
         well = well and check.state is not State.WRONG
     ctx.exit(0 if well else 1)
 
@@ -202,7 +202,7 @@ def doctor(
 @click.option("--markdown", is_flag=True, help="As a table of Markdown.")
 def options(sink: bool, markdown: bool) -> None:
     """List the options of format("sqlqueue"), to read from or to write to."""
-    shown = showing.options_markdown if markdown else showing.options_text
+    shown = output.options_markdown if markdown else output.options_text
     _lines(shown((SinkOptions if sink else SourceOptions).described()))
 
 
@@ -220,18 +220,18 @@ def completion(shell: str) -> None:
 
 
 @main.command("class-archive")
-@asking.debug
+@parameters.debug
 def class_archive() -> None:
     """Make an archive of the Java classes that a job loads, so that each job starts a quarter sooner.
 
     It takes half a minute and 200 MB, once for a Spark and a Java; make it anew when one of them is another one. In a container's image
     it belongs to the user that runs the jobs.
     """
-    with door.needing_spark():
+    with command_group.needing_spark():
         rehearsal: Any = importlib.import_module("sqlqueue_spark.pipeline.rehearsal")
     with clock("making the archive"):
         file: Path = rehearsal.make_archive()
-    showing.say(f"archive={file} MB={file.stat().st_size / 1e6:.0f}")
+    output.say(f"archive={file} MB={file.stat().st_size / 1e6:.0f}")
 
 
 #: The demos, by their names, and the modules that run them.
@@ -242,7 +242,7 @@ _DEMOS = {
 
 
 @main.command()
-@asking.debug
+@parameters.debug
 @click.argument("name", metavar="[NAME]", type=click.Choice(list(_DEMOS)), default="drain")
 @click.option(
     "--folder",
@@ -259,7 +259,7 @@ def demo(name: str, folder: Path | None, messages: int | None, stop: bool) -> No
     drain (the default) sends messages to a queue table and drains them into Delta. store-and-forward sends orders to another database
     and answers back, though that one is down for a while.
     """
-    with door.needing_spark("demo"):
+    with command_group.needing_spark("demo"):
         show: Any = importlib.import_module(_DEMOS[name])
     if stop:
         show.stop(folder or show.DEFAULT_FOLDER)
@@ -276,7 +276,7 @@ def _show(
     to_json: Callable[[Any], dict[str, Any]],
     to_text: Callable[[Any], Iterable[str]],
 ) -> None:
-    _lines([showing.as_json(to_json(value))] if as_json else to_text(value))
+    _lines([output.as_json(to_json(value))] if as_json else to_text(value))
 
 
 def _lines(lines: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ import threading
 import click
 
 from sqlqueue_spark.administration import delayed_tables
-from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.cli.progress import portions
 from sqlqueue_spark.engines.registry import DIALECTS
 from sqlqueue_spark.options import ConnectionOptions
@@ -23,18 +23,18 @@ def delayed() -> None:
 
 
 @delayed.command()
-@asking.queue
-@asking.connected
+@parameters.queue
+@parameters.connected
 def create(options: ConnectionOptions, queue: str) -> None:
     """Create a table of delayed messages that is not there yet."""
     made = delayed_tables.create(options, queue)
-    showing.say(f"created {made.table}" if made.new else f"{made.table} was there already")
+    output.say(f"created {made.table}" if made.new else f"{made.table} was there already")
 
 
 @delayed.command()
-@asking.queue
-@asking.schema
-@asking.debug
+@parameters.queue
+@parameters.schema
+@parameters.debug
 @click.option(
     "--engine", required=True, type=click.Choice(sorted(DIALECTS)), help="The engine to write the script for."
 )
@@ -44,22 +44,22 @@ def script(*, queue: str, engine: str, default_schema: str | None) -> None:
 
 
 @delayed.command()
-@asking.queue
-@asking.connected
-@asking.as_json
+@parameters.queue
+@parameters.connected
+@parameters.as_json
 def length(options: ConnectionOptions, queue: str, json_: bool) -> None:
     """Show how many messages wait, how many of them are due, and when the first one is."""
     found = delayed_tables.length(options, queue)
-    for line in [showing.as_json(showing.delayed_json(found))] if json_ else showing.delayed_text(found):
+    for line in [output.as_json(output.delayed_json(found))] if json_ else output.delayed_text(found):
         click.echo(line)
 
 
 @delayed.command()
-@asking.queue
-@asking.connected
+@parameters.queue
+@parameters.connected
 @click.option(
     "--error-queue",
-    type=asking.some_text,
+    type=parameters.some_text,
     default="error",
     show_default=True,
     metavar="QUEUE",
@@ -89,4 +89,4 @@ def run(options: ConnectionOptions, queue: str, error_queue: str, once: bool) ->
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: stopping.set())
         delayed_tables.deliver(options, queue, error_queue, stopping.wait, moved=moved)
-    showing.say(f"delivered {done.sent:,} messages, {done.failed:,} went to {error_queue}")
+    output.say(f"delivered {done.sent:,} messages, {done.failed:,} went to {error_queue}")

@@ -6,25 +6,25 @@ from datetime import timedelta
 
 import click
 
-from sqlqueue_spark.administration import queue_probe, queue_tables
-from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.administration import length_probe, queue_tables
+from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.cli.progress import counting
 from sqlqueue_spark.options import ConnectionOptions
 
 
 @click.command()
-@asking.queues
-@asking.connected
+@parameters.queues
+@parameters.connected
 @click.option(
     "--max-rows", type=click.IntRange(0), metavar="N", help="Exit code 1 when more messages wait than that."
 )
 @click.option(
     "--max-age",
-    type=asking.time_span,
+    type=parameters.time_span,
     metavar="DURATION",
     help="Exit code 1 when the oldest message was sent longer ago than that, such as 10m.",
 )
-@asking.as_json
+@parameters.as_json
 @click.pass_context
 def length(
     ctx: click.Context,
@@ -48,14 +48,12 @@ def length(
         for queue in queues:
             with counting(queue, json_):
                 found = queue_tables.length(options, queue)
-            for line in (
-                [showing.as_json(showing.length_json(found))] if json_ else showing.length_text(found)
-            ):
+            for line in [output.as_json(output.length_json(found))] if json_ else output.length_text(found):
                 click.echo(line)
         return
     within = True
     for queue in queues:
-        probe = queue_probe.probe(options, queue, max_rows=max_rows, max_age=max_age)
-        click.echo(showing.as_json(showing.probe_json(probe)) if json_ else showing.probe_text(probe))
+        probe = length_probe.probe(options, queue, max_rows=max_rows, max_age=max_age)
+        click.echo(output.as_json(output.probe_json(probe)) if json_ else output.probe_text(probe))
         within = within and probe.within
     ctx.exit(0 if within else 1)

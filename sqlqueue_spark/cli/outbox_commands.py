@@ -7,7 +7,7 @@ from datetime import timedelta
 import click
 
 from sqlqueue_spark.administration import outbox_tables
-from sqlqueue_spark.cli import asking, showing
+from sqlqueue_spark.cli import output, parameters
 from sqlqueue_spark.cli.progress import portions
 from sqlqueue_spark.engines.registry import OUTBOX_DATABASES
 from sqlqueue_spark.options import NO_OUTBOX, ConnectionOptions, SinkOptions
@@ -29,18 +29,18 @@ def outbox() -> None:
 
 
 @outbox.command()
-@asking.endpoint
-@asking.connected_to_outbox
+@parameters.endpoint
+@parameters.connected_to_outbox
 def create(options: ConnectionOptions, endpoint: str) -> None:
     """Create an outbox table that is not there yet."""
     made = outbox_tables.create(options, endpoint)
-    showing.say(f"created {made.outbox}" if made.new else f"{made.outbox} was there already")
+    output.say(f"created {made.outbox}" if made.new else f"{made.outbox} was there already")
 
 
 @outbox.command()
-@asking.endpoint
-@asking.schema
-@asking.debug
+@parameters.endpoint
+@parameters.schema
+@parameters.debug
 @click.option(
     "--engine",
     required=True,
@@ -53,11 +53,11 @@ def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
 
 
 @outbox.command()
-@asking.endpoint
-@asking.connected_to_outbox
+@parameters.endpoint
+@parameters.connected_to_outbox
 @click.option(
     "--keep",
-    type=asking.time_span,
+    type=parameters.time_span,
     default="7d",
     show_default=True,
     metavar="DURATION",
@@ -72,25 +72,25 @@ def cleanup(options: ConnectionOptions, endpoint: str, keep: timedelta, yes: boo
     """
     if keep < _USUAL and not yes:
         there = outbox_tables.report(options, endpoint)
-        asking.confirmed(
-            f"Of the {there.found.rows:,} message ids in {there.outbox} of the database {there.database}{asking.place(options)} those "
+        parameters.confirmed(
+            f"Of the {there.found.rows:,} message ids in {there.outbox} of the database {there.database}{parameters.place(options)} those "
             f"older than {_shown(keep)} will be forgotten, and their messages can go out twice; to go on, type the endpoint's name",
             endpoint,
             "nothing was forgotten",
         )
     with portions(None, "id", "forgot") as progress:
         deleted = outbox_tables.cleanup(options, endpoint, keep, progress=progress)
-    showing.say(f"forgot {deleted:,} message ids of {endpoint}")
+    output.say(f"forgot {deleted:,} message ids of {endpoint}")
 
 
 @outbox.command()
-@asking.endpoint
-@asking.connected_to_outbox
-@asking.as_json
+@parameters.endpoint
+@parameters.connected_to_outbox
+@parameters.as_json
 @click.pass_context
 def report(ctx: click.Context, options: ConnectionOptions, endpoint: str, json_: bool) -> None:
     """Show how many message ids are remembered, and what is not dispatched; exit code 1 when something is."""
     found = outbox_tables.report(options, endpoint)
-    for line in [showing.as_json(showing.report_json(found))] if json_ else showing.report_text(found):
+    for line in [output.as_json(output.report_json(found))] if json_ else output.report_text(found):
         click.echo(line)
     ctx.exit(1 if found.found.undispatched else 0)

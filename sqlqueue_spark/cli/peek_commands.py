@@ -11,9 +11,9 @@ import click
 from sqlqueue_spark.administration import queue_follow, queue_peek
 from sqlqueue_spark.administration.message_lines import to_json, to_line
 from sqlqueue_spark.administration.queue_peek import Looked
-from sqlqueue_spark.cli import asking, progress, showing
-from sqlqueue_spark.cli.showing import terminal_width
-from sqlqueue_spark.cli.showing_messages import Bodies, MessageTable
+from sqlqueue_spark.cli import output, parameters, progress
+from sqlqueue_spark.cli.message_output import Bodies, MessageTable
+from sqlqueue_spark.cli.output import terminal_width
 from sqlqueue_spark.messages.message_selection import MessageSelection
 from sqlqueue_spark.options import ConnectionOptions
 from sqlqueue_spark.plain_text import plain
@@ -27,8 +27,8 @@ _LAID_OUT = 100
 
 
 @click.command()
-@asking.queues
-@asking.connected
+@parameters.queues
+@parameters.connected
 @click.option(
     "--count",
     type=click.IntRange(1),
@@ -41,7 +41,7 @@ _LAID_OUT = 100
     "--type",
     "types",
     multiple=True,
-    type=asking.some_text,
+    type=parameters.some_text,
     metavar="NAME",
     help="Only messages of this type: its full name, or the part behind the last dot. May be repeated.",
 )
@@ -49,7 +49,7 @@ _LAID_OUT = 100
     "--id",
     "ids",
     multiple=True,
-    type=asking.some_text,
+    type=parameters.some_text,
     metavar="ID",
     help="Only the message of this id, or the row. May be repeated.",
 )
@@ -57,7 +57,7 @@ _LAID_OUT = 100
     "--header",
     "headers",
     multiple=True,
-    type=asking.wanted_header,
+    type=parameters.wanted_header,
     metavar="NAME[=VALUE]",
     help="Only messages that have this header, with this value. May be repeated; then all of them.",
 )
@@ -72,7 +72,7 @@ _LAID_OUT = 100
 @click.option(
     "--follow", is_flag=True, help="Show the messages that come from now on, until Ctrl-C. Of one queue."
 )
-@asking.as_json
+@parameters.as_json
 def peek(
     *,
     options: ConnectionOptions,
@@ -184,7 +184,7 @@ class _View:
         if not self._selection:
             return
         looked = self._looked
-        said = f"looked at {showing.counted(looked.rows, 'row')} of {self._queue}, of which {looked.meant:,} fit{'s' if looked.meant == 1 else ''}"
+        said = f"looked at {output.counted(looked.rows, 'row')} of {self._queue}, of which {looked.meant:,} fit{'s' if looked.meant == 1 else ''}"
         if scanned and looked.more:
             said += f"; to go on behind them: --after {looked.last}"
         click.echo(plain(said), err=True)

@@ -16,7 +16,7 @@ from typing import Any
 import click
 from tqdm import tqdm
 
-from sqlqueue_spark.cli.showing import counted
+from sqlqueue_spark.cli.output import counted
 from sqlqueue_spark.plain_text import plain
 
 _SOON = 1.0

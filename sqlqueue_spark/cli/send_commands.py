@@ -15,33 +15,35 @@ import click
 
 from sqlqueue_spark.administration import queue_restore, queue_tables
 from sqlqueue_spark.administration.queue_restore import Input, Sent
-from sqlqueue_spark.cli import asking, progress, showing
+from sqlqueue_spark.cli import output, parameters, progress
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.options import ConnectionOptions
 
 
 @click.command()
-@asking.queues
-@asking.connected
+@parameters.queues
+@parameters.connected
 @click.option(
     "--type",
     "message_type",
-    type=asking.some_text,
+    type=parameters.some_text,
     metavar="NAME",
     help="Type of the message, such as Sales.OrderPlaced.",
 )
 @click.option(
-    "--body", type=asking.body, metavar="TEXT|@FILE", help="Body: text, @file, or @- for standard input."
+    "--body", type=parameters.body, metavar="TEXT|@FILE", help="Body: text, @file, or @- for standard input."
 )
 @click.option(
     "--header",
     "headers",
     multiple=True,
-    type=asking.header,
+    type=parameters.header,
     metavar="NAME=VALUE",
     help="A header of its own.",
 )
-@click.option("--ttl", type=asking.time_span, metavar="DURATION", help="Time to be received, such as 10m.")
+@click.option(
+    "--ttl", type=parameters.time_span, metavar="DURATION", help="Time to be received, such as 10m."
+)
 @click.option("--count", type=click.IntRange(1), help="Send a load of so many realistic messages instead.")
 @click.option("--rate", type=click.IntRange(1), help="Messages a second of a load; else as fast as it goes.")
 @click.option(
@@ -106,7 +108,7 @@ def send(
             _send_lines(options, queue, file, skip or 0, new_ids=new_ids, stopping=stopping)
         elif count is None:
             draft = queue_tables.Draft(body=body, message_type=message_type, headers=dict(headers), ttl=ttl)
-            showing.say(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
+            output.say(f"sent {queue_tables.send(options, queue, draft)} to {queue}")
         else:
             _send_load(options, queue, count, size=size or queue_tables.MESSAGE_BYTES, rate=rate, ttl=ttl)
 
@@ -124,7 +126,7 @@ def _send_load(
         took = queue_tables.send_load(
             options, queue, count=count, size=size, rate=rate, ttl=ttl, progress=sent
         ).total_seconds()
-    showing.say(f"sent {count:,} messages to {queue} in {took:.1f} s ({count / max(took, 0.001):,.0f}/s)")
+    output.say(f"sent {count:,} messages to {queue} in {took:.1f} s ({count / max(took, 0.001):,.0f}/s)")
 
 
 def _send_lines(
@@ -160,7 +162,7 @@ def _send_lines(
             checked=checked.update,
             progress=done,
         )
-    showing.say(f"sent {showing.counted(sent.messages, 'message')} to {queue}")
+    output.say(f"sent {output.counted(sent.messages, 'message')} to {queue}")
 
 
 @contextmanager

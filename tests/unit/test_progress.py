@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import progress
-from sqlqueue_spark.cli.door import Door
+from sqlqueue_spark.cli.command_group import CommandGroup
 from sqlqueue_spark.cli.progress import counting, portions
 from sqlqueue_spark.errors import ConnectionLost
 from tests.support.waiting import eventually
@@ -27,7 +27,7 @@ def interruptible():
 def command(work, **more):
     """What a command prints on stderr, and its exit code, that does this work."""
 
-    @click.group(cls=Door)
+    @click.group(cls=CommandGroup)
     def main():
         pass
 

@@ -28,7 +28,7 @@ INTERRUPTED, PIPE_CLOSED = 130, 141
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Door(click.Group):
+class CommandGroup(click.Group):
     """A group of commands; it answers a refused request with one sentence on stderr and exit code 1."""
 
     def main(self, *args: Any, **extra: Any) -> Any:

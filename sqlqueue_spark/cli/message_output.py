@@ -11,7 +11,7 @@ import enum
 from collections.abc import Iterator, Sequence
 
 from sqlqueue_spark.administration.message_lines import message_id
-from sqlqueue_spark.cli.showing import NARROWEST, joined, printable
+from sqlqueue_spark.cli.output import NARROWEST, joined, printable
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_headers
 from sqlqueue_spark.tables.queue_admin import Message
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration.failed_messages import BATCH_ROWS, opened
+from sqlqueue_spark.administration.error_queue import BATCH_ROWS, opened
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions

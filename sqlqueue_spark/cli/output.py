@@ -14,9 +14,9 @@ import click
 
 from sqlqueue_spark.administration.database_overview import TableOverview
 from sqlqueue_spark.administration.delayed_tables import Length as DelayedLength
+from sqlqueue_spark.administration.length_probe import ASKED, Probe
 from sqlqueue_spark.administration.message_lines import to_line
 from sqlqueue_spark.administration.outbox_tables import Report
-from sqlqueue_spark.administration.queue_probe import ASKED, Probe
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.options.fields import Described, camel

@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from sqlqueue_spark.administration.completion import endpoint_names, queue_names
-from sqlqueue_spark.cli.door import DEBUG
+from sqlqueue_spark.cli.command_group import DEBUG
 from sqlqueue_spark.engines.hosts import hosts, same_server
 from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, NoPassword

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sqlqueue_spark.administration.failed_discard import Discarded
-from sqlqueue_spark.administration.failed_messages import Shown
+from sqlqueue_spark.administration.error_discard import Discarded
+from sqlqueue_spark.administration.error_queue import Shown
 from sqlqueue_spark.administration.failed_retry import Retried
 from sqlqueue_spark.administration.message_lines import to_json
-from sqlqueue_spark.cli.showing import counted, iso, printable, table
+from sqlqueue_spark.cli.output import counted, iso, printable, table
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.message import parse_headers
 from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Outcome
