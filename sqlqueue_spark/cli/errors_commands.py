@@ -1,4 +1,4 @@
-"""The commands of ``sqlqueue errors``, each a few lines over :mod:`sqlqueue_spark.administration.error_queue` and its neighbours."""
+"""The commands of ``sqlqueue errors``: list, show, retry and discard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlqueue_spark.cli import error_output, output, parameters, progress
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection
 from sqlqueue_spark.options import ConnectionOptions
 
-#: How many rows a list shows to people, who want to see the end of it.
+#: Default number of rows that a list shows to people.
 _LISTED = 20
 
 
@@ -24,7 +24,8 @@ _LISTED = 20
 def errors() -> None:
     """Look into an error queue, put failed messages back, or take them out.
 
-    An ERRORQUEUE is the address of one; without it the queue is called error. Options that choose messages narrow one another.
+    ERRORQUEUE is the address of the error queue; default: error. Options that choose messages narrow one
+    another.
     """
 
 
@@ -38,7 +39,7 @@ _queue = click.argument(
 
 
 def _selecting(command: parameters.Command) -> parameters.Command:
-    """The options that choose messages; the command gets them as ``selection``."""
+    """Add the options that choose messages. The command gets them as ``selection``."""
     options = (
         click.option(
             "--failed-queue",
@@ -50,19 +51,19 @@ def _selecting(command: parameters.Command) -> parameters.Command:
             "--exception-type",
             type=parameters.some_text,
             metavar="NAME",
-            help="Only failures of this type: its full name, or the part behind the last dot.",
+            help="Only failures of this exception type: its full name, or the part behind the last dot.",
         ),
         click.option(
             "--older-than",
             type=parameters.time_span,
             metavar="DURATION",
-            help="Only what failed so long ago or longer, such as 1h; not what does not say when.",
+            help="Only messages that failed at least that long ago, for example 1h, by their header.",
         ),
         click.option(
             "--newer-than",
             type=parameters.time_span,
             metavar="DURATION",
-            help="Only what failed after that.",
+            help="Only messages that failed more recently.",
         ),
         click.option(
             "--message-id",
@@ -70,7 +71,7 @@ def _selecting(command: parameters.Command) -> parameters.Command:
             multiple=True,
             type=parameters.some_text,
             metavar="ID",
-            help="Only the message of this id, or the row of this id if it has none. May be repeated.",
+            help="Only the message of this id, or the row if its message has no id. May be repeated.",
         ),
         click.option("--stopping", is_flag=True, help="Only rows that stop ServiceControl's reading."),
     )
@@ -94,17 +95,17 @@ def _selecting(command: parameters.Command) -> parameters.Command:
     "--limit",
     type=click.IntRange(0),
     metavar="N",
-    help=f"Show so many rows at most, else {_LISTED}, with --json all; all are counted.",
+    help=f"Maximum number of rows to show; default {_LISTED}, with --json all. All rows are counted.",
 )
 @parameters.as_json
 def list_(
     options: ConnectionOptions, queue: str, selection: Selection, limit: int | None, json_: bool
 ) -> None:
-    """Show what is in an error queue: a line a row, then how many failed for which queue and by which exception.
+    """Show the rows of an error queue, then how many failed for each queue and by each exception.
 
-    Rows that stop ServiceControl's reading are marked, and so are rows that are no failures: the acknowledgements of messages that
-    it had retried. All headers of the queue are read, its bodies are not. Nothing is locked. With --json a line is a row, or at the
-    end a count.
+    Rows that stop ServiceControl's reading are marked. So are rows that are no failures: they acknowledge
+    messages that ServiceControl had retried. All headers of the queue are read, but no bodies. Nothing is
+    locked. With --json each line is a row, and the last lines are the counts.
     """
     summary = error_output.Summary()
 
@@ -119,7 +120,7 @@ def list_(
             for row in islice(rows, limit):
                 click.echo(output.as_json(error_output.row_json(row)))
             deque(rows, maxlen=0)
-            _lines(map(output.as_json, summary.json()))
+            output.lines(map(output.as_json, summary.json()))
             return
         shown = list(islice(rows, _LISTED if limit is None else limit))
         more = sum(1 for _ in rows)
@@ -127,9 +128,9 @@ def list_(
         output.say(error_output.nothing(queue))
         return
     if shown:
-        _lines(error_output.rows_text(shown))
-        _lines([f"… and {more:,} more", ""] if more else [""])
-    _lines(summary.text())
+        output.lines(error_output.rows_text(shown))
+        output.lines([f"… and {more:,} more", ""] if more else [""])
+    output.lines(summary.text())
 
 
 @errors.command()
@@ -143,16 +144,13 @@ def show(
 ) -> None:
     """Show one message in full: headers, exception, stack trace, and its body as text.
 
-    Of a long body only the beginning is shown, all of it with --json. Several rows may have one message id; then all are shown.
+    A long body is cut, unless --json is given. If several rows have the message id, all are shown.
     """
     if (message_id is None) is (row_version is None):
         raise click.UsageError("Say which message: by --message-id, or by --row-version.")
     selection = Selection(message_ids=frozenset() if message_id is None else frozenset({message_id}))
     for shown in error_queue.show(options, queue, selection, row_version=row_version):
-        if json_:
-            click.echo(output.as_json(error_output.shown_json(shown)))
-        else:
-            _lines(error_output.shown_text(shown))
+        output.show(json_, error_output.shown_json(shown), error_output.shown_text(shown))
 
 
 @errors.command()
@@ -163,12 +161,12 @@ def show(
     "--to",
     type=parameters.queue_address,
     metavar="QUEUE",
-    help="Where messages go that do not say for which queue they have failed.",
+    help="The queue for messages that do not say for which queue they have failed.",
 )
 @click.option(
-    "--rate", type=click.IntRange(1), metavar="N", help="So many messages a second, else as fast as it goes."
+    "--rate", type=click.IntRange(1), metavar="N", help="Messages a second; default: as fast as possible."
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go where.")
+@click.option("--dry-run", is_flag=True, help="Only say how many messages would go into which queue.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @parameters.as_json
 @click.pass_context
@@ -186,25 +184,26 @@ def retry(
 ) -> None:
     """Put failed messages back into the queues that they failed for (NServiceBus.FailedQ).
 
-    Each goes once, however this ends; type the command again to go on. They go with new row ids, without the headers of their
-    failure, never expire, and are as they were else. Messages of which others hold the rows are left to them. Where a queue is
-    missing or out of reach its messages stay, the others go, and the exit code is 1.
+    Each message goes once, also if this is interrupted; type the command again to go on. A message gets a new
+    row id, loses the headers of its failure, and never expires. Nothing else of it changes. Rows that other
+    sessions have locked are left out. If a queue is missing or cannot be reached, its messages stay, the
+    others go, and the exit code is 1.
     """
     with progress.looking() as bar:
         plan = failed_retry.plan(options, queue, selection, to=to, looked=bar.update)
     if dry_run:
-        _show(json_, error_output.retried_json(plan), error_output.plan_text(plan))
+        output.show(json_, error_output.retried_json(plan), error_output.plan_text(plan))
         ctx.exit(1 if plan.stayed else 0)
     if plan.count and not yes:
         parameters.confirmed(
-            f"{output.counted(plan.count, 'message')} of the queue {plan.queue}{parameters.place(options)} will be put back, "
-            f"{error_output.destinations(plan)}; to go on, type the queue's name",
+            f"{output.counted(plan.count, 'message')} of the queue {plan.queue}{parameters.place(options)} "
+            f"will be put back, {error_output.destinations(plan)}; to go on, type the queue's name",
             queue,
             "nothing was put back",
         )
-    with progress.portions(plan.count, "message", "put back") as more:
+    with progress.interruptible(plan.count, "message", "put back") as more:
         done = failed_retry.retry(options, queue, selection, to=to, rate=rate, progress=more)
-    _show(json_, error_output.retried_json(done), error_output.retried_text(done))
+    output.show(json_, error_output.retried_json(done), error_output.retried_text(done))
     ctx.exit(1 if done.stayed else 0)
 
 
@@ -217,7 +216,7 @@ def retry(
     "file",
     required=True,
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where they are kept: a line of JSON a message, its body in Base64, behind what stands there.",
+    help="The file to append them to: a line of JSON for each message, with its body in Base64.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @parameters.as_json
@@ -226,31 +225,23 @@ def discard(
 ) -> None:
     """Take failed messages out of an error queue into a file.
 
-    Nothing is deleted that is not in the file and on the disk. Where this is interrupted, a message may be in the file and still in
-    the queue. Messages of which others hold the rows stay. The file holds headers and bodies; only its owner may read it.
+    A message is deleted only after it is in the file and on the disk. After an interruption a message may be
+    in the file and still in the queue. Rows that other sessions have locked stay. The file holds headers and
+    bodies, so only its owner may read it.
     """
     with progress.looking() as bar:
         name, count = error_discard.meant(options, queue, selection, looked=bar.update)
     if not count:
         found = error_discard.Discarded(queue=name, count=0, held=0)
-        _show(json_, error_output.discarded_json(found), [error_output.nothing(name)])
+        output.show(json_, error_output.discarded_json(found), [error_output.nothing(name)])
         return
     if not yes:
         parameters.confirmed(
-            f"{output.counted(count, 'message')} of the queue {name}{parameters.place(options)} will be taken out and kept only in the file {str(file)!r}; "
-            "to go on, type the queue's name",
+            f"{output.counted(count, 'message')} of the queue {name}{parameters.place(options)} will be "
+            f"taken out and kept only in the file {str(file)!r}; to go on, type the queue's name",
             queue,
             "nothing was discarded",
         )
-    with progress.portions(count, "message", "discarded") as more:
+    with progress.interruptible(count, "message", "discarded") as more:
         done = error_discard.discard(options, queue, selection, file, progress=more)
-    _show(json_, error_output.discarded_json(done), error_output.discarded_text(done, str(file)))
-
-
-def _show(json_: bool, value: dict[str, Any], text: Iterable[str]) -> None:
-    _lines([output.as_json(value)] if json_ else text)
-
-
-def _lines(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)
+    output.show(json_, error_output.discarded_json(done), error_output.discarded_text(done, str(file)))

@@ -1,4 +1,4 @@
-"""The commands of ``sqlqueue server``, each a few lines over :mod:`sqlqueue_spark.embedded.kept_server`."""
+"""The commands of ``sqlqueue server``, over :mod:`sqlqueue_spark.embedded.kept_server`."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ Command = Callable[..., Any]
 
 
 def _kept(command: Command) -> Command:
-    """The options of each command, which gets the server as ``kept``."""
+    """Add the options of each command. The command gets the server as ``kept``."""
     folder = click.option(
         "--folder",
         "kept",
         type=click.Path(file_okay=False, path_type=Path),
         callback=lambda _, __, folder: KeptServer(folder),
-        help="Where its data are kept, else sqlqueue/server below $XDG_DATA_HOME or ~/.local/share; root's below /var/lib.",
+        help="Folder of its data; default sqlqueue/server below $XDG_DATA_HOME or ~/.local/share, "
+        "for root below /var/lib.",
     )
     return folder(parameters.debug(command))
 
 
 @click.group()
 def server() -> None:
-    """Run a PostgreSQL server on this machine, to try things out. It comes with the extra demo, and nothing else need be installed.
+    """Run a PostgreSQL server on this machine, to try things out. It needs the extra demo, and nothing else.
 
-    It listens on 127.0.0.1 alone and lets in nobody without its password, which only `url` prints. Its url stays the same.
+    It listens on 127.0.0.1 only and asks for a password, which only `url` prints. Its url stays the same.
     """
 
 
 @server.command()
 @_kept
 def start(kept: KeptServer) -> None:
-    """Start it, and say where its data and its url are. It runs on until it is stopped."""
+    """Start it, and say where its data and its url are. It runs until it is stopped."""
     began = kept.start()
     found = kept.status()
     runs = "runs" if began else "runs already"
@@ -69,8 +70,11 @@ def status(ctx: click.Context, kept: KeptServer, json_: bool) -> None:
     found = kept.status()
     if json_:
         told = {
-            "state": found.state, "folder": str(found.folder), "port": found.port, "urlFile": str(found.url_file),
-        }  # fmt: skip
+            "state": found.state,
+            "folder": str(found.folder),
+            "port": found.port,
+            "urlFile": str(found.url_file),
+        }
         click.echo(output.as_json(told))
     elif found.state is State.NONE:
         output.say(f"There is no server in {found.folder}")
@@ -98,7 +102,8 @@ def remove(kept: KeptServer, yes: bool) -> None:
     size = kept.size()
     if not yes:
         parameters.confirmed(
-            f"The server in {kept.folder} will be stopped and its data ({size / 1e6:,.0f} MB) deleted; to go on, type remove",
+            f"The server in {kept.folder} will be stopped and its data ({size / 1e6:,.0f} MB) deleted; "
+            "to go on, type remove",
             "remove",
             "nothing was deleted",
         )

@@ -1,4 +1,4 @@
-"""The commands about subscriptions, each a few lines over :mod:`sqlqueue_spark.administration.event_subscriptions`."""
+"""The commands about subscriptions, over :mod:`sqlqueue_spark.administration.event_subscriptions`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import click
 
 from sqlqueue_spark.administration import event_subscriptions
 from sqlqueue_spark.cli import output, parameters
+from sqlqueue_spark.cli.text_table import printable, table
 from sqlqueue_spark.options import ConnectionOptions
 
 _events = click.argument("events", metavar="EVENT...", nargs=-1, required=True, type=parameters.some_text)
@@ -13,7 +14,7 @@ _endpoint = click.option(
     "--endpoint",
     type=parameters.endpoint_name,
     metavar="NAME",
-    help="The endpoint that subscribes; else it is called as the queue is.",
+    help="The subscribing endpoint; default: the name of the queue.",
 )
 _create = click.option(
     "--create", is_flag=True, help="Create the table SubscriptionRouting of the schema if it is not there."
@@ -29,9 +30,10 @@ _create = click.option(
 def subscribe(
     options: ConnectionOptions, queue: str, events: tuple[str, ...], endpoint: str | None, create: bool
 ) -> None:
-    """Let a queue have the events of these types, which publishers find by the table SubscriptionRouting.
+    """Subscribe a queue to events. Publishers find it in the table SubscriptionRouting.
 
-    An EVENT is the full name of a type, such as Shop.OrderPlaced. Who is to have the events of a base type subscribes to that.
+    An EVENT is the full name of a type, for example Shop.OrderPlaced. To get all events of a base type,
+    subscribe to the base type.
     """
     for each, before, changed in event_subscriptions.subscribe(
         options, queue, events, endpoint, create=create
@@ -55,7 +57,7 @@ def subscribe(
 def unsubscribe(
     ctx: click.Context, options: ConnectionOptions, queue: str, events: tuple[str, ...], endpoint: str | None
 ) -> None:
-    """End subscriptions of a queue, which need not be there any more; exit code 1 where another queue has one of them."""
+    """End subscriptions of a queue, which need not exist. Exit code 1 when another queue has one of them."""
     others = False
     for each, before, changed in event_subscriptions.unsubscribe(options, queue, events, endpoint):
         if changed:
@@ -82,8 +84,7 @@ def subscriptions(options: ConnectionOptions, event: str | None, create: bool, j
         for each in found:
             click.echo(output.as_json(each._asdict()))
     elif found:
-        rows = [tuple(map(output.printable, (each.topic, each.endpoint, each.address))) for each in found]
-        for line in output.table(("event", "endpoint", "queue"), rows, names=(0,)):
-            click.echo(line)
+        rows = [tuple(map(printable, (each.topic, each.endpoint, each.address))) for each in found]
+        output.lines(table(("event", "endpoint", "queue"), rows, names=(0,)))
     else:
-        output.say(f"nobody has subscribed{'' if event is None else f' to {event}'}")
+        output.say(f"no endpoint has subscribed{'' if event is None else f' to {event}'}")
