@@ -78,9 +78,7 @@ def create(options: ConnectionOptions, queues: tuple[str, ...], **also: Any) -> 
 @parameters.shape
 @parameters.naming
 @parameters.debug
-@click.option(
-    "--engine", required=True, type=click.Choice(sorted(DIALECTS)), help="The engine to write the script for."
-)
+@parameters.engine(DIALECTS)
 @click.option(
     "--grants",
     "user",

@@ -35,9 +35,7 @@ def create(options: ConnectionOptions, queue: str) -> None:
 @parameters.queue
 @parameters.schema
 @parameters.debug
-@click.option(
-    "--engine", required=True, type=click.Choice(sorted(DIALECTS)), help="The engine to write the script for."
-)
+@parameters.engine(DIALECTS)
 def script(*, queue: str, engine: str, default_schema: str | None) -> None:
     """Write a SQL script that creates a table of delayed messages. Needs no connection."""
     click.echo(delayed_tables.script(engine, queue, default_schema=default_schema), nl=False)

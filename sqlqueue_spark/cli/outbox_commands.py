@@ -42,12 +42,7 @@ def create(options: ConnectionOptions, endpoint: str) -> None:
 @parameters.endpoint
 @parameters.schema
 @parameters.debug
-@click.option(
-    "--engine",
-    required=True,
-    type=click.Choice(sorted(OUTBOX_DATABASES)),
-    help="The engine to write the script for.",
-)
+@parameters.engine(OUTBOX_DATABASES)
 def script(*, endpoint: str, engine: str, default_schema: str | None) -> None:
     """Write a SQL script that creates an outbox table. Needs no connection."""
     click.echo(outbox_tables.script(engine, endpoint, default_schema=default_schema), nl=False)

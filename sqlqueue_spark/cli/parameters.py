@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -205,6 +205,14 @@ also_created = _all(
         help="Also create the table SubscriptionRouting of the schema.",
     ),
 )
+
+
+def engine(engines: Iterable[str]) -> Callable[[Command], Command]:
+    """Return the option that names one of these engines."""
+    choice = click.Choice(sorted(engines))
+    return click.option("--engine", required=True, type=choice, help="The engine of the script.")
+
+
 shape = click.option(
     "--shape",
     type=click.Choice(SHAPES),

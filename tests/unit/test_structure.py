@@ -29,7 +29,7 @@ LARGE_FOLDERS: dict[str, int] = {
 #: Modules that import each other in a circle.
 MODULES_IN_CIRCLES = 2
 #: Lines of Python and SQL in the package.
-LINES = 37_410
+LINES = 37_409
 
 LONGEST_LINE = 110
 #: Lines that are longer, and habit words, by where they stand; none elsewhere.
