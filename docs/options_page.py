@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from sqlqueue_spark.cli.showing import options_markdown
+from sqlqueue_spark.cli.output import options_markdown
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import Described, Options
 from sqlqueue_spark.pipeline import ArchiveOptions, DeltaOptions, ForwardOptions

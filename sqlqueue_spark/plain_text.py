@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+from datetime import timedelta
 from urllib.parse import unquote
 
 _SCHEME = re.compile(
@@ -30,6 +31,15 @@ _PASSWORD = re.compile(
 def plain(text: str) -> str:
     r"""The text, with an escape such as ``\x1b`` for each character that shows nothing by itself."""
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def age(span: timedelta) -> str:
+    """Return a span of time in the largest unit of which it has at least two: ``90 s``, ``5 min``, ``3 d``."""
+    seconds = int(span.total_seconds())
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
 
 
 def is_unicode(text: str) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration.failed_messages import BATCH_ROWS, ErrorQueue, opened
+from sqlqueue_spark.administration.error_queue import BATCH_ROWS, ErrorQueue, opened
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.error_row import ErrorRow, Selection

@@ -277,12 +277,12 @@ def test_the_script_refuses_a_name_that_would_be_cut():
 
 def test_json_is_one_line_even_for_odd_names():
     from sqlqueue_spark.administration.queue_tables import Length
-    from sqlqueue_spark.cli import showing
+    from sqlqueue_spark.cli import output
 
     length = Length(queue="a\nb", rows=1, expired=0, bytes=2, oldest_sent=None, oldest_age=None)
-    shown = showing.as_json(showing.length_json(length))
+    shown = output.as_json(output.length_json(length))
     assert ("\n" in shown, json.loads(shown)["queue"]) == (False, "a\nb")
-    assert next(iter(showing.length_text(length))) == "a\N{REPLACEMENT CHARACTER}b"
+    assert next(iter(output.length_text(length))) == "a\N{REPLACEMENT CHARACTER}b"
 
 
 def test_a_script_makes_the_asked_shape():

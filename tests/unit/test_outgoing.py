@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sqlqueue_spark.administration import queue_tables, trial_messages
+from sqlqueue_spark.administration import queue_tables, sample_messages
 from sqlqueue_spark.engines.registry import POSTGRESQL, SQLSERVER
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.messages.body import content_types
@@ -235,7 +235,7 @@ def test_messages_of_a_load_have_the_asked_size():
     """Where their headers fit into it."""
     reply_to = "Shop.Web@[dbo]@[100%]"
     for size in (1, 600, 700, 5_000):
-        made = trial_messages.batch(0, 7, size, now=NOW, ttl_ms=3, reply_to=reply_to)
+        made = sample_messages.batch(0, 7, size, now=NOW, ttl_ms=3, reply_to=reply_to)
         batch = [Outgoing(**row) for row in made.to_pylist()]
         sizes = {len(row.headers) + len(row.body or b"") for row in batch}
         assert sizes == {size} or (size < 700 and max(sizes) < 700)
@@ -250,7 +250,7 @@ def test_messages_of_a_load_have_the_asked_size():
             assert uuid.UUID(bytes=row.id).version == 7
             assert headers["NServiceBus.ReplyToAddress"] == row.reply_to == reply_to
             assert row.ttl_ms == 3
-    assert len(set(trial_messages.batch(0, 1000, 1, now=NOW, reply_to="Shop.Web")["id"].to_pylist())) == 1000
+    assert len(set(sample_messages.batch(0, 1000, 1, now=NOW, reply_to="Shop.Web")["id"].to_pylist())) == 1000
 
 
 def test_derived_ids_are_uuids_of_version_5():

@@ -12,7 +12,7 @@ from sqlqueue_spark.inspection.doctor.checks import Check, Open, State, Wrong, c
 
 
 def checks(needed: Dialect | None, url: str | None) -> Iterator[Check]:
-    """Check each driver; a line a driver. A driver that is missing is wrong only where it is needed.
+    """Check each driver. A missing driver is wrong only if it is needed.
 
     :param needed: the engine of the url. Without a url the drivers of any one engine must be complete.
     """
@@ -26,7 +26,7 @@ def checks(needed: Dialect | None, url: str | None) -> Iterator[Check]:
         complete |= all(check.state is State.FINE for driver, check in made.items() if driver.without is None)
     if needed is None and not complete:
         extras = " or ".join(f"'sqlqueue-spark[{engine.extra}]'" for engine in drivers.NEEDED_DRIVERS)
-        said = f"There is no engine whose drivers are all there; install those of one with: pip install {extras}."
+        said = f"No engine has all its drivers; install those of one with: pip install {extras}."
         yield Check(name="drivers", state=State.WRONG, said=said)
 
 

@@ -1,7 +1,8 @@
-"""What people see of an error queue: its rows, what failed and why, and which rows stop ServiceControl.
+"""Reads an error queue: which messages failed, where and why, and which rows stop ServiceControl.
 
-Nothing here changes a queue or locks a row of it. What takes rows out works through them batch by batch
-(:class:`ErrorQueue`), each batch in a transaction of its own.
+:func:`look` and :func:`show` lock nothing and change nothing. Retry and discard use :class:`ErrorQueue` to
+    lock
+and delete rows, one batch and transaction at a time.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from sqlqueue_spark.tables import database_facts, queues
 from sqlqueue_spark.tables.queue_admin import Envelope, Message, QueueAdmin
 from sqlqueue_spark.tables.queues import InTransit, Queue
 
-#: The error queue where nobody names one.
+#: The default error queue.
 ERROR = "error"
 
-#: Rows of one look. Headers of failed messages have stack traces, and one may have a megabyte.
+#: Rows of one page. Headers of failed messages hold stack traces, of up to a megabyte.
 _LOOK = 500
-#: Most rows of one batch, and most bytes, unless a single row has more.
+#: Maximum rows and bytes of one batch. A larger row is a batch of its own.
 BATCH_ROWS, _BATCH_BYTES = 250, 32 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """One row in full: as it stands in the table, and what is known of it."""
+    """One row in full, and what its headers tell about the failure."""
 
     message: Message
     row: ErrorRow
@@ -39,16 +40,16 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorQueue:
-    """An error queue on an open connection, and which of its rows somebody means."""
+    """An error queue on an open connection, and the selection of its rows."""
 
     queue: Queue
     admin: QueueAdmin
     naming: Naming
-    #: Whether a row is meant.
+    #: Whether a row is selected.
     meant: Callable[[ErrorRow], bool]
-    #: The highest RowVersion that was there at the beginning; what comes later is left alone.
+    #: The highest RowVersion at the beginning; later rows are left alone. None if the queue was empty.
     up_to: int | None
-    #: Is told how many more rows were looked at.
+    #: Is called with the number of rows read since its last call.
     looked: Callable[[int], object] = lambda _: None
 
     @property
@@ -60,7 +61,7 @@ class ErrorQueue:
         return self.queue.table.name
 
     def rows(self) -> Iterator[ErrorRow]:
-        """The rows that are meant, in RowVersion order."""
+        """Yield the selected rows in RowVersion order."""
         if self.up_to is None:
             return
         after, more = LOWEST, True
@@ -76,7 +77,7 @@ class ErrorQueue:
                     yield row
 
     def judged(self, row: Envelope) -> ErrorRow:
-        """What is known of a row."""
+        """Interpret the headers of a row."""
         return ErrorRow.of(
             row.row_version,
             row.id,
@@ -87,7 +88,7 @@ class ErrorQueue:
         )
 
     def batches(self, most: int) -> Iterator[list[ErrorRow]]:
-        """Those of the rows that have failed, in batches bounded in rows and bytes."""
+        """Yield the selected failed messages, in batches of limited rows and bytes."""
         batch: list[ErrorRow] = []
         size = 0
         for row in self.rows():
@@ -102,9 +103,10 @@ class ErrorQueue:
             yield batch
 
     def lock(self, batch: list[ErrorRow]) -> list[tuple[InTransit, ErrorRow]]:
-        """Lock those of these rows that nobody holds, and read them whole.
+        """Lock the rows of a batch that are free, and read them whole.
 
-        Whoever has emptied the table since may have filled it again, so the rows are judged once more.
+        The rows are checked once more, because the table may have been emptied and filled again since the
+        look.
         """
         found = self.queue.lock_in_transit([row.row_version for row in batch])
         locked = [(each, self.judged(_without_body(each))) for each in found]
@@ -113,13 +115,13 @@ class ErrorQueue:
     def delete(self, rows: list[InTransit]) -> None:
         """Delete rows that this transaction has locked.
 
-        :raises TryAgain: some are gone all the same, so that nothing of the batch may be committed.
+        :raises TryAgain: some rows were gone although they were locked; the batch must not be committed.
         """
         numbers = RowSet.of(sorted(row.row_version for row in rows))
         if rows and (deleted := self.queue.delete(numbers)) != len(rows):
             raise TryAgain(
-                f"Of {len(rows)} locked rows of {self.name} only {deleted} were there to delete; nothing was done with them. Look for a "
-                "trigger or a rule on the table, and try again."
+                f"Of {len(rows)} locked rows of {self.name} only {deleted} were there to delete; nothing was "
+                "done with them. Look for a trigger or a rule on the table, and try again."
             )
 
 
@@ -131,10 +133,10 @@ def opened(
     *,
     looked: Callable[[int], object] = lambda _: None,
 ) -> Iterator[ErrorQueue]:
-    """An error queue on a connection of its own.
+    """Open an error queue on its own connection.
 
-    :param looked: is told how many more rows were looked at.
-    :raises QueueError: there is no such table.
+    :param looked: is called with the number of rows read since its last call.
+    :raises QueueError: the table does not exist.
     """
     target = Target.of(options)
     naming = options.naming(target.dialect)
@@ -160,9 +162,9 @@ def look(
     *,
     looked: Callable[[int], object] = lambda _: None,
 ) -> Iterator[ErrorRow]:
-    """The rows of an error queue that are meant, in RowVersion order, also those that are no failures.
+    """Yield the selected rows of an error queue in RowVersion order, including rows that are no failures.
 
-    :param looked: is told how many more rows were looked at.
+    :param looked: is called with the number of rows read since its last call.
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
         yield from error_queue.rows()
@@ -171,10 +173,10 @@ def look(
 def show(
     options: ConnectionOptions, queue: str, selection: Selection, *, row_version: int | None = None
 ) -> list[Shown]:
-    """The rows that are meant, in full.
+    """Return the selected rows in full.
 
-    :param row_version: the row with this RowVersion.
-    :raises QueueError: there is none.
+    :param row_version: return the row with this RowVersion instead.
+    :raises QueueError: no row was found.
     """
     with opened(options, queue, selection) as error_queue:
         wanted = [row.row_version for row in error_queue.rows()] if row_version is None else [row_version]
@@ -182,8 +184,8 @@ def show(
             found = [message for each in wanted if (message := error_queue.admin.message(each)) is not None]
         if not found:
             raise QueueError(
-                f"There is no such message in {error_queue.name}, or somebody is just taking it; see which are there with: "
-                "sqlqueue errors list."
+                f"There is no such message in {error_queue.name}, or another session is taking it; "
+                "see which are there with: sqlqueue errors list."
             )
         return [
             Shown(message=each, row=error_queue.judged(_without_body(each, expired=each.expired)))

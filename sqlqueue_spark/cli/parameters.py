@@ -1,11 +1,11 @@
-"""Reads what people write on the command line: the arguments and options that several commands share."""
+"""The arguments and options that several commands share, and questions to the user."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 
 from sqlqueue_spark.administration.completion import endpoint_names, queue_names
-from sqlqueue_spark.cli.door import DEBUG
+from sqlqueue_spark.cli.command_group import DEBUG
 from sqlqueue_spark.engines.hosts import hosts, same_server
 from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.errors import ConfigurationError, NoPassword
@@ -37,7 +37,7 @@ def some_text(value: str) -> str:
 
 
 def _no_url(what: str) -> Callable[[str], str]:
-    """Takes a name. A url in its place is refused, and not repeated in the error, because it may hold a secret."""
+    """Return a parser of names. It refuses a url without repeating it, because it may hold a password."""
 
     def name(value: str) -> str:
         some_text(value)
@@ -51,7 +51,7 @@ def _no_url(what: str) -> Callable[[str], str]:
 
 
 class _Completed(click.types.FuncParamType):  # type: ignore[type-arg] # older versions of click take none
-    """A name that a shell completes."""
+    """The type of a name that a shell can complete."""
 
     def __init__(self, read: Callable[[str], str], complete: Completion) -> None:
         super().__init__(read)
@@ -86,7 +86,7 @@ def header(value: str) -> tuple[str, str]:
 
 
 def wanted_header(value: str) -> tuple[str, str | None]:
-    """A header that is looked for, with any value where none is given."""
+    """Parse a header to filter by. Without a value any value fits."""
     name, equals, text = value.partition("=")
     if not name:
         raise click.BadParameter(f"{value!r} is no header; write NAME or NAME=VALUE.")
@@ -94,7 +94,7 @@ def wanted_header(value: str) -> tuple[str, str | None]:
 
 
 def body(value: str) -> bytes:
-    """The text itself as a body, or the content of ``@file``; ``@-`` is standard input."""
+    """Return a text as the body, or the content of ``@file``; ``@-`` is standard input."""
     if not value.startswith("@"):
         return value.encode()
     try:
@@ -104,21 +104,21 @@ def body(value: str) -> bytes:
 
 
 def place(options: ConnectionOptions) -> str:
-    """Where a database is, for a question; empty where the url does not say it."""
+    """Return host and port of a database for a question; empty if the url does not tell them."""
     return "".join(f" at {host}:{port}" for host, port in hosts(options.url)[:1])
 
 
 def confirmed(question: str, answer: str, otherwise: str) -> None:
-    """Ask somebody who is about to delete something to type its name.
+    """Ask the user to confirm a deletion by typing a name.
 
-    :param otherwise: what has become of it when he types something else.
+    :param otherwise: the end of the error if something else is typed: what was not done.
     """
     if click.prompt(plain(question), err=True) != answer:
         raise click.ClickException(plain(f"That is not {answer!r}, so {otherwise}."))
 
 
 def _on_terminal() -> bool:
-    """Whether somebody can be asked."""
+    """Whether a user can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
@@ -127,9 +127,9 @@ def _names(value: str) -> list[str]:
 
 
 def _goes_with_the_url(ctx: click.Context, parameter: click.Parameter, password: str | None) -> str | None:
-    """The password; None where the environment has it for another server than that of ``--url``.
+    """Return the password, or None if it is that of the environment and ``--url`` leads to another server.
 
-    What is typed is read before what stands in the environment.
+    Click parses the parameters that are typed before those of the environment, so ``--url`` is known here.
     """
     url, kept = ctx.params.get("url"), os.environ.get("SQLQUEUE_URL")
     told = ctx.get_parameter_source(parameter.name or "") is ParameterSource.ENVIRONMENT
@@ -141,7 +141,7 @@ def _remember_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None
 
 
 def _all(*parts: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several arguments and options as one, which the help shows in this order."""
+    """Combine several arguments and options into one decorator. The help lists them in this order."""
 
     def added(command: Command) -> Command:
         for part in reversed(parts):
@@ -165,13 +165,13 @@ debug = click.option(
 role = click.option(
     "--role",
     type=click.Choice((RECEIVER, SENDER)),
-    help="What the login is for: it is wrong that it lacks one of this role's rights.",
+    help="The role of the login: a missing right of this role is a finding.",
 )
-#: Where an outbox table lies.
+#: The schema of an outbox table.
 schema = click.option(
     "--schema", "default_schema", type=some_text, help="Schema of the outbox table.", metavar="NAME"
 )
-#: How addresses become tables.
+#: How addresses are read.
 naming = _all(
     click.option("--default-schema", type=some_text, help="Schema of queues that name none.", metavar="NAME"),
     click.option("--legacy-addresses", is_flag=True, help="Ignore what follows the first @ of a name."),
@@ -183,7 +183,7 @@ also_created = _all(
         multiple=True,
         type=some_text,
         metavar="X",
-        help="Also the callback queue of this instance: Sales.X for the queue Sales.",
+        help="Also create the callback queue of this instance: Sales.X for the queue Sales.",
     ),
     click.option(
         "--with",
@@ -191,20 +191,28 @@ also_created = _all(
         metavar="NAME,…",
         default="",
         type=_names,
-        help="Also these queues, such as error,audit.",
+        help="Also create these queues, for example error,audit.",
     ),
     click.option(
         "--stream",
         type=some_text,
         metavar="NAME",
-        help="Also the table NAME.Outgoing of this atomic pipeline.",
+        help="Also create the table NAME.Outgoing of this atomic pipeline.",
     ),
     click.option(
         "--subscriptions",
         is_flag=True,
-        help="Also the table SubscriptionRouting of the schema.",
+        help="Also create the table SubscriptionRouting of the schema.",
     ),
 )
+
+
+def engine(engines: Iterable[str]) -> Callable[[Command], Command]:
+    """Return the option that names one of these engines."""
+    choice = click.Choice(sorted(engines))
+    return click.option("--engine", required=True, type=choice, help="The engine of the script.")
+
+
 shape = click.option(
     "--shape",
     type=click.Choice(SHAPES),
@@ -212,12 +220,12 @@ shape = click.option(
     show_default=True,
     help="On SQL Server: with a clustered index, or the heap that the .NET installer makes since 2020.",
 )
-#: The parameters that lead to a database; outside their names are camelCase.
+#: The parameters that lead to a database. The options of the same names are in camelCase.
 _CONNECTION = ("url", "user", "password", "access_token_provider", "default_schema", "legacy_addresses")
 
 
 def _connected(names: Callable[[Command], Command], *, required: bool = True) -> Callable[[Command], Command]:
-    """The options that lead to a database; the command gets them as ``options``, or None where there is no url."""
+    """Add the options that lead to a database. The command gets them as ``options``: None without a url."""
     options = _all(
         click.option(
             "--url",
@@ -254,7 +262,7 @@ def _connected(names: Callable[[Command], Command], *, required: bool = True) ->
             )
             try:
                 return command(options=parsed, **given)
-            except NoPassword:  # at the first connection, when nothing is done yet
+            except NoPassword:  # raised by the first connection, before anything was done
                 if not _on_terminal():
                     raise
             who = f" of {parsed.user}" if parsed.user else ""

@@ -1,6 +1,6 @@
-"""Makes messages for trying things out: of a shop's few types, as a .NET sender writes them, of a given size.
+"""Makes sample messages of a given size, as the .NET endpoint of a shop would send them.
 
-They come from templates, several hundred thousand a second, so that a load measures the database.
+They are made from templates, several hundred thousand a second, so that a load measures the database.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ from sqlqueue_spark.messages.outgoing import (
     new_row_ids,
 )
 
-#: The queue of their sender.
+#: The queue of the sender.
 REPLY_TO = "Shop.Web"
 _SKUS = ("APPLE-1KG", "BREAD-RYE", "COFFEE-500", "HONEY-250", "OLIVES-370", "PASTA-500", "TEA-GREEN-50")
-_NOTE = "Please leave the parcel with the neighbour on the second floor if nobody answers the door, and ring twice. "
+_NOTE = "Please leave the parcel with a neighbour on the second floor if there is no answer, and ring twice. "
 
 
 def batch(
     first: int, count: int, size: int, *, now: datetime, reply_to: str, ttl_ms: int | None = None
 ) -> pa.RecordBatch:
-    """Make ``count`` messages (:data:`OUTGOING`), numbered from ``first``; headers and body of each have about ``size`` bytes.
+    """Make ``count`` messages (:data:`OUTGOING`), numbered from ``first``.
 
-    A message is not cut to a size below 600 bytes or so, because its headers alone need that.
-
-    :param reply_to: the address of the queue :data:`REPLY_TO`, as the transport writes it.
+    :param size: bytes of headers and body of each message, about; at least 600, which the headers alone need.
+    :param reply_to: the address of the queue :data:`REPLY_TO` in the transport's form.
     """
     from sqlqueue_spark.messages.outgoing_schema import OUTGOING
 
@@ -71,7 +70,7 @@ def batch(
 
 
 def _kind(message_type: str, intent: str, body: str, reply_to: str) -> tuple[str, str]:
-    """Headers and body of one message type, where ``%`` stands for what differs from message to message."""
+    """Return the templates of headers and body for one message type, with ``%`` for what differs."""
     headers = format_headers(
         {
             MESSAGE_ID: "%s",
@@ -114,6 +113,6 @@ _MESSAGES = (
 
 
 def _note(length: int) -> str:
-    """A note that makes a body longer by ``length`` characters, together with the three that close the body."""
+    """Return a note that makes a body longer by ``length`` characters, including the three that close it."""
     length = max(0, length - 3)
     return (_NOTE * (length // len(_NOTE) + 1))[:length]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from sqlqueue_spark.administration import failed_discard, failed_messages, failed_retry
+from sqlqueue_spark.administration import error_discard, error_queue, failed_retry
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.messages.failure_headers import failed_headers, poison
@@ -37,7 +37,7 @@ def options(engine, **more):
 
 
 def looked(engine, **means):
-    return [*failed_messages.look(options(engine), "error", Selection(**means))]
+    return [*error_queue.look(options(engine), "error", Selection(**means))]
 
 
 def numbers(engine, **means):
@@ -74,7 +74,7 @@ def test_each_filter_finds_its_rows(engine, error):
 
 
 def test_rows_are_looked_at_in_portions(engine, error, monkeypatch):
-    monkeypatch.setattr(failed_messages, "_LOOK", 3)
+    monkeypatch.setattr(error_queue, "_LOOK", 3)
     error.insert(7)
     assert numbers(engine) == [1, 2, 3, 4, 5, 6, 7]
 
@@ -315,7 +315,7 @@ def test_a_rate_is_kept(engine, error, monkeypatch):
 
 
 def test_large_messages_make_small_batches(engine, error, monkeypatch):
-    monkeypatch.setattr(failed_messages, "_BATCH_BYTES", 3_000)
+    monkeypatch.setattr(error_queue, "_BATCH_BYTES", 3_000)
     engine.create_queue()
     fail(error, range(4), full(engine))
     told: list[int] = []
@@ -335,19 +335,17 @@ def test_columns_of_before_go_along(sqlserver):
 
 def test_one_message_is_shown_in_full(engine, error):
     fail(error, range(3), full(engine))
-    (shown,) = failed_messages.show(
-        options(engine), "error", Selection(message_ids=frozenset({message_id(1)}))
-    )
+    (shown,) = error_queue.show(options(engine), "error", Selection(message_ids=frozenset({message_id(1)})))
     assert (shown.message.row_version, shown.message.body, shown.row.message_id) == (
         2,
         body(1),
         message_id(1),
     )
-    (again,) = failed_messages.show(options(engine), "error", ALL, row_version=2)
+    (again,) = error_queue.show(options(engine), "error", ALL, row_version=2)
     assert again == shown
     for missing in (0, 9):
         with pytest.raises(QueueError, match="There is no such message in error@"):
-            failed_messages.show(options(engine), "error", ALL, row_version=missing)
+            error_queue.show(options(engine), "error", ALL, row_version=missing)
 
 
 def lines(file):
@@ -361,7 +359,7 @@ def test_what_is_discarded_stands_in_a_file(engine, error, tmp_path):
     error.insert_row(id=row_id(8), headers=json.dumps(ACKNOWLEDGEMENT), body=b"")
     before = error.rows()[:3]
     file = tmp_path / "kept.jsonl"
-    done = failed_discard.discard(options(engine), "error", ALL, file)
+    done = error_discard.discard(options(engine), "error", ALL, file)
     found = lines(file)
     assert (done.count, done.held, error.ids()) == (3, 0, [row_id(8)])
     assert [(each["rowVersion"], each["id"], each["headers"], each["expires"]) for each in found] == [
@@ -381,7 +379,7 @@ def test_a_file_keeps_what_stands_in_it(engine, error, tmp_path):
     file = tmp_path / "kept.jsonl"
     file.write_text('{"torn":')
     fail(error, range(1), full(engine))
-    failed_discard.discard(options(engine), "error", ALL, file)
+    error_discard.discard(options(engine), "error", ALL, file)
     torn, kept = file.read_text().splitlines()
     assert (torn, json.loads(kept)["rowVersion"]) == ('{"torn":', 1)
 
@@ -391,7 +389,7 @@ def test_a_file_that_cannot_be_written_leaves_all(engine, error, tmp_path):
     with pytest.raises(
         ConfigurationError, match=r"The file '.*' cannot be written \(.*\); nothing more is discarded\."
     ):
-        failed_discard.discard(options(engine), "error", ALL, tmp_path / "no folder" / "file")
+        error_discard.discard(options(engine), "error", ALL, tmp_path / "no folder" / "file")
     assert error.count() == 2
 
 
@@ -399,7 +397,7 @@ def test_a_disk_that_is_full_leaves_what_is_not_written(postgresql):
     error = postgresql.create_queue("error")
     fail(error, range(2), full(postgresql))
     with pytest.raises(ConfigurationError, match="No space left on device"):
-        failed_discard.discard(options(postgresql), "error", ALL, Path("/dev/full"))
+        error_discard.discard(options(postgresql), "error", ALL, Path("/dev/full"))
     assert error.count() == 2
 
 

@@ -1,4 +1,4 @@
-"""How a command begins and ends: what a shell asks, errors as one sentence, exit codes, and Spark, which may be missing."""
+"""How commands begin and end: shell completion, errors as one sentence, exit codes, and a missing Spark."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from sqlqueue_spark.cli import shells
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.plain_text import holds_password, is_unicode, plain
 
-#: Under this name a context says whether errors are to show where they came from.
+#: The key in a click context that says whether errors are shown with a traceback.
 DEBUG = "sqlqueue_spark.debug"
 #: The modules that come with Spark.
 _SPARK = ("pyspark", "py4j", "delta")
-#: The exit codes of a command that Ctrl-C has ended, and of one whose reader has gone, as a shell has them: 128 and the signal's number.
+#: Exit codes after Ctrl-C and after a closed pipe: 128 plus the number of the signal, as in a shell.
 INTERRUPTED, PIPE_CLOSED = 130, 141
-#: What the operating system says where a file cannot grow.
+#: The errors of the operating system when a file cannot grow.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Door(click.Group):
-    """A group of commands; it answers a refused request with one sentence on stderr and exit code 1."""
+class CommandGroup(click.Group):
+    """A group of commands. A refused request ends with one sentence on stderr and exit code 1."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run a command; or tell a shell how a line may go on, and nothing else, whatever is wrong."""
+        """Run a command, or answer a shell that asks for completions; then errors are not shown."""
         if not shells.asks():
             return super().main(*args, **extra)
         _say_nothing()
@@ -67,14 +67,15 @@ class Door(click.Group):
         except OSError as error:
             if error.errno not in _FULL or ctx.meta.get(DEBUG):
                 raise
-            _leave_stdout()  # what is left cannot be written either
+            _leave_stdout()  # the rest cannot be written either
             raise click.ClickException(
-                f"The output cannot be written ({error.strerror}), so what is there of it is not all; make room, and try again."
+                f"The output cannot be written ({error.strerror}), so what is there of it is not all; make "
+                "room, and try again."
             ) from error
 
 
 class Job(click.Command):
-    """A command that needs Spark: its module is imported when it runs, because that takes a second, and Spark may be missing.
+    """A command that needs Spark. Its module is imported when it runs, because that takes a second.
 
     :param where: ``module:command``.
     """
@@ -86,10 +87,9 @@ class Job(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if (
-            str(Path.cwd()) not in sys.path
-        ):  # so that the modules of people's own functions are found, as by python -m
-            sys.path.append(str(Path.cwd()))
+        here = str(Path.cwd())
+        if here not in sys.path:  # so that modules with a user's functions are found, as with python -m
+            sys.path.append(here)
         return self._command().make_context(info_name, args, parent, **extra)
 
     def _command(self) -> click.Command:
@@ -100,7 +100,10 @@ class Job(click.Command):
 
 @contextmanager
 def needing_spark(extra: str = "spark") -> Iterator[None]:
-    """Import what needs Spark within the block: where Spark is missing, one sentence says with which extra it is installed."""
+    """In this block, an import that fails without Spark becomes an error that says what to install.
+
+    :param extra: the extra of this package that installs it.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
@@ -112,17 +115,17 @@ def needing_spark(extra: str = "spark") -> Iterator[None]:
 
 
 def _say_nothing() -> None:
-    """Let stderr go nowhere: a shell would show it amid the line that somebody types."""
+    """Discard stderr: a shell would show it within the line that is being typed."""
     _to_nowhere(lambda: 2)
 
 
 def _leave_stdout() -> None:
-    """Let what is still to be written to stdout go nowhere: its reader, such as ``head``, has gone, or its disk is full."""
+    """Discard the rest of stdout: its reader, for example ``head``, has ended, or its disk is full."""
     _to_nowhere(sys.stdout.fileno)
 
 
 def _to_nowhere(descriptor: Callable[[], int]) -> None:
-    """:param descriptor: tells the number of a stream, unless it has none."""
+    """:param descriptor: returns the file descriptor of a stream, or raises if it has none."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, descriptor())

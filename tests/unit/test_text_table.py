@@ -2,7 +2,7 @@
 
 import pytest
 
-from sqlqueue_spark.cli import showing
+from sqlqueue_spark.cli import text_table
 
 HEADS = ("number", "id", "exception type", "message", "")
 ROW = (
@@ -18,8 +18,8 @@ PROBLEM = ("8", "4e5f6a7b", "KeyError", "Region", "stops ServiceControl: the hea
 @pytest.fixture
 def table(monkeypatch):
     def lines(rows, width, **more):
-        monkeypatch.setattr(showing, "terminal_width", lambda: width)
-        return list(showing.table(HEADS, rows, names=(2,), texts=(3,), **more))
+        monkeypatch.setattr(text_table, "terminal_width", lambda: width)
+        return list(text_table.table(HEADS, rows, names=(2,), texts=(3,), **more))
 
     return lines
 

@@ -1,7 +1,8 @@
-"""Asks of a queue whether too many messages wait, or one for too long; cheap enough to be asked every few seconds.
+"""Checks whether too many messages wait in a queue, or one for too long; cheap enough for every few seconds.
 
-It counts no further than to the first row too many. How old the oldest message is, its header TimeSent tells: the time by the clock
-of whoever sent it first, which stays when a message is delayed, retried or forwarded. The tables have no column for when a row came.
+Counting stops at the first row too many. The age of a message comes from its header TimeSent, which is the
+time by the clock of its first sender. It stays when a message is delayed, retried or forwarded. The queue
+tables have no column that tells when a row was inserted.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queue_admin import QueueAdmin
 from sqlqueue_spark.tables.queues import Queue
 
-#: Where the first row does not tell when it was sent, so many of the first ones are asked.
+#: If the first row has no TimeSent, it is looked for in this many rows at the head of the queue.
 ASKED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What a probe found.
+    """The result of a probe. ``rows`` or ``oldest_sent`` is None if its limit was not given.
 
-    :ivar rows: how many rows wait, counted no further than to one more than ``max_rows``; None where that was not asked.
-    :ivar oldest_sent: when the oldest message was sent that tells it; None where none of the first rows does, there is none, or
-        that was not asked.
+    :ivar rows: how many rows wait; counting stops at ``max_rows`` + 1.
+    :ivar oldest_sent: when the oldest message was sent; None also if no row waits or none of the first rows
+        tells.
     :ivar empty: whether no row waits.
     """
 
@@ -48,12 +49,12 @@ class Probe:
 
     @property
     def age_unknown(self) -> bool:
-        """Whether messages wait, and none of the first ones tells since when."""
+        """Whether messages wait, but none of the first ones tells when it was sent."""
         return self.max_age is not None and self.oldest_age is None and not self.empty
 
     @property
     def within(self) -> bool:
-        """Whether all that was asked is as it should be. An age that nobody knows is not."""
+        """Whether the queue is within both limits. An unknown age is not within."""
         return not (self.too_many or self.too_old or self.age_unknown)
 
 
@@ -64,7 +65,7 @@ def probe(
     max_rows: int | None = None,
     max_age: timedelta | None = None,
 ) -> Probe:
-    """Look whether at most ``max_rows`` wait, and none of them for longer than ``max_age``."""
+    """Check that at most ``max_rows`` messages wait, and none of them for longer than ``max_age``."""
     with opened(options, queue) as admin, admin.connection.transaction():
         rows = None if max_rows is None else admin.count_up_to(max_rows + 1)
         sent = now = None
@@ -83,7 +84,7 @@ def probe(
 
 
 def _oldest(admin: QueueAdmin) -> tuple[bool, datetime | None, datetime | None]:
-    """Whether the queue is empty, when the oldest message was sent, and the time by the database's clock."""
+    """Return whether the queue is empty, when its oldest message was sent, and the database's time."""
     if not admin.seeks:
         found = admin.length()
         return found.rows == 0, time_sent(found.oldest_headers), found.now
@@ -92,6 +93,6 @@ def _oldest(admin: QueueAdmin) -> tuple[bool, datetime | None, datetime | None]:
         return True, None, None
     sent = time_sent(waiting.headers)
     if sent is None:
-        told = (time_sent(each.headers) for each in admin.envelopes(LOWEST, HIGHEST, ASKED))
-        sent = next((each for each in told if each is not None), None)
+        times = (time_sent(each.headers) for each in admin.envelopes(LOWEST, HIGHEST, ASKED))
+        sent = next((each for each in times if each is not None), None)
     return False, sent, waiting.now

@@ -1,11 +1,8 @@
-"""Shows values: as text for people, as one JSON object a line for programs."""
+"""What the commands print: text for people, or one JSON object a line for programs."""
 
 from __future__ import annotations
 
-import shutil
-import sys
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,13 +11,14 @@ import click
 
 from sqlqueue_spark.administration.database_overview import TableOverview
 from sqlqueue_spark.administration.delayed_tables import Length as DelayedLength
+from sqlqueue_spark.administration.length_probe import ASKED, Probe
 from sqlqueue_spark.administration.message_lines import to_line
 from sqlqueue_spark.administration.outbox_tables import Report
-from sqlqueue_spark.administration.queue_probe import ASKED, Probe
 from sqlqueue_spark.administration.queue_tables import Inspection, Length
+from sqlqueue_spark.cli.text_table import printable, table
 from sqlqueue_spark.inspection.doctor import Check, State
 from sqlqueue_spark.options.fields import Described, camel
-from sqlqueue_spark.plain_text import plain
+from sqlqueue_spark.plain_text import age, plain
 
 _MARKS = {
     State.FINE: click.style("✓", fg="green"),
@@ -29,26 +27,38 @@ _MARKS = {
 }
 
 
-#: A column that becomes narrower has at least so many characters, and a text that goes on below itself so many.
-NARROWEST, _LEAST_TEXT = 16, 24
-
-
 def as_json(value: dict[str, Any]) -> str:
     return to_line(value)
 
 
 def say(text: str) -> None:
-    """Print a line; what could steer a terminal is escaped."""
+    """Print a line, with terminal control characters escaped."""
     click.echo(plain(text))
 
 
+def lines(texts: Iterable[str]) -> None:
+    """Print lines as they are."""
+    for text in texts:
+        click.echo(text)
+
+
+def show(json_: bool, value: dict[str, Any], text: Iterable[str]) -> None:
+    """Print a value as JSON, or else as the lines of a text."""
+    lines([as_json(value)] if json_ else text)
+
+
+def created(table: str, *, new: bool) -> None:
+    """Print whether a table was created or had existed before."""
+    say(f"created {table}" if new else f"{table} was there already")
+
+
 def counted(count: int, noun: str) -> str:
-    """A number of things, in words."""
+    """Return a number with its noun, in the plural unless it is one."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def check_text(check: Check) -> str:
-    """A check as a line; its colours are left out where the line goes to no terminal."""
+    """Return a check as a line. Its colours are dropped by click if stdout is no terminal."""
     return f"{_MARKS[check.state]} {check.name:10}  {printable(check.said)}"
 
 
@@ -91,7 +101,7 @@ def probe_json(probe: Probe) -> dict[str, Any]:
 
 
 def probe_text(probe: Probe) -> str:
-    """One line: what was found, and what of it is beyond its bound."""
+    """Return one line: what was found, and whether it is beyond a limit."""
     said = []
     if probe.rows is not None:
         said.append(
@@ -123,7 +133,7 @@ def overview_json(found: TableOverview) -> dict[str, Any]:
 
 
 def overview_text(tables: Iterable[TableOverview]) -> Iterator[str]:
-    """A table with a line a table."""
+    """Yield the lines of an overview, one for each table of the database."""
     rows = [_overview_row(each) for each in tables]
     yield from table(("kind", "table", "rows", "oldest sent", ""), rows) if rows else ["no table of a queue"]
 
@@ -146,9 +156,15 @@ def inspection_text(inspection: Inspection) -> Iterator[str]:
     ]
     yield from table(("  column", "type", "", ""), columns)
     indexes = [
-        (f"  {printable(i.name)}", printable(", ".join(i.columns)), "unique" if i.unique else "", i.kind, printable(i.filter or ""))
+        (
+            f"  {printable(i.name)}",
+            printable(", ".join(i.columns)),
+            "unique" if i.unique else "",
+            i.kind,
+            printable(i.filter or ""),
+        )
         for i in inspection.indexes
-    ]  # fmt: skip
+    ]
     yield from table(("  index", "columns", "", "kind", ""), indexes)
     settings = [
         (f"  {printable(each.name)}", printable(each.value), each.meaning) for each in inspection.settings
@@ -157,10 +173,10 @@ def inspection_text(inspection: Inspection) -> Iterator[str]:
     for setting in inspection.settings:
         if setting.remedy_sql:
             yield f"to change {setting.name}:"
-            yield from _indented(setting.remedy_sql)
+            yield from indented(setting.remedy_sql.split("\n"))
     for finding in inspection.findings:
         yield f"finding: {printable(finding.message)}"
-        yield from _indented(finding.remedy_sql)
+        yield from indented(finding.remedy_sql.split("\n"))
     if not inspection.findings:
         yield "nothing found"
 
@@ -186,8 +202,9 @@ def report_text(report: Report) -> Iterator[str]:
         yield f"  oldest        dispatched {found.oldest_dispatched_at:%Y-%m-%d %H:%M:%S} UTC, {ago} ago"
     if found.undispatched:
         yield (
-            "finding: rows that are not dispatched hold messages that a .NET endpoint stored and has not sent; no cleanup "
-            "deletes them. If their number does not fall while the endpoint runs, see its logs."
+            "finding: rows that are not dispatched hold messages that a .NET endpoint stored and has not "
+            "sent; no cleanup deletes them. If their number does not fall while the endpoint runs, see its "
+            "logs."
         )
 
 
@@ -207,7 +224,7 @@ def delayed_text(length: DelayedLength) -> Iterator[str]:
     yield f"  due    {length.due:,}"
     if length.first_due_in is not None:
         overdue = length.first_due_in <= timedelta(0)
-        yield f"  first  {f'due since {age(-length.first_due_in)}' if overdue else f'due in {age(length.first_due_in)}'}"
+        yield f"  first  due {'since' if overdue else 'in'} {age(abs(length.first_due_in))}"
 
 
 def options_text(described: Iterable[Described]) -> Iterator[str]:
@@ -219,7 +236,7 @@ def options_text(described: Iterable[Described]) -> Iterator[str]:
 
 
 def options_markdown(described: Iterable[Described]) -> Iterator[str]:
-    """The options as a table of docs/options.md."""
+    """Yield the lines of a table of docs/options.md."""
     yield "| option | value | default | meaning |"
     yield "|---|---|---|---|"
     for each in described:
@@ -235,72 +252,13 @@ def _overview_row(found: TableOverview) -> tuple[str, ...]:
     return (found.kind, printable(found.table), count, ago, printable("; ".join(odd)))
 
 
-def _indented(sql: str) -> Iterator[str]:
-    yield from (f"  {printable(line)}" for line in sql.split("\n"))
-
-
-def table(
-    heads: tuple[str, ...],
-    rows: Iterable[tuple[str, ...]],
-    *,
-    names: Sequence[int] = (),
-    texts: Sequence[int] = (),
-    whole: bool = False,
-) -> Iterator[str]:
-    """The lines of a table. On a terminal they are no wider than it is, if that can be: the last column goes on below itself.
-
-    :param names: columns that become narrower where that is not enough, and lose the beginnings of their cells.
-    :param texts: likewise, and they lose the ends.
-    :param whole: the lines stay as they are, because people copy what stands in them.
-    """
-    lines = [heads, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    if not whole and (most := terminal_width()) is not None:
-        _fit(widths, most, [*names, *texts])
-    for *cells, end in lines:
-        first, *more = (
-            textwrap.wrap(end, widths[-1], break_long_words=False, break_on_hyphens=False)
-            if widths[-1] < len(end)
-            else [end]
-        )
-        yield joined([*cells, first], widths, texts)
-        yield from (joined([*("" for _ in cells), line], widths) for line in more)
-
-
-def _fit(widths: list[int], most: int, narrower: Sequence[int]) -> None:
-    """Make columns narrower until a line has so many characters, as far as they can: the last one first."""
-    over = sum(widths) + 2 * (sum(map(bool, widths)) - 1) - most
-    last = max(min(widths[-1], _LEAST_TEXT), widths[-1] - max(0, over))
-    over -= widths[-1] - last
-    widths[-1] = last
-    while over > 0 and (wide := [at for at in narrower if widths[at] > NARROWEST]):
-        widths[max(wide, key=widths.__getitem__)] -= 1
-        over -= 1
-
-
-def joined(cells: Sequence[str], widths: Sequence[int], texts: Sequence[int] = ()) -> str:
-    """A line of a table; a cell that is too long loses its beginning, in a column of texts its end."""
-    fitted = (
-        cell if len(cell) <= width
-        else f"{cell[: width - 1]}…" if at in texts
-        else f"…{cell[len(cell) - width + 1 :]}"
-        for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )  # fmt: skip
-    return "  ".join(cell.ljust(width) for cell, width in zip(fitted, widths, strict=True)).rstrip()
-
-
-def terminal_width() -> int | None:
-    """How many characters a line of the terminal has; None where stdout is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
-def printable(text: str) -> str:
-    """The text, with a replacement for each character that could steer a terminal: it keeps the width of a table's cell."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+def indented(texts: Iterable[str]) -> Iterator[str]:
+    """Yield lines for a terminal, indented by two spaces."""
+    yield from (f"  {printable(text)}" for text in texts)
 
 
 def _camel_cased(value: Any) -> Any:
-    """The same value, with all its names in camelCase."""
+    """Return the value with all its names in camelCase."""
     if isinstance(value, dict):
         return {camel(name): _camel_cased(each) for name, each in value.items()}
     return [_camel_cased(each) for each in value] if isinstance(value, list | tuple) else value
@@ -312,12 +270,3 @@ def iso(moment: datetime | None) -> str | None:
 
 def _seconds(span: timedelta | None) -> float | None:
     return None if span is None else round(span.total_seconds(), 3)
-
-
-def age(span: timedelta) -> str:
-    """A length of time in the unit that people would take."""
-    seconds = int(span.total_seconds())
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"

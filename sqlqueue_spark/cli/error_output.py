@@ -1,4 +1,4 @@
-"""Shows the rows of an error queue, and what became of them: as text for people, as JSON for programs."""
+"""What ``sqlqueue errors`` prints: rows of an error queue and what was done with them, as text or JSON."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sqlqueue_spark.administration.failed_discard import Discarded
-from sqlqueue_spark.administration.failed_messages import Shown
+from sqlqueue_spark.administration.error_discard import Discarded
+from sqlqueue_spark.administration.error_queue import Shown
 from sqlqueue_spark.administration.failed_retry import Retried
 from sqlqueue_spark.administration.message_lines import to_json
-from sqlqueue_spark.cli.showing import counted, iso, printable, table
+from sqlqueue_spark.cli.output import counted, indented, iso
+from sqlqueue_spark.cli.text_table import printable, table
 from sqlqueue_spark.messages.error_row import FAILURE, ErrorRow
 from sqlqueue_spark.messages.message import parse_headers
 from sqlqueue_spark.messages.servicecontrol import EXCEPTION_INFO, Verdict
 
-#: What stands in the place of a failed queue, or of an exception's type, that a row does not tell.
+#: Shown in place of a failed queue or an exception's type that the row does not tell.
 NONE = "-"
 
 _LONGEST_MESSAGE = 60
 _LONGEST_BODY = 2_000
-#: How many queues a question names.
+#: Maximum number of queues that a question names.
 _NAMED = 5
 _STACK_TRACE = f"{EXCEPTION_INFO}StackTrace"
 _MARKS = {
@@ -31,7 +32,7 @@ _MARKS = {
 
 
 class Summary:
-    """Counts rows as they go by."""
+    """Counts rows by failed queue and exception."""
 
     def __init__(self) -> None:
         self.groups: Counter[tuple[str | None, str | None]] = Counter()
@@ -56,11 +57,13 @@ class Summary:
         ]
         yield from table(("count", "failed queue", "exception type"), rows, names=(1,))
         for kind, count in self.others.items():
-            yield f"{counted(count, kind)} {_is(count)} no failure{'' if count == 1 else 's'}: neither retry nor discard takes them"
+            failures = "failure" if count == 1 else "failures"
+            yield f"{counted(count, kind)} {_is(count)} no {failures}: neither retry nor discard takes them"
         if self.stopping:
+            stop, them = ("stops", "it") if self.stopping == 1 else ("stop", "them")
             yield (
-                f"{counted(self.stopping, 'row')} stop{'s' if self.stopping == 1 else ''} ServiceControl; to take "
-                f"{'it' if self.stopping == 1 else 'them'} out, type: sqlqueue errors discard --stopping --to-file FILE"
+                f"{counted(self.stopping, 'row')} {stop} ServiceControl; to take {them} out, type: "
+                "sqlqueue errors discard --stopping --to-file FILE"
             )
 
 
@@ -80,7 +83,7 @@ def row_json(row: ErrorRow) -> dict[str, Any]:
 
 
 def rows_text(rows: Iterable[ErrorRow]) -> Iterator[str]:
-    """A table with a line a row."""
+    """Yield the lines of a table with one line for each row."""
     heads = ("number", "failed", "message id", "failed queue", "exception type", "message", "")
     yield from table(heads, [_row(row) for row in rows], names=(3, 4), texts=(5,))
 
@@ -96,7 +99,7 @@ def shown_json(shown: Shown) -> dict[str, Any]:
 
 
 def shown_text(shown: Shown) -> Iterator[str]:
-    """A message in full; of a long body its beginning."""
+    """Yield the lines of a message in full; a long body is cut."""
     row, message = shown.row, shown.message
     yield f"row {row.row_version}, message {printable(row.message_id)}"
     if mark := _mark(row):
@@ -104,7 +107,7 @@ def shown_text(shown: Shown) -> Iterator[str]:
     headers = parse_headers(message.headers)
     if headers is None:
         yield "headers, which are not a JSON object of strings"
-        yield from _indented(message.headers or "")
+        yield from indented((message.headers or "").splitlines())
     else:
         yield "headers"
         told = [
@@ -115,7 +118,7 @@ def shown_text(shown: Shown) -> Iterator[str]:
         yield from list(table(("", ""), told, whole=True))[1:]
         if trace := headers.get(_STACK_TRACE):
             yield "stack trace"
-            yield from _indented(trace)
+            yield from indented(trace.splitlines())
     yield from _body(message.body)
 
 
@@ -150,7 +153,8 @@ def discarded_json(discarded: Discarded) -> dict[str, Any]:
 
 
 def discarded_text(discarded: Discarded, file: str) -> Iterator[str]:
-    yield f"discarded {counted(discarded.count, 'message')} from {printable(discarded.queue)}; they stand in {printable(file)}"
+    messages = counted(discarded.count, "message")
+    yield f"discarded {messages} from {printable(discarded.queue)}; they stand in {printable(file)}"
     yield from _held(discarded.held)
 
 
@@ -159,7 +163,7 @@ def nothing(queue: str) -> str:
 
 
 def destinations(plan: Retried) -> str:
-    """How many messages go where, for a question."""
+    """Say for a question how many messages go into which queue."""
     named = [f"{count:,} into {queue}" for queue, count in plan.went.most_common(_NAMED)]
     more = len(plan.went) - len(named)
     return ", ".join([*named, f"the others into {counted(more, 'more queue')}"] if more else named)
@@ -184,7 +188,7 @@ def _row(row: ErrorRow) -> tuple[str, ...]:
 
 
 def _mark(row: ErrorRow) -> str:
-    """What is odd about a row."""
+    """Say what is unusual about a row."""
     verdict, why = row.ingestion
     odd = [] if row.kind == FAILURE else [f"{row.kind}, no failure"]
     odd += [] if verdict is Verdict.TAKEN else [f"{_MARKS[verdict]}{why}"]
@@ -198,11 +202,7 @@ def _body(body: bytes | None) -> Iterator[str]:
     text = body.decode("utf-8-sig", errors="replace")
     more = len(text) > _LONGEST_BODY
     yield f"body, {len(body):,} bytes{', of which this is the beginning' if more else ''}"
-    yield from _indented(text[:_LONGEST_BODY])
-
-
-def _indented(text: str) -> Iterator[str]:
-    yield from (f"  {printable(line)}" for line in text.splitlines())
+    yield from indented(text[:_LONGEST_BODY].splitlines())
 
 
 def _is(count: int) -> str:

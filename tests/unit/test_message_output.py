@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sqlqueue_spark.cli.showing_messages import Bodies, MessageTable, beginning, whole_body
+from sqlqueue_spark.cli.message_output import Bodies, MessageTable, beginning, whole_body
 from sqlqueue_spark.tables.queue_admin import Message
 
 

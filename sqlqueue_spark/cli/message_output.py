@@ -1,7 +1,7 @@
-"""Shows messages to people: a line a message, and beneath it, where it is asked for, its body. Nothing of them steers a terminal.
+"""What ``sqlqueue peek`` prints for people: a line for each message and, if wanted, its body.
 
-A body that is text is shown as text, as it stands; any other as its bytes in hexadecimal digits. On a terminal lines are as wide as
-it is, elsewhere as long as they come.
+A body that is UTF-8 text is printed as text, any other in hexadecimal digits. Terminal control characters are
+replaced. On a terminal, table lines are no wider than it is.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import enum
 from collections.abc import Iterator, Sequence
 
 from sqlqueue_spark.administration.message_lines import message_id
-from sqlqueue_spark.cli.showing import NARROWEST, joined, printable
+from sqlqueue_spark.cli.text_table import NARROWEST, joined, printable
 from sqlqueue_spark.messages.message import ENCLOSED_MESSAGE_TYPES, TIME_SENT, parse_headers
 from sqlqueue_spark.tables.queue_admin import Message
 
 _HEADS = ("number", "sent", "message id", "type", "body", "")
-#: The column of the type, which becomes narrower where a terminal is.
+#: The column of the type, which is made narrower to fit the terminal.
 _TYPE = 3
-#: Most characters of the beginning of a body, and most bytes that are looked at for it.
+#: Maximum characters of the beginning of a body, and maximum bytes that are read for it.
 _BEGINNING, _LOOKED_AT = 2_000, 8_000
-#: Bytes of a line of hexadecimal digits.
+#: Bytes in a line of hexadecimal digits.
 _HEX_LINE = 32
 
 
@@ -33,17 +33,17 @@ class Bodies(enum.Enum):
 
 
 class MessageTable:
-    """A table that grows while messages come: number, sent, message id, type, bytes of the body, and what is odd about it."""
+    """A table that grows while messages arrive: number, time, id, type, size, and what is unusual."""
 
     def __init__(self, bodies: Bodies = Bodies.NONE, width: int | None = None) -> None:
-        """:param width: of the terminal; None where the lines go to none."""
+        """:param width: width of the terminal; None if stdout is none."""
         self._bodies = bodies
         self._width = width
         self._widths = [0] * len(_HEADS)
         self._begun = False
 
     def lines(self, messages: Sequence[Message]) -> Iterator[str]:
-        """The lines of these messages; those of the first ones have the heads of the columns above them."""
+        """Yield the lines of these messages, the first time below the heads of the columns."""
         rows = [_row(message) for message in messages]
         known = rows if self._begun else [_HEADS, *rows]
         self._widths = [
@@ -61,7 +61,7 @@ class MessageTable:
                 yield f"  {beginning(message.body, None if self._width is None else self._width - 2)}"
 
     def _fitting(self) -> list[int]:
-        """The widths of the columns where the terminal has room for no more."""
+        """Return the widths of the columns, fitted to the terminal."""
         widths = list(self._widths)
         if self._width is not None:
             over = sum(widths) + 2 * (sum(map(bool, widths)) - 1) - self._width
@@ -70,9 +70,9 @@ class MessageTable:
 
 
 def beginning(body: bytes | None, width: int | None) -> str:
-    """A line with the beginning of a body.
+    """Return a line with the beginning of a body.
 
-    :param width: most characters of the line.
+    :param width: maximum characters of the line.
     """
     if not body:
         return "(no body: NULL)" if body is None else "(empty)"
@@ -84,7 +84,7 @@ def beginning(body: bytes | None, width: int | None) -> str:
 
 
 def whole_body(body: bytes | None) -> Iterator[str]:
-    """The lines of a body."""
+    """Yield the lines of a body."""
     if not body:
         yield beginning(body, None)
         return
@@ -96,9 +96,9 @@ def whole_body(body: bytes | None) -> Iterator[str]:
 
 
 def _text(body: bytes, *, whole: bool) -> str | None:
-    """The text of a body, without a byte-order mark; None where it is none: no UTF-8, or with control characters.
+    """Return the text of a body without a byte-order mark; None if it is no UTF-8 or has control characters.
 
-    :param whole: whether the bytes end where a character does.
+    :param whole: False if the last character may be cut.
     """
     try:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(body, final=whole)

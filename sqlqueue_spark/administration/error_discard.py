@@ -1,7 +1,7 @@
-"""Takes failed messages out of an error queue into a file: nothing is gone that is not in the file.
+"""Moves failed messages out of an error queue into a file; no message is deleted before it is on the disk.
 
-A batch is one transaction: it locks the rows that nobody holds, writes them to the file and waits until they are on the disk,
-deletes them and commits. Whenever this is interrupted, a message is in the file, in the queue, or in both.
+A batch is one transaction. It locks the rows that are free, writes them to the file, syncs the file, deletes
+the rows and commits. After an interruption each message is in the file, in the queue, or in both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.administration.failed_messages import BATCH_ROWS, opened
+from sqlqueue_spark.administration.error_queue import BATCH_ROWS, opened
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.error_row import Selection
 from sqlqueue_spark.options import ConnectionOptions
@@ -26,7 +26,10 @@ from sqlqueue_spark.tables.queues import InTransit
 
 @dataclass(frozen=True, kw_only=True)
 class Discarded:
-    """What was discarded from which queue, and how many rows others hold or have taken meanwhile."""
+    """How many messages were discarded from a queue.
+
+    :ivar held: how many selected rows were locked or taken by other sessions.
+    """
 
     queue: str
     count: int
@@ -40,9 +43,9 @@ def meant(
     *,
     looked: Callable[[int], object] = lambda _: None,
 ) -> tuple[str, int]:
-    """The name of the error queue, and how many rows :func:`discard` would take out now.
+    """Return the name of the error queue, and how many messages :func:`discard` would take out now.
 
-    :param looked: is told how many more rows were looked at.
+    :param looked: is called with the number of rows read since its last call.
     """
     with opened(options, queue, selection, looked=looked) as error_queue:
         return error_queue.name, sum(row.is_failure for row in error_queue.rows())
@@ -56,10 +59,10 @@ def discard(
     *,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Discarded:
-    """Take the failed messages that are meant out of the queue, and write them to a file, a line of JSON each.
+    """Take the selected failed messages out of the queue and append them to a file, one line of JSON each.
 
-    :param file: what stands in it already stays; only its owner may read it.
-    :param progress: is told how many more rows are written, deleted and committed.
+    :param file: a new file is readable by its owner only.
+    :param progress: is called after each commit with the number of messages in it.
     :raises ConfigurationError: the file cannot be written.
     """
     with opened(options, queue, selection) as error_queue, _appended(file) as out:
@@ -81,7 +84,7 @@ def discard(
 
 @contextlib.contextmanager
 def _appended(file: Path) -> Iterator[BinaryIO]:
-    """A file that grows at its end; a line that was torn when somebody died stays a line of its own."""
+    """Open a file for appending. If an earlier process died in the middle of a line, end that line first."""
     with _told(file):
         out = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600), "ab+", buffering=0)
     with out:
@@ -106,7 +109,7 @@ def _write(file: Path, out: BinaryIO, queue: str, rows: Sequence[InTransit]) -> 
 
 
 def _line(queue: str, row: InTransit) -> dict[str, object]:
-    """A row as it stood in its table."""
+    """Return all columns of a row, and when it was discarded."""
     return {
         "queue": queue,
         "rowVersion": row.row_version,
@@ -121,7 +124,7 @@ def _line(queue: str, row: InTransit) -> dict[str, object]:
 
 
 def _keep_name(file: Path) -> None:
-    """Make the name of a new file outlive a crash of the machine, where the operating system has a way to say so."""
+    """Sync the folder, so that a new file survives a crash of the machine. Not every system supports this."""
     with contextlib.suppress(OSError):
         folder = os.open(file.parent, os.O_RDONLY)
         try:
@@ -136,5 +139,6 @@ def _told(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigurationError(
-            f"The file {str(file)!r} cannot be written ({error.strerror}); nothing more is discarded. Name another one with --to-file."
+            f"The file {str(file)!r} cannot be written ({error.strerror}); nothing more is discarded. "
+            "Name another one with --to-file."
         ) from error
