@@ -23,7 +23,7 @@ from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import as_outgoing
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, stored
+from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, with_outcomes
 from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 OTHER, FORWARD, WITHIN = "bench_other", "BenchForward", "BenchWithin"
@@ -118,7 +118,7 @@ def storing(
     remote = databases.remote(SourceOptions.parse(source))
     remote.look()
     home, there = (SinkOptions.parse(each) for each in (databases.home, databases.other))
-    rows = stored(stream(spark, server), options, QUEUE)
+    rows = with_outcomes(stream(spark, server), options, QUEUE)
     carry = StoreAndForwardSink(home, there, remote)
 
     def send(batch: DataFrame, number: int) -> None:

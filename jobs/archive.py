@@ -5,10 +5,10 @@
     export SQLQUEUE_URL=postgresql://…
     SPARK_CONF_DIR=conf spark-submit jobs/archive.py --config conf/archive.toml --queue error
 
-What it does, and every flag: :mod:`sqlqueue_spark.pipeline.archive_job`.
+Its flags: :mod:`sqlqueue_spark.pipeline.jobs`.
 """
 
-from sqlqueue_spark.pipeline.archive_job import main
+from sqlqueue_spark.pipeline.jobs import archive
 
 if __name__ == "__main__":
-    main()
+    archive()

@@ -5,10 +5,10 @@
     export SQLQUEUE_URL=postgresql://…
     SPARK_CONF_DIR=conf spark-submit jobs/drain_to_delta.py --config conf/drain_to_delta.toml --queue orders
 
-What it does, and every flag: :mod:`sqlqueue_spark.pipeline.drain_job`.
+Its flags: :mod:`sqlqueue_spark.pipeline.jobs`.
 """
 
-from sqlqueue_spark.pipeline.drain_job import main
+from sqlqueue_spark.pipeline.jobs import drain
 
 if __name__ == "__main__":
-    main()
+    drain()

@@ -1,4 +1,4 @@
-r"""Forward the messages of a queue table to other queues, each once, for spark-submit; ``sqlqueue forward`` is the same.
+r"""Forward the messages of a queue table to other queues, for spark-submit; ``sqlqueue forward`` is the same.
 
 ::
 
@@ -6,10 +6,10 @@ r"""Forward the messages of a queue table to other queues, each once, for spark-
     SPARK_CONF_DIR=conf spark-submit jobs/forward.py \
         --config conf/forward.toml --queue orders --to Billing --endpoint Forward.Orders
 
-What it does, and every flag: :mod:`sqlqueue_spark.pipeline.forward_job`.
+Its flags: :mod:`sqlqueue_spark.pipeline.jobs`.
 """
 
-from sqlqueue_spark.pipeline.forward_job import main
+from sqlqueue_spark.pipeline.jobs import forward
 
 if __name__ == "__main__":
-    main()
+    forward()

@@ -49,14 +49,14 @@ main.add_command(subscribe)
 main.add_command(unsubscribe)
 main.add_command(subscriptions)
 main.add_command(server)
-for _name, _module, _help in (
-    ("drain", "drain_job", "Drain a queue into a Delta table, each message once."),
-    ("forward", "forward_job", "Forward the messages of a queue to other queues, each once."),
-    ("handle", "handle_job", "Handle each message of a queue by a Python function, and send what it answers, once."),
-    ("archive", "archive_job", "Copy an error or audit queue into a Delta table, each row once, or take it there."),
-    ("store-and-forward", "store_and_forward_job", "Send on what senders have stored for another database, each message once."),
+for _name, _help in (
+    ("drain", "Drain a queue into a Delta table, each message once."),
+    ("forward", "Forward the messages of a queue to other queues, each once."),
+    ("handle", "Handle each message of a queue by a Python function, and send what it answers, once."),
+    ("archive", "Copy an error or audit queue into a Delta table, each row once, or take it there."),
+    ("store-and-forward", "Send on what senders have stored for another database, each message once."),
 ):  # fmt: skip
-    main.add_command(door.Job(_name, f"sqlqueue_spark.pipeline.{_module}:main", help=_help))
+    main.add_command(door.Job(_name, f"sqlqueue_spark.pipeline.jobs:{_name.replace('-', '_')}", help=_help))
 
 
 @main.command()

@@ -1,15 +1,13 @@
-"""What the jobs share as programs: a TOML file, a command line that wins over it, errors as one sentence."""
+"""Runs a job as a command: its options come from flags and a TOML file, and an error is one sentence."""
 
 from __future__ import annotations
 
-import functools
-import json
 import logging
 import os
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,131 +16,177 @@ from click.core import ParameterSource
 from py4j.protocol import Py4JError  # type: ignore[import-untyped] # it ships neither
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
 
-from sqlqueue_spark.administration.completion import endpoint_names, queue_names
+from sqlqueue_spark.administration.completion import queue_names
 from sqlqueue_spark.engines.hosts import same_server
-from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
-from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline.readiness import check_ready, check_visible, create_missing
-from sqlqueue_spark.pipeline.session import CONF
-from sqlqueue_spark.plain_text import holds_password, plain
+from sqlqueue_spark.errors import SqlQueueError, sentence_of
+from sqlqueue_spark.pipeline.configuration import configuration
+from sqlqueue_spark.pipeline.session import CONF, check_machine, session
+from sqlqueue_spark.plain_text import holds_password
 
-Command = Callable[..., Any]
+#: The options of each section of a configuration.
+Sections = Mapping[str, Mapping[str, str]]
 
-#: To these PySpark logs a query that it refuses, in JSON with a stack trace, before it raises the error that we show.
+#: To these PySpark logs a query that it refuses, with a stack trace, before it raises the error that we show.
 _LOGS_OF_ERRORS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 #: The ends of the names of options that are passwords, in lower case.
 _PASSWORDS = (".password", ".accesstoken")
 _ON_THE_COMMAND_LINE = (
-    "The password in {name} would stand in the list of processes and in Spark's event log, which keeps the whole command line; "
-    "give it in the environment ({variable}) or in the file of --config."
+    "The password in {name} would stand in the list of processes and in Spark's event log, which keeps the "
+    "whole command line; give it in the environment ({variable}) or in the file of --config."
 )
 
 
-def common_flags(name: str, *, checkpoint: str = "Folder of the checkpoint.") -> Callable[[Command], Command]:
-    """The argument and the flags that every program takes.
+class Flag(click.Option):
+    """A flag of a job.
 
-    The command gets ``config``, ``settings``, ``create``, ``debug``, and one value for each other flag.
+    :param names: its names, a blank between them.
+    :param keys: the keys of the configuration that it stands for, each ``section.key``, a blank between them.
+        The value of a flag without a key is given to the job by the flag's name.
+    :param variable: the environment variable of a url or a password; a password is taken from there alone.
+    """
 
-    :param name: the program's, after which its file in conf/ is called.
+    def __init__(self, names: str, keys: str, help_: str, *, variable: str | None = None, **how: Any) -> None:
+        if variable is not None:
+            how |= {"envvar": variable, "callback": _check_secret}
+        super().__init__(names.split(), help=help_, **how)
+        self.keys = keys.split()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run of a job, whose options have been understood.
+
+    :param title: the name of its Spark application.
+    :param make_ready: looks in the databases for what the run needs; given True, it creates what is missing
+        first.
+    :param start: runs until it is done or stopped.
+    """
+
+    title: str
+    make_ready: Callable[[bool], None]
+    start: Callable[[SparkSession], Any]
+
+
+class Job(click.Command):
+    """A job as a click command.
+
+    :param understood: has the job's name, and makes a run of the sections of the configuration. It is also
+        given the flags without a key. It raises ConfigurationError.
+    :param sections: the names of the sections. The last one is the job's own, with ``checkpoint`` and
+        ``availableNow``.
+    :param flags: its own ones; all jobs have those of ``_common_params`` too.
+    :param example: the name of its file in conf/, unless it is its own.
     :param checkpoint: what --help says of --checkpoint.
+    :param delta: whether it writes into a Delta table.
+    """
+
+    def __init__(
+        self,
+        understood: Callable[..., Run],
+        sections: Sequence[str],
+        flags: Sequence[Flag],
+        *,
+        example: str | None,
+        checkpoint: str,
+        delta: bool,
+    ) -> None:
+        self.understood, self._sections, self._delta = understood, sections, delta
+        name = understood.__name__
+        params = [*_common_params(sections[-1], example or name, checkpoint), *flags]
+        super().__init__(name.replace("_", "-"), params=params, callback=self._run, help=understood.__doc__)
+
+    def _run(
+        self,
+        *,
+        named: str | None,
+        config: Path | None,
+        settings: tuple[str, ...],
+        create: bool,
+        debug: bool,
+        **values: Any,
+    ) -> None:
+        if named is not None and values["queue"] not in (None, named):
+            raise click.UsageError("QUEUE and --queue name two queues; give one of them.")
+        values["queue"] = values["queue"] if named is None else named
+        keys = {each.name: each.keys for each in self.params if isinstance(each, Flag)}
+        given = {key: value for name, value in values.items() for key in keys[name]}
+        others = {name: value for name, value in values.items() if not keys[name]}
+        with exiting(2, debug):  # until everything that was given is understood
+            run = self.understood(configuration(self._sections, config, settings, given), **others)
+        with exiting(1, debug):
+            check_machine(delta=self._delta)
+            run.make_ready(create)
+            spark = session(run.title, delta=self._delta)
+            run.start(spark)
+            spark.stop()
+
+
+def job(
+    sections: str,
+    flags: Sequence[Flag],
+    *,
+    example: str | None = None,
+    checkpoint: str = "Folder of the checkpoint.",
+    delta: bool = False,
+) -> Callable[[Callable[..., Run]], Job]:
+    """Make a :class:`Job` of the function that understands its options; its docstring is for --help."""
+    return lambda understood: Job(
+        understood, sections.split(), flags, example=example, checkpoint=checkpoint, delta=delta
+    )
+
+
+def _common_params(own: str, example: str, checkpoint: str) -> list[click.Parameter]:
+    """The argument and the flags of every job.
+
+    :param own: the job's own section.
     """
     file = click.Path(exists=True, dir_okay=False, path_type=Path)
-    flags = (
-        click.argument("named", metavar="[QUEUE]", required=False, shell_complete=queue_names),
-        click.option("--config", type=file, help="TOML file."),
-        click.option("--example-config", is_flag=True, is_eager=True, expose_value=False, callback=_example(name), help="Print such a file to begin with, and end."),
-        secret_flag("--url", "SQLQUEUE_URL", "Database of the queue; with a password in it only as SQLQUEUE_URL."),
-        secret_flag("--password", "SQLQUEUE_PASSWORD", "Its password, given as SQLQUEUE_PASSWORD."),
-        click.option("--queue", shell_complete=queue_names, help="Address of the queue table, if QUEUE does not say it."),
-        click.option("--checkpoint", help=checkpoint),
-        click.option("--available-now", is_flag=True, help="Take what is there now and end."),
-        click.option("--create", is_flag=True, help="Create the queues and the outbox that are missing."),
-        click.option("--set", "settings", multiple=True, callback=_check_settings, metavar="SECTION.KEY=VALUE", help="Any key of the configuration."),
-        click.option("--debug", is_flag=True, help="Show the stack trace of an error."),
-    )  # fmt: skip
+    queue = "Address of the queue table, if QUEUE does not say it."
+    url = "Database of the queue; with a password in it only as SQLQUEUE_URL."
+    login = "Its password, given as SQLQUEUE_PASSWORD."
 
-    def added(command: Command) -> Command:
-        @functools.wraps(command)
-        def with_one_queue(*, named: str | None, queue: str | None, **given: Any) -> Any:
-            if named is not None and queue not in (None, named):
-                raise click.UsageError("QUEUE and --queue name two queues; give one of them.")
-            return command(queue=queue if named is None else named, **given)
-
-        flagged: Command = with_one_queue
-        for flag in reversed(flags):
-            flagged = flag(flagged)
-        return flagged
-
-    return added
-
-
-def _example(name: str) -> Callable[[click.Context, click.Parameter, bool], None]:
-    def show(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    def show_example(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
         if asked:
-            click.echo((CONF / f"{name}.toml").read_text(encoding="utf-8"), nl=False)
+            click.echo((CONF / f"{example}.toml").read_text(encoding="utf-8"), nl=False)
             ctx.exit()
 
-    return show
-
-
-def sending_flags(command: Command) -> Command:
-    """Add the flags of a program that sends what it receives, in the database of its queue or atomically."""
-    for flag in (
-        click.option("--transaction-mode", help="receiveOnly, sendsAtomicWithReceive or none."),
-        click.option("--stream", help="Name of this pipeline, for sendsAtomicWithReceive."),
-        click.option(
-            "--endpoint", shell_complete=endpoint_names, help="Name of the outbox, of this pipeline alone."
-        ),
-    ):
-        command = flag(command)
-    return command
-
-
-def common_places(section: str) -> dict[str, tuple[str, ...]]:
-    """The keys of the configuration that the flags of :func:`common_flags` stand for; ``section`` is the program's own."""
-    return {
-        "url": ("source.url",),
-        "password": ("source.password",),
-        "queue": ("source.queue",),
-        "checkpoint": (f"{section}.checkpoint",),
-        "available_now": (f"{section}.availableNow",),
+    show: dict[str, Any] = {
+        "is_flag": True,
+        "is_eager": True,
+        "expose_value": False,
+        "callback": show_example,
     }
+    sets: dict[str, Any] = {"multiple": True, "callback": _check_settings, "metavar": "SECTION.KEY=VALUE"}
+    return [
+        click.Argument(["named"], metavar="[QUEUE]", required=False, shell_complete=queue_names),
+        Flag("--config", "", "TOML file.", type=file),
+        Flag("--example-config", "", "Print such a file to begin with, and end.", **show),
+        Flag("--url", "source.url", url, variable="SQLQUEUE_URL"),
+        Flag("--password", "source.password", login, variable="SQLQUEUE_PASSWORD"),
+        Flag("--queue", "source.queue", queue, shell_complete=queue_names),
+        Flag("--checkpoint", f"{own}.checkpoint", checkpoint),
+        Flag("--available-now", f"{own}.availableNow", "Take what is there now and end.", is_flag=True),
+        Flag("--create", "", "Create the queues and the outbox that are missing.", is_flag=True),
+        Flag("--set settings", "", "Any key of the configuration.", **sets),
+        Flag("--debug", "", "Show the stack trace of an error.", is_flag=True),
+    ]
 
 
-#: The keys that the flags of :func:`sending_flags` and ``--error-queue`` stand for.
-SENDING_PLACES = {
-    "error_queue": ("source.errorQueue", "sink.errorQueue"),
-    "endpoint": ("sink.endpoint",),
-    "stream": ("source.stream", "sink.stream"),
-    "transaction_mode": ("source.transactionMode", "sink.transactionMode"),
-}
-
-
-def placed(
-    places: Mapping[str, Sequence[str]], given: Mapping[str, str | bool | None]
-) -> dict[str, str | bool | None]:
-    """The values of flags by the keys of the configuration that the flags stand for."""
-    return {place: value for name, value in given.items() for place in places[name]}
-
-
-def secret_flag(name: str, variable: str, help_: str) -> Callable[[Command], Command]:
-    """A flag for a url or a password. A password is taken from the environment variable alone."""
+def _check_secret(ctx: click.Context, flag: click.Parameter, value: str | None) -> str | None:
+    """Refuse a typed password, and drop one of the environment that was given for another server."""
+    name, variable = flag.opts[0], str(flag.envvar)
     is_password = name.endswith("password")
-
-    def check(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-        typed = ctx.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if value and typed and (is_password or holds_password(value)):
-            raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=name, variable=variable))
-        if is_password:
-            # It was given for the url of the environment, and goes to no other server that is typed, which is read before.
-            url = ctx.params.get(name.removeprefix("--").replace("password", "url").replace("-", "_"))
-            kept = os.environ.get(variable.replace("PASSWORD", "URL"))
-            return None if url and kept and not same_server(url, kept) else value
+    typed = ctx.get_parameter_source(flag.name or "") is ParameterSource.COMMANDLINE
+    if value and typed and (is_password or holds_password(value)):
+        raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=name, variable=variable))
+    if not is_password:
         return value
-
-    return click.option(name, envvar=variable, callback=check, help=help_)
+    url = ctx.params.get((flag.name or "").replace("password", "url"))  # it was read before
+    kept = os.environ.get(variable.replace("PASSWORD", "URL"))
+    return None if url and kept and not same_server(url, kept) else value
 
 
 def _check_settings(_: click.Context, __: click.Parameter, settings: tuple[str, ...]) -> tuple[str, ...]:
@@ -151,71 +195,6 @@ def _check_settings(_: click.Context, __: click.Parameter, settings: tuple[str, 
         if value and (name.lower().endswith(_PASSWORDS) or holds_password(value)):
             raise click.UsageError(_ON_THE_COMMAND_LINE.format(name=f"--set {name}", variable="SQLQUEUE_URL"))
     return settings
-
-
-def configuration(
-    names: Sequence[str],
-    config: Path | None,
-    settings: Sequence[str],
-    given: Mapping[str, str | bool | None],
-) -> dict[str, dict[str, str]]:
-    """The options of each section; the command line wins over the file, and a flag over ``--set``.
-
-    :param names: the names of the sections.
-    :param settings: the values of ``--set``.
-    :param given: the values of the flags, by the ``section.key`` that each stands for; None or False for one not given.
-    :raises ConfigurationError: the file or a ``--set`` is malformed. The values of the options are not checked here.
-    """
-    sections: dict[str, dict[str, str]] = {name: {} for name in names}
-    if config is not None:
-        for name, values in _loaded(config).items():
-            _check_section(config, name, values, names)
-            for key, value in _flat(values):
-                if key.lower() == "queues" and _is_texts(value):
-                    value = json.dumps(value)  # noqa: PLW2901 -- an option is a text
-                if not isinstance(value, str | bool | int | float):
-                    raise ConfigurationError(
-                        f"The value of {key} in [{name}] of the configuration {config} is {'a list' if isinstance(value, list) else 'a date or time'}; "
-                        "write one text, number, true or false."
-                    )
-                _put(sections[name], key, value)
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        section, dot, key = name.partition(".")
-        if not (equals and dot) or section not in sections:
-            said = f"--set {name}=…" if equals else "A --set without ="  # the value may be a secret
-            *some, last = (f"{each}.KEY=VALUE" for each in names)
-            raise ConfigurationError(f"{said} cannot be read; write {', '.join(some)} or {last}.")
-        _put(sections[section], key, value)
-    for place, told in given.items():
-        if told is not None and told is not False:
-            # An empty text is put, too, and the option refuses it: nobody meant to leave the flag out.
-            section, _, key = place.partition(".")
-            _put(sections[section], key, told)
-    return sections
-
-
-def make_ready(
-    source: SourceOptions,
-    sink: SinkOptions | None = None,
-    *,
-    create: bool,
-    retries: bool = False,
-    only_look: bool = False,
-) -> None:
-    """Check, before Spark starts, that what the program needs is in its databases. Errors as :func:`check_ready`.
-
-    :param create: create what is missing first, and say so.
-    :param retries: whether messages of the source's queue are tried again later.
-    :param only_look: the program looks at the queue, and receives nothing.
-    """
-    if create:
-        for line in create_missing(source, sink, retries=retries):
-            click.echo(plain(line))
-    if only_look:
-        check_visible(source)
-    else:
-        check_ready(source, sink, retries=retries)
 
 
 @contextmanager
@@ -233,54 +212,3 @@ def exiting(code: int, debug: bool) -> Iterator[None]:
             raise
         click.echo(f"error: {sentence_of(error)}", err=True)
         sys.exit(code)
-
-
-def _loaded(config: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(
-            config.read_text(encoding="utf-8-sig")
-        )  # Windows' editors write a byte-order mark
-    except ValueError as error:  # it is no TOML, or no UTF-8
-        raise ConfigurationError(
-            f"The configuration {config} is not valid TOML ({error}); correct it."
-        ) from error
-
-
-def _check_section(config: Path, name: str, values: object, names: Sequence[str]) -> None:
-    """Refuse what is no table of one of these names."""
-    known = ", ".join(f"[{each}]" for each in names)
-    if name in names and _is_tables(values):
-        raise ConfigurationError(
-            f"The configuration {config} has a list in the place of the section [{name}]; write [{name}] once."
-        )
-    if name not in names and (isinstance(values, dict) or _is_tables(values)):
-        raise ConfigurationError(f"The configuration {config} has no section [{name}]; there are {known}.")
-    if not isinstance(values, dict):
-        raise ConfigurationError(
-            f"The key {name} of the configuration {config} stands in no section; put it below one of {known}."
-        )
-
-
-def _is_texts(values: object) -> bool:
-    return isinstance(values, list) and all(isinstance(each, str) for each in values)
-
-
-def _is_tables(values: object) -> bool:
-    """Whether this is what TOML makes of [[name]]."""
-    return isinstance(values, list) and any(isinstance(each, dict) for each in values)
-
-
-def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
-    """Turn tables in tables back into names with dots, such as ``endpoint.Billing.schema``: so TOML reads such a key."""
-    for key, value in values.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{before}{key}.")
-        else:
-            yield before + key, value
-
-
-def _put(options: dict[str, str], key: str, value: object) -> None:
-    """Set an option, and drop one whose name differs only by upper and lower case."""
-    for same in [each for each in options if each.lower() == key.lower()]:
-        del options[same]
-    options[key] = str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,12 +1,18 @@
-"""Store-and-forward: what a sender stores in a queue of its own database goes to queues of other ones, each message once."""
+"""Store-and-forward: messages that a sender stores in its own database go to queues of other ones, each once.
+
+A message goes to the address in its header ``$.store-and-forward.destination``, or to the subscribers of the
+type in ``$.store-and-forward.eventtype``. One with neither header goes to the handler or to the local queue.
+While a database is down, messages for it wait in the table QUEUE.Delayed.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+import click
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- what every Spark user calls it
 
 from sqlqueue_spark.administration import outbox_tables
@@ -16,18 +22,23 @@ from sqlqueue_spark.handling import ReceivedMessage
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option
+from sqlqueue_spark.pipeline.batch_report import Totals
 from sqlqueue_spark.pipeline.handle import HandleOptions, outcomes_of
-from sqlqueue_spark.pipeline.transform import found, function_name
-from sqlqueue_spark.plain_text import logger
+from sqlqueue_spark.pipeline.readiness import at, make_ready
+from sqlqueue_spark.pipeline.sending_job import send_until_stopped
+from sqlqueue_spark.pipeline.transform import function_name, load_function
+from sqlqueue_spark.plain_text import logger, plain
 from sqlqueue_spark.send import Destinations, RemoteDatabases
+from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 log = logger(__name__)
 
-#: What the sink's two halves have in common: everything of the configuration's sink but where it is and who we are there.
+#: Options of the sink that hold for one of its databases alone. All others hold for both.
 _OF_A_DATABASE = frozenset(
-    {"url", "user", "password", "accesstoken", "accesstokenprovider", "defaultschema", "legacyaddresses", "locktimeout", "commandtimeout"}
+    ("url", "user", "password", "accesstoken", "accesstokenprovider",
+     "defaultschema", "legacyaddresses", "locktimeout", "commandtimeout")
 )  # fmt: skip
-#: What is for messages that stay or fail, which is in the database of the queue.
+#: Options for messages that stay or fail. They hold in the database of the queue.
 _AT_HOME = frozenset({"queue", "errorqueue", "auditqueue", "delayedendpoint", "storeandforward"})
 
 
@@ -35,15 +46,24 @@ _AT_HOME = frozenset({"queue", "errorqueue", "auditqueue", "delayedendpoint", "s
 class StoreAndForwardOptions(HandleOptions):
     """What happens to the messages of a store-and-forward queue."""
 
-    handler: str | None = option("`module:function`, called for each message that does not say that it goes to another database.", parse=function_name, default=None)  # type: ignore[assignment] # here a job may have none # fmt: skip
-    local_queue: str | None = option("Address of the queue of this database where such messages go without a handler.", parse=address, default=None)  # fmt: skip
+    handler: str | None = option(  # type: ignore[assignment] # here a job may have none
+        "`module:function`, called for each message that does not say that it goes to another database.",
+        parse=function_name,
+        default=None,
+    )
+    local_queue: str | None = option(
+        "Address of the queue of this database where such messages go without a handler.",
+        parse=address,
+        default=None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Databases:
-    """The options of a job's sink, as each of its databases sees them.
+    """The options of a job's sink for each of its databases.
 
-    :param home: the database of the queue, in which messages stay, wait and fail. ``other`` is the one that they go to.
+    :param home: for the database of the queue, in which messages stay, wait and fail.
+    :param other: for the database that they go to.
     """
 
     home: dict[str, str]
@@ -66,16 +86,13 @@ class Databases:
         return cls(home=home, other=other)
 
     def create_outboxes(self) -> list[str]:
-        """Create the outboxes that the other databases lack; returns a line for each. A database that is down is left out.
+        """Create the missing outboxes of the other databases that are up; returns a line for each.
 
         :raises SqlQueueError: one cannot be created.
         """
         other, lines = SinkOptions.parse(self.other), []
         for target in Destinations(other).everywhere():
-            there = replace(
-                other, url=target.url, user=target.user, password=target.password, access_token=target.access_token,
-                access_token_provider=target.access_token_provider,
-            )  # fmt: skip
+            there = at(target, other)
             try:
                 made = outbox_tables.create(there, other.sender or "")
             except ConnectionLost as error:
@@ -88,41 +105,44 @@ class Databases:
         """The databases that messages go to."""
         if source.queue is None:
             raise ConfigurationError(
-                "A store-and-forward job has one queue, in whose table of delayed messages they wait; give the option queue, and start "
-                "a job for each queue."
+                "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
+                "the option queue, and start a job for each queue."
             )
         return RemoteDatabases(SinkOptions.parse(self.other), SinkOptions.parse(self.home), source.queue)
 
 
 def _names_a_place(name: str) -> bool:
-    """Whether an option says where a database is, who we are there, or how its queues are named."""
+    """Whether an option says where a database is, how to log in, or how its queues are named."""
     lowered = name.lower()
     return lowered in _OF_A_DATABASE or (lowered.startswith(("queue.", "endpoint.")) and "." in lowered)
 
 
 def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> None:
-    """Refuse options that are missing, or that contradict each other; the names of the sink's are in lower case."""
+    """Refuse missing or contradicting options; the names in ``sink`` are in lower case."""
     if "url" not in sink:
         raise ConfigurationError(
-            "There is no option url of the sink, the other database; give it as sink.url in the configuration, or as SQLQUEUE_SINK_URL."
+            "There is no option url of the sink, the other database; give it as sink.url in the "
+            "configuration, or as SQLQUEUE_SINK_URL."
         )
     if "queue" in sink:
         raise ConfigurationError(
-            f"The sink has the option queue, and a message says itself where it goes, by its header {STORED_FOR}; name the queue for "
-            "messages that have none as localQueue."
+            "The sink has the option queue, and a message says itself where it goes, by its header "
+            f"{STORED_FOR}; name the queue for messages that have none as localQueue."
         )
     if "endpoint" not in sink:
         raise ConfigurationError(
-            "There is no option endpoint of the sink, which names the outboxes, one in each database; give this pipeline a name that no "
-            "other endpoint has: --endpoint Shop.Forward."
+            "There is no option endpoint of the sink, which names the outboxes, one in each database; give "
+            "this pipeline a name that no other endpoint has: --endpoint Shop.Forward."
         )
     if "errorqueue" not in sink:
         raise ConfigurationError(
-            "There is no option errorQueue of the sink, where a message goes that cannot be delivered; name a queue: --error-queue error."
+            "There is no option errorQueue of the sink, where a message goes that cannot be delivered; name "
+            "a queue: --error-queue error."
         )
     if options.handler is not None and options.local_queue is not None:
         raise ConfigurationError(
-            "There are a handler and a localQueue, and a message that does not go to another database goes to one of them; leave one out."
+            "There are a handler and a localQueue, and a message that does not go to another database goes "
+            "to one of them; leave one out."
         )
 
 
@@ -130,17 +150,19 @@ def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None
     modes = [each.transaction_mode for each in (source, home, other) if each.transaction_mode != RECEIVE_ONLY]
     if modes:
         raise ConfigurationError(
-            f"transactionMode is {modes[0]!r}, and no transaction reaches two databases; leave it out: with receiveOnly and "
-            "an outbox each message arrives once."
+            f"transactionMode is {modes[0]!r}, and no transaction reaches two databases; leave it out: with "
+            "receiveOnly and an outbox each message arrives once."
         )
     if home.outbox == NO_OUTBOX:
         raise ConfigurationError(
-            "outbox is 'none', and without one a message would arrive again whenever a batch is repeated; set it to optimistic."
+            "outbox is 'none', and without one a message would arrive again whenever a batch is repeated; "
+            "set it to optimistic."
         )
     if home.url == other.url:
         raise ConfigurationError(
-            "The url of the sink is that of the queue's own database, and messages go to another one; give that one's as sink.url or "
-            "SQLQUEUE_SINK_URL, or take jobs/forward.py, which sends within a database."
+            "The url of the sink is that of the queue's own database, and messages go to another one; give "
+            "that one's as sink.url or SQLQUEUE_SINK_URL, or take jobs/forward.py, which sends within a "
+            "database."
         )
     naming = source.naming(dialect_of(source.url))
     if (
@@ -149,18 +171,86 @@ def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None
         and naming.table(home.queue) == naming.table(source.queue)
     ):
         raise ConfigurationError(
-            f"localQueue is {home.queue}, the queue of the job itself, so its messages would go round for ever; name another queue."
+            f"localQueue is {home.queue}, the queue of the job itself, so its messages would go round for "
+            "ever; name another queue."
         )
 
 
-def stored(messages: DataFrame, options: StoreAndForwardOptions, queue: str | None) -> DataFrame:
-    """The messages of a stream as the sink of the job takes them.
+@dataclass(frozen=True, kw_only=True)
+class StoreAndForward:
+    """The job: its queue, the databases, and which of them are down."""
+
+    source: Mapping[str, str]
+    options: StoreAndForwardOptions
+    own: SourceOptions
+    databases: Databases
+    remote: RemoteDatabases
+
+    @classmethod
+    def of(
+        cls, source: Mapping[str, str], sink: Mapping[str, str], options: StoreAndForwardOptions
+    ) -> StoreAndForward:
+        """:raises ConfigurationError: the options cannot be those of a store-and-forward job."""
+        own = SourceOptions.parse(source)
+        databases = Databases.of(source, sink, options)
+        return cls(source=source, options=options, own=own, databases=databases, remote=databases.remote(own))
+
+    def make_ready(self, create: bool) -> None:
+        """Look for what the job needs, and put back the messages that wait for a database that is up.
+
+        Another database may be down.
+
+        :param create: create what is missing first, in the other databases the outbox, and print a line for
+            each.
+        """
+        make_ready(self.own, SinkOptions.parse(self.databases.home), create=create, retries=True)
+        for line in self.databases.create_outboxes() if create else ():
+            click.echo(plain(line))
+        self.remote.look()
+
+    def run_until_stopped(self, spark: SparkSession) -> Totals:
+        """Send on, and print how it goes."""
+        home, other = SinkOptions.parse(self.databases.home), SinkOptions.parse(self.databases.other)
+        return send_until_stopped(
+            spark,
+            self.source,
+            self.databases.home,
+            lambda messages, queue: with_outcomes(messages, self.options, queue),
+            self.options.checkpoint,
+            available_now=self.options.available_now,
+            doing="storing and forwarding",
+            queues=StoreAndForwardSink(home, other, self.remote),
+        )
+
+
+def store_and_forward(
+    spark: SparkSession,
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
+    options: StoreAndForwardOptions,
+    *,
+    create: bool = False,
+) -> Totals:
+    """Run the job in a session of your own: until stopped, or with ``availableNow`` until nothing is left.
+
+    :param source: as [source] of conf/store_and_forward.toml, and ``sink`` as [sink].
+    :param create: create the tables that are missing.
+    :raises ConfigurationError: the options cannot be those of a store-and-forward job.
+    :raises QueueError: a table is missing or may not be used.
+    """
+    job = StoreAndForward.of(source, sink, options)
+    job.make_ready(create)
+    return job.run_until_stopped(spark)
+
+
+def with_outcomes(messages: DataFrame, options: StoreAndForwardOptions, queue: str | None) -> DataFrame:
+    """The messages of a stream with the outcomes of the handler, as the sink of the job takes them.
 
     :param queue: the address of the queue in which they are received.
     :raises ConfigurationError: the handler cannot be found.
     """
     if options.handler is not None:
-        return outcomes_of(_for_those_that_stay(found(options.handler)), messages, options, queue)
+        return outcomes_of(_for_those_that_stay(load_function(options.handler)), messages, options, queue)
     received = messages.withColumn("Queue", F.lit(queue))
     nothing = "Outgoing" if options.local_queue is None else "Failure"
     return received.withColumn(nothing, F.lit(None))

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline import store_and_forward_job
+from sqlqueue_spark.pipeline import program
 from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
 
 SECRET = "hunter2"
@@ -17,7 +17,7 @@ SHOP, BILLING = (
 @pytest.fixture
 def job(monkeypatch):
     """The job with these arguments. Spark does not start."""
-    monkeypatch.setattr(store_and_forward_job, "session", lambda *_, **__: pytest.fail("Spark would start"))
+    monkeypatch.setattr(program, "session", lambda *_, **__: pytest.fail("Spark would start"))
 
     def run(*arguments, sink_url=BILLING):
         environment = {"SQLQUEUE_URL": SHOP, "SQLQUEUE_SINK_URL": sink_url}
