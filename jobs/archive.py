@@ -1,11 +1,6 @@
-"""Archive an error or audit queue in a Delta table, for spark-submit; ``sqlqueue archive`` is the same.
+"""Archive an error or audit queue in a Delta table, as ``sqlqueue archive`` does.
 
-::
-
-    export SQLQUEUE_URL=postgresql://…
-    SPARK_CONF_DIR=conf spark-submit jobs/archive.py --config conf/archive.toml --queue error
-
-Its flags: :mod:`sqlqueue_spark.pipeline.jobs`.
+``SPARK_CONF_DIR=conf spark-submit jobs/archive.py --config conf/archive.toml --queue error``
 """
 
 from sqlqueue_spark.pipeline.jobs import archive

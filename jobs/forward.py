@@ -1,12 +1,6 @@
-r"""Forward the messages of a queue table to other queues, for spark-submit; ``sqlqueue forward`` is the same.
+"""Forward the messages of a queue table to other queues, each once, as ``sqlqueue forward`` does.
 
-::
-
-    export SQLQUEUE_URL=postgresql://…
-    SPARK_CONF_DIR=conf spark-submit jobs/forward.py \
-        --config conf/forward.toml --queue orders --to Billing --endpoint Forward.Orders
-
-Its flags: :mod:`sqlqueue_spark.pipeline.jobs`.
+``SPARK_CONF_DIR=conf spark-submit jobs/forward.py --config conf/forward.toml --queue orders --to Billing``
 """
 
 from sqlqueue_spark.pipeline.jobs import forward

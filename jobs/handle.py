@@ -1,13 +1,6 @@
-r"""Handle each message of a queue by a Python function, for spark-submit; ``sqlqueue handle`` is the same.
+"""Handle each message of a queue table by a Python function, as ``sqlqueue handle`` does.
 
-::
-
-    export SQLQUEUE_URL=postgresql://…
-    SPARK_CONF_DIR=conf spark-submit jobs/handle.py \
-        --config conf/handle.toml --queue orders --handler shop.orders:handle \
-        --endpoint Shop.Orders --error-queue error
-
-Its flags: :mod:`sqlqueue_spark.pipeline.jobs`.
+``SPARK_CONF_DIR=conf spark-submit jobs/handle.py --config conf/handle.toml --handler shop.orders:handle``
 """
 
 from sqlqueue_spark.pipeline.jobs import handle

@@ -1,11 +1,6 @@
-"""Send what is stored for another database, for spark-submit; ``sqlqueue store-and-forward`` is the same.
+"""Send on what senders have stored for another database, as ``sqlqueue store-and-forward`` does.
 
-::
-
-    export SQLQUEUE_URL=postgresql://… SQLQUEUE_SINK_URL=postgresql://…
-    SPARK_CONF_DIR=conf spark-submit jobs/store_and_forward.py --config conf/store_and_forward.toml
-
-Its flags: :mod:`sqlqueue_spark.pipeline.jobs`.
+``SPARK_CONF_DIR=conf spark-submit jobs/store_and_forward.py --config conf/store_and_forward.toml``
 """
 
 from sqlqueue_spark.pipeline.jobs import store_and_forward

@@ -16,6 +16,7 @@ source.stopFile appears. Exit codes: 0 done or stopped, 1 failed, 2 wrong usage.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -32,7 +33,7 @@ from sqlqueue_spark.pipeline.delta_stream import (
 )
 from sqlqueue_spark.pipeline.handle import HandleOptions, check_error_queue, handled, subscribe
 from sqlqueue_spark.pipeline.pipeline_options import agreed
-from sqlqueue_spark.pipeline.program import Flag, Run, Sections, job
+from sqlqueue_spark.pipeline.program import Flag, Job, Run, Sections
 from sqlqueue_spark.pipeline.queue_stream import as_outgoing
 from sqlqueue_spark.pipeline.readiness import make_ready
 from sqlqueue_spark.pipeline.sending_job import send_until_stopped
@@ -100,9 +101,10 @@ _STORE_AND_FORWARD = (
 )  # fmt: skip
 
 
-@job(
-    "source delta",
-    _DRAIN,
+@partial(
+    Job,
+    sections=("source", "delta"),
+    flags=_DRAIN,
     example="drain_to_delta",
     checkpoint=f"Folder of the checkpoint, else {CHECKPOINT} in the table's folder.",
     delta=True,
@@ -118,7 +120,7 @@ def drain(sections: Sections, show: int) -> Run:
     )
 
 
-@job("source sink forward", _FORWARD)
+@partial(Job, sections=("source", "sink", "forward"), flags=_FORWARD)
 def forward(sections: Sections) -> Run:
     """Forward the messages of a queue table to other queues, each once, or atomically with their
     receiving.
@@ -140,7 +142,7 @@ def forward(sections: Sections) -> Run:
     )
 
 
-@job("source sink handle", _HANDLE)
+@partial(Job, sections=("source", "sink", "handle"), flags=_HANDLE)
 def handle(sections: Sections) -> Run:
     """Handle each message of a queue table by a Python function, and send what it answers, each once."""
     source, sink = agreed(sections["source"], sections["sink"])
@@ -169,7 +171,7 @@ def handle(sections: Sections) -> Run:
     )
 
 
-@job("source archive", _ARCHIVE, delta=True)
+@partial(Job, sections=("source", "archive"), flags=_ARCHIVE, delta=True)
 def archive(sections: Sections) -> Run:
     """Archive an error or audit queue in a Delta table, each row once; a copy, which leaves the rows to their
     consumer.
@@ -188,7 +190,7 @@ def archive(sections: Sections) -> Run:
     )
 
 
-@job("source sink store-and-forward", _STORE_AND_FORWARD)
+@partial(Job, sections=("source", "sink", "store-and-forward"), flags=_STORE_AND_FORWARD)
 def store_and_forward(sections: Sections) -> Run:
     """Send on what senders have stored for another database, each message once, whichever database is down
     meanwhile.

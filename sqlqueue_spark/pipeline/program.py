@@ -73,8 +73,8 @@ class Run:
 class Job(click.Command):
     """A job as a click command.
 
-    :param understood: has the job's name, and makes a run of the sections of the configuration. It is also
-        given the flags without a key. It raises ConfigurationError.
+    :param understood: makes a run of the sections of the configuration and of the flags without a key, or
+        raises ConfigurationError. Its name is the job's, and its docstring is for --help.
     :param sections: the names of the sections. The last one is the job's own, with ``checkpoint`` and
         ``availableNow``.
     :param flags: its own ones; all jobs have those of ``_common_params`` too.
@@ -89,9 +89,9 @@ class Job(click.Command):
         sections: Sequence[str],
         flags: Sequence[Flag],
         *,
-        example: str | None,
-        checkpoint: str,
-        delta: bool,
+        example: str | None = None,
+        checkpoint: str = "Folder of the checkpoint.",
+        delta: bool = False,
     ) -> None:
         self.understood, self._sections, self._delta = understood, sections, delta
         name = understood.__name__
@@ -122,20 +122,6 @@ class Job(click.Command):
             spark = session(run.title, delta=self._delta)
             run.start(spark)
             spark.stop()
-
-
-def job(
-    sections: str,
-    flags: Sequence[Flag],
-    *,
-    example: str | None = None,
-    checkpoint: str = "Folder of the checkpoint.",
-    delta: bool = False,
-) -> Callable[[Callable[..., Run]], Job]:
-    """Make a :class:`Job` of the function that understands its options; its docstring is for --help."""
-    return lambda understood: Job(
-        understood, sections.split(), flags, example=example, checkpoint=checkpoint, delta=delta
-    )
 
 
 def _common_params(own: str, example: str, checkpoint: str) -> list[click.Parameter]:

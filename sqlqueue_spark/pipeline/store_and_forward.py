@@ -38,6 +38,13 @@ _OF_A_DATABASE = frozenset(
     ("url", "user", "password", "accesstoken", "accesstokenprovider",
      "defaultschema", "legacyaddresses", "locktimeout", "commandtimeout")
 )  # fmt: skip
+#: Options without which the sink cannot work: what each is, and how to give it.
+_NEEDED = {
+    "url": "the other database; give it as sink.url in the configuration, or as SQLQUEUE_SINK_URL",
+    "endpoint": "which names the outboxes, one in each database; give this pipeline a name that no other "
+    "endpoint has: --endpoint Shop.Forward",
+    "errorQueue": "where a message goes that cannot be delivered; name a queue: --error-queue error",
+}
 #: Options for messages that stay or fail. They hold in the database of the queue.
 _AT_HOME = frozenset({"queue", "errorqueue", "auditqueue", "delayedendpoint", "storeandforward"})
 
@@ -119,25 +126,13 @@ def _names_a_place(name: str) -> bool:
 
 def _check_given(sink: Mapping[str, str], options: StoreAndForwardOptions) -> None:
     """Refuse missing or contradicting options; the names in ``sink`` are in lower case."""
-    if "url" not in sink:
-        raise ConfigurationError(
-            "There is no option url of the sink, the other database; give it as sink.url in the "
-            "configuration, or as SQLQUEUE_SINK_URL."
-        )
+    for name, told in _NEEDED.items():
+        if name.lower() not in sink:
+            raise ConfigurationError(f"There is no option {name} of the sink, {told}.")
     if "queue" in sink:
         raise ConfigurationError(
             "The sink has the option queue, and a message says itself where it goes, by its header "
             f"{STORED_FOR}; name the queue for messages that have none as localQueue."
-        )
-    if "endpoint" not in sink:
-        raise ConfigurationError(
-            "There is no option endpoint of the sink, which names the outboxes, one in each database; give "
-            "this pipeline a name that no other endpoint has: --endpoint Shop.Forward."
-        )
-    if "errorqueue" not in sink:
-        raise ConfigurationError(
-            "There is no option errorQueue of the sink, where a message goes that cannot be delivered; name "
-            "a queue: --error-queue error."
         )
     if options.handler is not None and options.local_queue is not None:
         raise ConfigurationError(
