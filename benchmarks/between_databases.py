@@ -23,7 +23,11 @@ from sqlqueue_spark import SqlQueueSink
 from sqlqueue_spark.administration import delayed_tables, outbox_tables, queue_tables
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline import as_outgoing
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions, with_outcomes
+from sqlqueue_spark.pipeline.declared.store_and_forward import (
+    Databases,
+    StoreAndForwardOptions,
+    with_outcomes,
+)
 from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink
 
 OTHER, FORWARD, WITHIN = "bench_other", "BenchForward", "BenchWithin"

@@ -3,7 +3,7 @@
 ``SPARK_CONF_DIR=conf spark-submit jobs/archive.py --config conf/archive.toml --queue error``
 """
 
-from sqlqueue_spark.pipeline.jobs import archive
+from sqlqueue_spark.pipeline.declared.jobs import archive
 
 if __name__ == "__main__":
     archive()

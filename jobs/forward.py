@@ -3,7 +3,7 @@
 ``SPARK_CONF_DIR=conf spark-submit jobs/forward.py --config conf/forward.toml --queue orders --to Billing``
 """
 
-from sqlqueue_spark.pipeline.jobs import forward
+from sqlqueue_spark.pipeline.declared.jobs import forward
 
 if __name__ == "__main__":
     forward()

@@ -3,7 +3,7 @@
 ``SPARK_CONF_DIR=conf spark-submit jobs/handle.py --config conf/handle.toml --handler shop.orders:handle``
 """
 
-from sqlqueue_spark.pipeline.jobs import handle
+from sqlqueue_spark.pipeline.declared.jobs import handle
 
 if __name__ == "__main__":
     handle()

@@ -56,7 +56,9 @@ for _name, _help in (
     ("archive", "Copy an error or audit queue into a Delta table, each row once, or take it there."),
     ("store-and-forward", "Send on what senders have stored for another database, each message once."),
 ):  # fmt: skip
-    main.add_command(door.Job(_name, f"sqlqueue_spark.pipeline.jobs:{_name.replace('-', '_')}", help=_help))
+    main.add_command(
+        door.Job(_name, f"sqlqueue_spark.pipeline.declared.jobs:{_name.replace('-', '_')}", help=_help)
+    )
 
 
 @main.command()

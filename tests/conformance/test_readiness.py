@@ -9,7 +9,9 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.embedded import GUARDED_ROLE
 from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import check_ready, create_missing, jobs, program
+from sqlqueue_spark.pipeline import check_ready, create_missing
+from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.running import program
 
 
 def source(engine, **more):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.message import STORED_FOR
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared.store_and_forward import Databases, StoreAndForwardOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, RemoteDatabases, Sender, Sent, prepare
 from sqlqueue_spark.spark.send_task import counted
 from sqlqueue_spark.spark.stored_sink import StoredTask

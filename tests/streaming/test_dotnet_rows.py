@@ -5,7 +5,7 @@ import json
 import pytest
 from pyspark.sql import Row as SparkRow
 
-from sqlqueue_spark.pipeline import jobs
+from sqlqueue_spark.pipeline.declared import jobs
 from tests.support import dotnet
 from tests.support.streams import drain, stream, to_each
 

@@ -14,8 +14,8 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Publish, Reply, Send, each_message
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import jobs
-from sqlqueue_spark.pipeline.delayed_delivery import delivering
+from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.running.delayed_delivery import delivering
 from tests.support import dotnet
 from tests.support.delayed import DelayedRows, move
 from tests.support.messages import body, message_id, row_id

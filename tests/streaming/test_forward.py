@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.pipeline import as_outgoing, jobs
+from sqlqueue_spark.pipeline import as_outgoing
+from sqlqueue_spark.pipeline.declared import jobs
 from tests.support.jobs import Job
 from tests.support.messages import body, headers, message_ids, row_id
 from tests.support.outboxes import OutboxRows

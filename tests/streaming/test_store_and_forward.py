@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
-from sqlqueue_spark.pipeline import program
+from sqlqueue_spark.pipeline.running import program
 from tests.support.delayed import DelayedRows
 from tests.support.gate import gated
 from tests.support.messages import row_id

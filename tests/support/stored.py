@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared.store_and_forward import Databases, StoreAndForwardOptions
 from sqlqueue_spark.send import Destinations, FrameColumns, Sent, prepare
 from sqlqueue_spark.spark.send_task import counted
 from sqlqueue_spark.spark.stored_sink import StoredTask

@@ -18,7 +18,7 @@ from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions
 from sqlqueue_spark.options.environment import with_password
-from sqlqueue_spark.pipeline import jobs
+from sqlqueue_spark.pipeline.declared import jobs
 from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.spark.datasource import SqlQueueDataSource
 from sqlqueue_spark.spark.readers import SCHEMA

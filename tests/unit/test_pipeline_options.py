@@ -5,8 +5,10 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import INTO_DELTA, ForwardOptions, agreed, jobs, program
-from sqlqueue_spark.pipeline.configuration import configuration
+from sqlqueue_spark.pipeline import INTO_DELTA, ForwardOptions, agreed
+from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.running import program
+from sqlqueue_spark.pipeline.running.configuration import configuration
 from tests.support.jobs import ROOT
 
 SECRET = "hunter2"

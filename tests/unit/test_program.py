@@ -10,9 +10,11 @@ from click.testing import CliRunner
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline import ArchiveOptions, DeltaOptions, jobs, program
-from sqlqueue_spark.pipeline.configuration import configuration
-from sqlqueue_spark.pipeline.delta_stream import with_checkpoint
+from sqlqueue_spark.pipeline import ArchiveOptions, DeltaOptions
+from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.delta.delta_stream import with_checkpoint
+from sqlqueue_spark.pipeline.running import program
+from sqlqueue_spark.pipeline.running.configuration import configuration
 from tests.support.jobs import ROOT
 
 SECRET = "hunter2"

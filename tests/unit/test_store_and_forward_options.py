@@ -5,8 +5,8 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline import program
-from sqlqueue_spark.pipeline.store_and_forward import Databases, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared.store_and_forward import Databases, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.running import program
 
 SECRET = "hunter2"
 SHOP, BILLING = (

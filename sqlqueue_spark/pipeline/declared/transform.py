@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options.fields import Options, boolean, option, text
-from sqlqueue_spark.pipeline.queue_stream import with_message_columns
+from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 
 #: The view that the SQL reads. It replaces a view of this name in the session.
 VIEW = "messages"

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.pipeline.checkpoint import Recorded, check_start, check_written, marked
-from sqlqueue_spark.pipeline.delta_table import CheckpointFolder, DeltaTable
+from sqlqueue_spark.pipeline.delta.checkpoint import Recorded, check_start, check_written, marked
+from sqlqueue_spark.pipeline.delta.delta_table import CheckpointFolder, DeltaTable
 
 #: The setting of the user's session for what Delta writes into each commit.
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"

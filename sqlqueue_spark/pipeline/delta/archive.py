@@ -21,13 +21,13 @@ from sqlqueue_spark import functions
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import Options, boolean, duration, option, said, text
-from sqlqueue_spark.pipeline.archive_table import ArchiveTable, merge
-from sqlqueue_spark.pipeline.batch_report import Totals
-from sqlqueue_spark.pipeline.delta_stream import INTO_DELTA, DeltaOptions, write_delta
-from sqlqueue_spark.pipeline.queue_copy import QueueCopy
-from sqlqueue_spark.pipeline.queue_stream import read_queue, with_message_columns
+from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, merge
+from sqlqueue_spark.pipeline.delta.delta_stream import INTO_DELTA, DeltaOptions, write_delta
+from sqlqueue_spark.pipeline.delta.queue_copy import QueueCopy
+from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
+from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
 from sqlqueue_spark.pipeline.session import check_delta
-from sqlqueue_spark.pipeline.stop import asked_to_stop, run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
 
 #: The longest pause between two looks whether to stop.

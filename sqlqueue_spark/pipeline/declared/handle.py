@@ -14,7 +14,7 @@ from sqlqueue_spark.handling import each_message, recoverability
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import Options, boolean, duration, option, text
-from sqlqueue_spark.pipeline.transform import function_name, load_function
+from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
 
 _HALF_A_MINUTE, _TEN_SECONDS = timedelta(seconds=30), timedelta(seconds=10)
 

@@ -13,12 +13,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import Options, boolean, option, said, text
-from sqlqueue_spark.pipeline.batch_report import Totals
+from sqlqueue_spark.pipeline.delta.delta_writer import DeltaWriter, Write, append
 from sqlqueue_spark.pipeline.delta_lake import is_reachable
-from sqlqueue_spark.pipeline.delta_writer import DeltaWriter, Write, append
-from sqlqueue_spark.pipeline.queue_stream import read_queue, with_message_columns
+from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
+from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 from sqlqueue_spark.pipeline.session import check_delta
-from sqlqueue_spark.pipeline.stop import run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import logger, plain
 
 log = logger(__name__)
@@ -61,9 +61,9 @@ def write_delta(messages: DataFrame, delta: DeltaOptions, write: Write = append)
     """Start writing a stream into a Delta table, exactly once.
 
     When Spark repeats a batch that Delta has, the batch is not written again. A checkpoint that has gone back
-    is refused, because Delta would drop new batches under the numbers that it has
-    (:mod:`sqlqueue_spark.pipeline.checkpoint`). Through Spark Connect, and where Delta Lake is not the open
-    one, we cannot ask Delta. A line in the log then says so.
+    is refused, because Delta would drop new batches under the numbers that it has: see
+    :mod:`sqlqueue_spark.pipeline.delta.checkpoint`. Through Spark Connect, and where Delta Lake is not the
+    open one, we cannot ask Delta. A line in the log then says so.
 
     :param write: how a batch goes into the table: by default all its rows are added.
     :raises ConfigurationError: the checkpoint has gone back, or the session has no Delta Lake. The first

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sqlqueue_spark.options.fields import said
-from sqlqueue_spark.pipeline.batch_report import BatchReport, Details, Totals
+from sqlqueue_spark.pipeline.running.batch_report import BatchReport, Details, Totals
 
 #: What Java says of a child that a signal has ended: 2 and 15 while it starts, 128 more while Java waits for
 #: it.

@@ -9,12 +9,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sqlqueue_spark.engines.registry import dialect_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline.batch_report import Totals
-from sqlqueue_spark.pipeline.database_watch import parking_for, watched
-from sqlqueue_spark.pipeline.delayed_delivery import delivering
-from sqlqueue_spark.pipeline.queue_stream import read_queue, send
-from sqlqueue_spark.pipeline.slow_down import SlowDown
-from sqlqueue_spark.pipeline.stop import run_until_stopped, stoppable
+from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.database_watch import parking_for, watched
+from sqlqueue_spark.pipeline.running.delayed_delivery import delivering
+from sqlqueue_spark.pipeline.running.queue_stream import read_queue, send
+from sqlqueue_spark.pipeline.running.slow_down import SlowDown
+from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
 from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.send import FrameColumns
 from sqlqueue_spark.spark.sink import SqlQueueSink

@@ -14,7 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from sqlqueue_spark.pipeline.checkpoint import Checkpoint, Recorded, mark_in
+from sqlqueue_spark.pipeline.delta.checkpoint import Checkpoint, Recorded, mark_in
 
 
 class DeltaTable:

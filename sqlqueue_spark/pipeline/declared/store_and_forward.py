@@ -22,11 +22,11 @@ from sqlqueue_spark.handling import ReceivedMessage
 from sqlqueue_spark.messages.message import STORED_EVENT, STORED_FOR
 from sqlqueue_spark.options import NO_OUTBOX, RECEIVE_ONLY, SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import address, option
-from sqlqueue_spark.pipeline.batch_report import Totals
-from sqlqueue_spark.pipeline.handle import HandleOptions, outcomes_of
-from sqlqueue_spark.pipeline.readiness import at, make_ready
-from sqlqueue_spark.pipeline.sending_job import send_until_stopped
-from sqlqueue_spark.pipeline.transform import function_name, load_function
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, outcomes_of
+from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
+from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.readiness import at, make_ready
+from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
 from sqlqueue_spark.plain_text import logger, plain
 from sqlqueue_spark.send import Destinations, RemoteDatabases
 from sqlqueue_spark.spark.stored_sink import StoreAndForwardSink

@@ -24,21 +24,21 @@ import click
 from sqlqueue_spark.administration.completion import endpoint_names, queue_names
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline.archive import ArchiveOptions, archive_until_stopped
-from sqlqueue_spark.pipeline.delta_stream import (
+from sqlqueue_spark.pipeline.declared.handle import HandleOptions, check_error_queue, handled, subscribe
+from sqlqueue_spark.pipeline.declared.pipeline_options import agreed
+from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared.transform import ForwardOptions, load_function, transformed
+from sqlqueue_spark.pipeline.delta.archive import ArchiveOptions, archive_until_stopped
+from sqlqueue_spark.pipeline.delta.delta_stream import (
     CHECKPOINT,
     DeltaOptions,
     drain_until_stopped,
     with_checkpoint,
 )
-from sqlqueue_spark.pipeline.handle import HandleOptions, check_error_queue, handled, subscribe
-from sqlqueue_spark.pipeline.pipeline_options import agreed
-from sqlqueue_spark.pipeline.program import Flag, Job, Run, Sections
-from sqlqueue_spark.pipeline.queue_stream import as_outgoing
-from sqlqueue_spark.pipeline.readiness import make_ready
-from sqlqueue_spark.pipeline.sending_job import send_until_stopped
-from sqlqueue_spark.pipeline.store_and_forward import StoreAndForward, StoreAndForwardOptions
-from sqlqueue_spark.pipeline.transform import ForwardOptions, load_function, transformed
+from sqlqueue_spark.pipeline.running.program import Flag, Job, Run, Sections
+from sqlqueue_spark.pipeline.running.queue_stream import as_outgoing
+from sqlqueue_spark.pipeline.running.readiness import make_ready
+from sqlqueue_spark.pipeline.running.sending_job import send_until_stopped
 from sqlqueue_spark.plain_text import plain
 
 _ERROR_QUEUE = "Address of the queue where messages go that {}."
