@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from sqlqueue_spark.cli import main
 from sqlqueue_spark.errors import ConfigurationError
-from sqlqueue_spark.pipeline.declared.store_and_forward import Databases, StoreAndForwardOptions
+from sqlqueue_spark.pipeline.declared.store_and_forward import StoreAndForward, StoreAndForwardOptions
 from sqlqueue_spark.pipeline.running import program
 
 SECRET = "hunter2"
@@ -132,7 +132,7 @@ def test_each_database_sees_its_own_options():
         "url": BILLING, "endpoint": "F", "errorQueue": "error", "auditQueue": "audit", "delayedEndpoint": "Shop",
         "storeAndForward": "outgoing", "endpoint.Shipping.url": "postgresql://third", "outbox": "pessimistic",
     }  # fmt: skip
-    found = Databases.of(
+    found = StoreAndForward.of(
         source, sink, StoreAndForwardOptions.parse({"checkpoint": "c", "localQueue": "orders"})
     )
     both = {"endpoint": "F", "outbox": "pessimistic"}
@@ -148,4 +148,4 @@ def test_a_password_of_the_sink_is_no_other_database():
     sink = {"url": source["url"], "password": SECRET, "endpoint": "F", "errorQueue": "error"}
     options = StoreAndForwardOptions.parse({"checkpoint": "c"})
     with pytest.raises(ConfigurationError, match="is that of the queue's own database"):
-        Databases.of(source, sink, options)
+        StoreAndForward.of(source, sink, options)

@@ -99,8 +99,7 @@ def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *
 def handled(messages: DataFrame, options: HandleOptions, queue: str | None) -> DataFrame:
     """The outcomes of a stream of messages, for the sink.
 
-    :param queue: the address of the queue in which they are received; None where the column ``Queue`` says
-        it.
+    :param queue: the address of the queue in which they are received; None where the column ``Queue`` has it.
     :raises ConfigurationError: the function cannot be found.
     """
     return outcomes_of(load_function(options.handler), messages, options, queue)

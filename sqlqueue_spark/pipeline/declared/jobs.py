@@ -200,5 +200,7 @@ def store_and_forward(sections: Sections) -> Run:
     if options.handler is not None:
         load_function(options.handler)
     return Run(
-        title=f"store-and-forward {work.own.title}", make_ready=work.make_ready, start=work.run_until_stopped
+        title=f"store-and-forward {SourceOptions.parse(sections['source']).title}",
+        make_ready=work.make_ready,
+        start=work.run_until_stopped,
     )

@@ -66,56 +66,83 @@ class StoreAndForwardOptions(HandleOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Databases:
-    """The options of a job's sink for each of its databases.
+class StoreAndForward:
+    """The job: what goes on in its two databases.
 
-    :param home: for the database of the queue, in which messages stay, wait and fail.
-    :param other: for the database that they go to.
+    :param home: options of its sink for the database of the queue, in which messages stay, wait and fail.
+    :param other: options of its sink for the database that messages go to.
+    :param remote: which databases are down.
     """
 
+    source: Mapping[str, str]
+    options: StoreAndForwardOptions
     home: dict[str, str]
     other: dict[str, str]
+    remote: RemoteDatabases
 
     @classmethod
     def of(
         cls, source: Mapping[str, str], sink: Mapping[str, str], options: StoreAndForwardOptions
-    ) -> Databases:
+    ) -> StoreAndForward:
         """Split the options of the configuration.
 
         :raises ConfigurationError: they cannot be those of a store-and-forward job.
         """
+        own = SourceOptions.parse(source)
         _check_given({name.lower(): value for name, value in sink.items()}, options)
         here = {name: value for name, value in source.items() if _names_a_place(name)}
         there = {name: value for name, value in sink.items() if not _names_a_place(name)}
         home = {**here, **there, **({} if options.local_queue is None else {"queue": options.local_queue})}
         other = {name: value for name, value in sink.items() if name.lower() not in _AT_HOME}
-        _check(SourceOptions.parse(source), SinkOptions.parse(home), SinkOptions.parse(other))
-        return cls(home=home, other=other)
+        at_home, elsewhere = SinkOptions.parse(home), SinkOptions.parse(other)
+        _check(own, at_home, elsewhere)
+        if own.queue is None:
+            raise ConfigurationError(
+                "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
+                "the option queue, and start a job for each queue."
+            )
+        remote = RemoteDatabases(elsewhere, at_home, own.queue)
+        return cls(source=source, options=options, home=home, other=other, remote=remote)
 
-    def create_outboxes(self) -> list[str]:
-        """Create the missing outboxes of the other databases that are up; returns a line for each.
+    def make_ready(self, create: bool) -> None:
+        """Look for what the job needs, and put back the messages that wait for a database that is up.
 
-        :raises SqlQueueError: one cannot be created.
+        Another database may be down.
+
+        :param create: create what is missing first, and print a line for each; in the other databases that
+            are up, the outbox.
         """
+        source, home = SourceOptions.parse(self.source), SinkOptions.parse(self.home)
+        make_ready(source, home, create=create, retries=True)
+        for line in self._create_outboxes() if create else ():
+            click.echo(plain(line))
+        self.remote.look()
+
+    def _create_outboxes(self) -> list[str]:
         other, lines = SinkOptions.parse(self.other), []
         for target in Destinations(other).everywhere():
-            there = at(target, other)
             try:
-                made = outbox_tables.create(there, other.sender or "")
+                made = outbox_tables.create(at(target, other), other.sender or "")
             except ConnectionLost as error:
                 log.warning("not_created outbox=%s: %s", other.sender, error)
             else:
                 lines += [f"created outbox={made.outbox}"] if made.new else []
         return lines
 
-    def remote(self, source: SourceOptions) -> RemoteDatabases:
-        """The databases that messages go to."""
-        if source.queue is None:
-            raise ConfigurationError(
-                "A store-and-forward job has one queue, in whose table of delayed messages they wait; give "
-                "the option queue, and start a job for each queue."
-            )
-        return RemoteDatabases(SinkOptions.parse(self.other), SinkOptions.parse(self.home), source.queue)
+    def run_until_stopped(self, spark: SparkSession) -> Totals:
+        """Send on, and print how it goes."""
+        return send_until_stopped(
+            spark,
+            self.source,
+            self.home,
+            lambda messages, queue: with_outcomes(messages, self.options, queue),
+            self.options.checkpoint,
+            available_now=self.options.available_now,
+            doing="storing and forwarding",
+            queues=StoreAndForwardSink(
+                SinkOptions.parse(self.home), SinkOptions.parse(self.other), self.remote
+            ),
+        )
 
 
 def _names_a_place(name: str) -> bool:
@@ -168,53 +195,6 @@ def _check(source: SourceOptions, home: SinkOptions, other: SinkOptions) -> None
         raise ConfigurationError(
             f"localQueue is {home.queue}, the queue of the job itself, so its messages would go round for "
             "ever; name another queue."
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreAndForward:
-    """The job: its queue, the databases, and which of them are down."""
-
-    source: Mapping[str, str]
-    options: StoreAndForwardOptions
-    own: SourceOptions
-    databases: Databases
-    remote: RemoteDatabases
-
-    @classmethod
-    def of(
-        cls, source: Mapping[str, str], sink: Mapping[str, str], options: StoreAndForwardOptions
-    ) -> StoreAndForward:
-        """:raises ConfigurationError: the options cannot be those of a store-and-forward job."""
-        own = SourceOptions.parse(source)
-        databases = Databases.of(source, sink, options)
-        return cls(source=source, options=options, own=own, databases=databases, remote=databases.remote(own))
-
-    def make_ready(self, create: bool) -> None:
-        """Look for what the job needs, and put back the messages that wait for a database that is up.
-
-        Another database may be down.
-
-        :param create: create what is missing first, in the other databases the outbox, and print a line for
-            each.
-        """
-        make_ready(self.own, SinkOptions.parse(self.databases.home), create=create, retries=True)
-        for line in self.databases.create_outboxes() if create else ():
-            click.echo(plain(line))
-        self.remote.look()
-
-    def run_until_stopped(self, spark: SparkSession) -> Totals:
-        """Send on, and print how it goes."""
-        home, other = SinkOptions.parse(self.databases.home), SinkOptions.parse(self.databases.other)
-        return send_until_stopped(
-            spark,
-            self.source,
-            self.databases.home,
-            lambda messages, queue: with_outcomes(messages, self.options, queue),
-            self.options.checkpoint,
-            available_now=self.options.available_now,
-            doing="storing and forwarding",
-            queues=StoreAndForwardSink(home, other, self.remote),
         )
 
 

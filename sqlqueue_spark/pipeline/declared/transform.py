@@ -51,8 +51,7 @@ def transformed(messages: DataFrame, options: ForwardOptions) -> DataFrame:
 
     The SQL or the function sees the columns of the table and those of ``with_message_columns``.
 
-    :raises ConfigurationError: the SQL or the function cannot be run, or its result is no stream of these
-        messages.
+    :raises ConfigurationError: the SQL or the function cannot be run, or does not return a stream of them.
     """
     if options.sql is not None:
         return _by_sql(with_message_columns(messages), options.sql)

@@ -6,9 +6,8 @@ from a backup or copied, or its newest files are lost. Then Spark gives new mess
 already. Delta would skip them, Spark would log them, and the source would delete them. So the newest batch
 that Delta has must be one that the checkpoint has begun.
 
-Two streams on copies of one checkpoint count alike, so a number alone does not identify a batch. Each commit
-therefore has a *mark*, a digest of what the checkpoint's ``offsets`` say of its batch. A replay has the same
-mark.
+Two streams on copies of one checkpoint count alike, so a number alone does not identify a batch. So each
+commit has a *mark*, a digest of what the checkpoint's ``offsets`` say of its batch. A replay has it too.
 """
 
 from __future__ import annotations

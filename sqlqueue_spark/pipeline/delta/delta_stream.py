@@ -23,8 +23,7 @@ from sqlqueue_spark.plain_text import logger, plain
 
 log = logger(__name__)
 
-#: Options of a source whose rows go into Delta; the user's own win. A commit of Delta costs about a second at
-#: any size.
+#: Options of a source whose rows go into Delta; the user's own win. Any commit costs about a second.
 INTO_DELTA: Mapping[str, str] = MappingProxyType({"targetBatchDuration": "10s"})
 
 #: The folder of the checkpoint within the table's, unless one is named. Delta leaves folders alone whose

@@ -60,8 +60,7 @@ class Run:
     """One run of a job, whose options have been understood.
 
     :param title: the name of its Spark application.
-    :param make_ready: looks in the databases for what the run needs; given True, it creates what is missing
-        first.
+    :param make_ready: looks for what the run needs in its databases; given True, creates it first.
     :param start: runs until it is done or stopped.
     """
 

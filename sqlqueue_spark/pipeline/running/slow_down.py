@@ -2,8 +2,7 @@
 
 A .NET endpoint then tries one message a second. A batch of ours pauses a second for each failed message, half
 a minute at most. Batches follow their duration (``adaptiveBatch``), so the next ones are smaller, down to
-about a message a second, and grow again when messages succeed. The first batches still fail at their full
-size.
+about a message a second, and grow again when messages succeed. The first batches fail at full size.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.running.batch_report import BatchReport, Details, Totals
 
-#: What Java says of a child that a signal has ended: 2 and 15 while it starts, 128 more while Java waits for
-#: it.
+#: What Java says of a child that a signal has ended: 2 and 15 while it starts, 128 more while it is awaited.
 _CHILD_ENDED = re.compile(
     r"Failed to exec spawn helper: pid: \d+, signal: (?:2|15)\b|ExitCodeException exitCode=(?:130|143)\b"
 )
@@ -98,8 +97,7 @@ def _wait(query: StreamingQuery, batches: BatchReport, is_asked: Callable[[], bo
 def hit_by_the_signal(error: str) -> bool:
     """Whether a query failed because SIGINT or SIGTERM ended a child process of Java.
 
-    Hadoop runs ``chmod`` for each file of a local checkpoint, and a terminal's Ctrl-C goes to that process,
-    too.
+    Hadoop runs ``chmod`` for each file of a local checkpoint, and a terminal's Ctrl-C also goes to ``chmod``.
     """
     return _CHILD_ENDED.search(error) is not None
 
