@@ -48,17 +48,15 @@ main.add_command(subscribe)
 main.add_command(unsubscribe)
 main.add_command(subscriptions)
 main.add_command(server)
-for _name, _module, _help in (
-    ("drain", "drain_job", "Drain a queue into a Delta table, each message once."),
-    ("forward", "forward_job", "Forward the messages of a queue to other queues, each once."),
-    ("handle", "handle_job", "Call a Python function for each message of a queue; send its answers once."),
-    ("archive", "archive_job", "Copy or move an error or audit queue into a Delta table, each row once."),
-    (
-        "store-and-forward", "store_and_forward_job",
-        "Send messages that were stored for another database to it, each once.",
-    ),
-):  # fmt: skip
-    main.add_command(command_group.Job(_name, f"sqlqueue_spark.pipeline.{_module}:main", help=_help))
+for _name, _help in (
+    ("drain", "Drain a queue into a Delta table, each message once."),
+    ("forward", "Forward the messages of a queue to other queues, each once."),
+    ("handle", "Call a Python function for each message of a queue; send its answers once."),
+    ("archive", "Copy or move an error or audit queue into a Delta table, each row once."),
+    ("store-and-forward", "Send messages that were stored for another database to it, each once."),
+):
+    job = f"sqlqueue_spark.pipeline.declared.jobs:{_name.replace('-', '_')}"
+    main.add_command(command_group.Job(_name, job, help=_help))
 
 
 @main.command()

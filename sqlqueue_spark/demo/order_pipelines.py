@@ -26,8 +26,8 @@ from sqlqueue_spark.pipeline import (
     send_until_stopped,
     store_and_forward,
 )
-from sqlqueue_spark.pipeline.program import make_ready
-from sqlqueue_spark.pipeline.running import asked_to_stop
+from sqlqueue_spark.pipeline.running.readiness import make_ready
+from sqlqueue_spark.pipeline.running.stop import asked_to_stop
 from sqlqueue_spark.pipeline.session import session
 
 STORE, ORDERS, ANSWERS, ERROR = "outgoing", "billing", "sales", "error"

@@ -18,7 +18,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.pipeline.class_archive import archive_file
-from sqlqueue_spark.pipeline.flow import DeltaOptions, with_message_columns, write_delta
+from sqlqueue_spark.pipeline.delta.delta_stream import DeltaOptions, write_delta
+from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 from sqlqueue_spark.pipeline.session import (
     JAVA_OPTIONS,
     check_machine,

@@ -23,7 +23,7 @@ from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.pipeline.class_archive import with_archive
 from sqlqueue_spark.pipeline.compiled_spark import compiled_spark
-from sqlqueue_spark.pipeline.delta_table import DELTA_SETTINGS, lacks_delta
+from sqlqueue_spark.pipeline.delta_lake import DELTA_SETTINGS, lacks_delta
 from sqlqueue_spark.pipeline.fetched_jars import fetched, remember, without_sparks_own
 from sqlqueue_spark.pipeline.warm_up import warm_up
 

@@ -8,7 +8,7 @@ import pytest
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.pipeline.readiness import check_visible
+from sqlqueue_spark.pipeline.running.readiness import check_visible
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.peek import Present, plan_rows, present_rows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet

@@ -15,8 +15,8 @@ from sqlqueue_spark.administration import outbox_tables
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.handling import Publish, Reply, Send, each_message
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
-from sqlqueue_spark.pipeline import HandleOptions, agreed, handle_job
-from sqlqueue_spark.pipeline.delayed_delivery import delivering
+from sqlqueue_spark.pipeline.declared import jobs
+from sqlqueue_spark.pipeline.running.delayed_delivery import delivering
 from tests.support import dotnet
 from tests.support.delayed import DelayedRows, move
 from tests.support.messages import body, message_id, row_id
@@ -237,9 +237,9 @@ def test_the_job_handles_what_is_there(spark, postgresql, queues, tmp_path, monk
         "handler": "shop_orders:handle",
     }
     given |= {"delayedRetries": "1", "delayedRetriesIncrease": "5m"}
-    given_to_both = agreed(source, {"errorQueue": "error", **MODES[mode]})
+    sections = {"source": source, "sink": {"errorQueue": "error", **MODES[mode]}, "handle": given}
     waiting = DelayedRows(postgresql, "orders").create()
-    totals = handle_job.run(spark, *given_to_both, HandleOptions.parse(given))
+    totals = jobs.handle.understood(sections).start(spark)
     assert (sent_to(shipping), error.count(), orders.count(), totals.messages) == ([0, 1, 2, 3, 5], 0, 0, 6)
     assert [row.body for row in waiting.rows()] == [body(4)]
     first, batch, _ = capsys.readouterr().out.splitlines()
@@ -248,7 +248,7 @@ def test_the_job_handles_what_is_there(spark, postgresql, queues, tmp_path, monk
     assert sent_to(reports) == [1, 3, 5]
     waiting.make_due()
     assert move(postgresql, "orders") == (1, 0)
-    handle_job.run(spark, *given_to_both, HandleOptions.parse(given))
+    jobs.handle.understood(sections).start(spark)
     assert (sent_to(error), waiting.count(), orders.count()) == ([4], 0, 0)
     assert capsys.readouterr().out.splitlines()[1].endswith(" failed=1")
 
@@ -289,18 +289,15 @@ def test_what_is_wrong_is_said_before_spark_starts(tmp_path, arguments, said):
         "--checkpoint",
         str(tmp_path),
     ]
-    ran = CliRunner().invoke(handle_job.main, [*flags, *arguments])
+    ran = CliRunner().invoke(jobs.handle, [*flags, *arguments])
     assert (ran.exit_code, said in ran.stderr) == (2, True), ran.stderr
 
 
 def test_a_module_that_is_missing_is_named(spark, postgresql, queues, tmp_path):
     source = {"url": postgresql.url, "queue": "orders"}
     given = {"checkpoint": str(tmp_path / "checkpoint"), "handler": "no_such_module:handle"}
+    sections = {"source": source, "sink": {"errorQueue": "error", **MODES["receiveOnly"]}, "handle": given}
     with pytest.raises(
         (ConfigurationError, PySparkException), match="The module of the function no_such_module:handle"
     ):
-        handle_job.run(
-            spark,
-            *agreed(source, {"errorQueue": "error", **MODES["receiveOnly"]}),
-            HandleOptions.parse(given),
-        )
+        jobs.handle.understood(sections).start(spark)

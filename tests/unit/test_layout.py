@@ -26,6 +26,8 @@ RANKS = {
     "cli": 10,
     "__main__": 11,
 }
+# The rooms of the pipeline, from the ground up.
+PIPELINE = ("running", "delta", "declared")
 DRIVERS = {"arrow_odbc", "psycopg", "pyodbc", "adbc_driver_postgresql", "adbc_driver_manager", "mssql_python"}
 SQL = re.compile(r"\s*(SELECT|INSERT|DELETE|UPDATE|CREATE|WITH|MERGE|TRUNCATE|DROP|ALTER)\s+\S")
 FILES = sorted(ROOT.rglob("*.py"))
@@ -47,10 +49,19 @@ def imports(file: Path) -> Iterator[str]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_a_module_imports_only_what_lies_below_it(file):
     own = component(file)
-    own_names = (name.split(".") for name in imports(file) if name.startswith("sqlqueue_spark."))
-    below = {parts[1] for parts in own_names if parts[1] in RANKS} - {own}
+    names = {name.split(".")[1] for name in imports(file) if name.startswith("sqlqueue_spark.")}
+    below = {name if name in RANKS else "__init__" for name in names} - {own}
     assert own in RANKS, f"give {own} a rank"
     assert [name for name in sorted(below) if RANKS[name] >= max(RANKS[own], 1)] == []
+
+
+@pytest.mark.parametrize("room", PIPELINE)
+def test_a_room_of_the_pipeline_imports_no_higher_one(room):
+    files = list((ROOT / "pipeline" / room).glob("*.py"))
+    higher = {f"sqlqueue_spark.pipeline.{each}" for each in PIPELINE[PIPELINE.index(room) + 1 :]}
+    named = {".".join(name.split(".")[:3]) for file in files for name in imports(file)}
+    assert len(files) > 1
+    assert higher & named == set()
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))

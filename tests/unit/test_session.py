@@ -14,7 +14,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError
-from sqlqueue_spark.pipeline import delta_table
+from sqlqueue_spark.pipeline import delta_lake
 from sqlqueue_spark.pipeline import session as module
 from sqlqueue_spark.pipeline.class_archive import archive_file
 from sqlqueue_spark.pipeline.compiled_spark import compiled_spark
@@ -239,9 +239,9 @@ def test_a_session_without_delta_is_refused_with_what_to_start_it_with(monkeypat
 )  # fmt: skip
 def test_delta_needs_its_two_settings(monkeypatch, settings, lacking):
     """The catalog may be another one that knows Delta."""
-    monkeypatch.setattr(delta_table, "knows", lambda *_: True)
-    monkeypatch.setattr(delta_table, "is_reachable", lambda _: True)
-    assert delta_table.lacks_delta(mock.Mock(conf=settings)) == lacking
+    monkeypatch.setattr(delta_lake, "knows", lambda *_: True)
+    monkeypatch.setattr(delta_lake, "is_reachable", lambda _: True)
+    assert delta_lake.lacks_delta(mock.Mock(conf=settings)) == lacking
 
 
 def test_a_log_that_the_environment_configures_stays(builder, monkeypatch):

@@ -1,4 +1,4 @@
-"""Looks, beside a job, whether databases that are down are back, and puts back into their queue the messages that wait for them."""
+"""Tries, beside a job, the databases that are down, and puts their waiting messages back."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _SECONDS_TO_END = 10.0
 def parking_for(source: SourceOptions, sink: SinkOptions) -> RemoteDatabases | None:
     """The other databases of a job whose messages may wait for them; None where a batch waits instead.
 
-    Messages wait in the table of delayed messages of the job's queue. So sink and source have one database, an outbox knows what waits,
-    and an error queue takes what has waited for too long.
+    Messages wait in the table of delayed messages of the job's queue. This needs one database for source and
+    sink, an outbox, and an error queue for messages that have waited too long.
     """
     if source.queue is None or not sink.endpoint_urls or sink.store_and_forward is not None:
         return None
@@ -31,15 +31,20 @@ def parking_for(source: SourceOptions, sink: SinkOptions) -> RemoteDatabases | N
     with connect(Target.of(sink)) as connection, connection.transaction():
         owner = source.naming(connection.dialect).table(source.queue)
         if delayed.find(connection, owner) is None:
-            log.warning("not_parking queue=%s: while a database is down a batch waits for it; messages could wait instead and hold no "
-                        "others up, after: sqlqueue delayed create %s", source.queue, for_shell(str(owner)))  # fmt: skip
+            log.warning(
+                "not_parking queue=%s: while a database is down a batch waits for it; messages could wait "
+                "instead and "
+                "hold no others up, after: sqlqueue delayed create %s",
+                source.queue,
+                for_shell(str(owner)),
+            )
             return None
     return RemoteDatabases(sink, sink, source.queue)
 
 
 @contextmanager
 def watched(databases: RemoteDatabases | None) -> Iterator[None]:
-    """While the block runs, try the databases that are down now and then, and put messages back for those that answer."""
+    """While the block runs, try the databases that are down, and put messages back for those that answer."""
     if databases is None:
         yield
         return

@@ -1,8 +1,8 @@
-"""Slows a job down while most messages fail: something behind the handler is broken, and the queue is not to be emptied into error.
+"""Slows a job down while most messages fail: a broken service must not empty the queue into the error queue.
 
-A .NET endpoint then tries one message a second. A batch of ours pauses a second for each message that has failed, half a minute at most.
-Batches follow their duration (``adaptiveBatch``), so the next ones are smaller, down to about a message a second, and they grow again when
-messages succeed. Until then the first batches have failed at the size that they had.
+A .NET endpoint then tries one message a second. A batch of ours pauses a second for each failed message, half
+a minute at most. Batches follow their duration (``adaptiveBatch``), so the next ones are smaller, down to
+about a message a second, and grow again when messages succeed. The first batches fail at full size.
 """
 
 from __future__ import annotations

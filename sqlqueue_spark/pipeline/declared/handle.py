@@ -14,7 +14,7 @@ from sqlqueue_spark.handling import each_message, recoverability
 from sqlqueue_spark.messages.message import type_names
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.options.fields import Options, boolean, duration, option, text
-from sqlqueue_spark.pipeline.transform import found, function_name
+from sqlqueue_spark.pipeline.declared.transform import function_name, load_function
 
 _HALF_A_MINUTE, _TEN_SECONDS = timedelta(seconds=30), timedelta(seconds=10)
 
@@ -38,26 +38,48 @@ class HandleOptions(Options):
     """How each message of a queue is handled."""
 
     checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
-    handler: str = option("`module:function`, called for each message; it returns what is to be sent.", parse=function_name)  # fmt: skip
-    subscribe: tuple[str, ...] = option("Types of events, a `;` between them; when the job starts, its queue subscribes to them under the name of `endpoint`.", parse=events, default=())  # fmt: skip
-    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False)  # fmt: skip
-    immediate_retries: int = option("How often a function that fails is called again at once.", parse=_retries, kind="number", default=5)  # fmt: skip
-    handler_timeout: timedelta = option("How long a call may take.", parse=duration, default=_HALF_A_MINUTE)  # fmt: skip # noqa: RUF009 -- it declares a field
-    delayed_retries: int = option("How often a message that has failed is tried again later; `0` for never.", parse=_retries, kind="number", default=3)  # fmt: skip
-    delayed_retries_increase: timedelta = option("How much longer each of these waits than the one before.", parse=duration, default=_TEN_SECONDS)  # fmt: skip # noqa: RUF009 -- it declares a field
+    handler: str = option(
+        "`module:function`, called for each message; it returns what is to be sent.", parse=function_name
+    )
+    subscribe: tuple[str, ...] = option(
+        "Types of events, a `;` between them; when the job starts, its queue subscribes to them under the "
+        "name of `endpoint`.",
+        parse=events,
+        default=(),
+    )
+    available_now: bool = option(
+        "Take what is there now and end, instead of running on.", parse=boolean, default=False
+    )
+    immediate_retries: int = option(
+        "How often a function that fails is called again at once.", parse=_retries, kind="number", default=5
+    )
+    handler_timeout: timedelta = option(  # noqa: RUF009 -- it declares a field
+        "How long a call may take.", parse=duration, default=_HALF_A_MINUTE
+    )
+    delayed_retries: int = option(
+        "How often a message that has failed is tried again later; `0` for never.",
+        parse=_retries,
+        kind="number",
+        default=3,
+    )
+    delayed_retries_increase: timedelta = option(  # noqa: RUF009 -- likewise
+        "How much longer each of these waits than the one before.", parse=duration, default=_TEN_SECONDS
+    )
 
 
 def check_error_queue(sink: SinkOptions) -> None:
-    """:raises ConfigurationError: the sink has no error queue, where a message goes for which its handler raises."""
+    """:raises ConfigurationError: the sink has no error queue for messages for which the handler raises."""
     if sink.error_queue is None:
         raise ConfigurationError(
-            "There is no option errorQueue of the sink, where a message goes for which its handler raises; name a queue: "
-            "--error-queue error."
+            "There is no option errorQueue of the sink, where a message goes for which its handler raises; "
+            "name a queue: --error-queue error."
         )
 
 
 def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *, create: bool) -> list[str]:
-    """Let the source's queue have events of these types, under the sink's name, and of no others than it had; returns a line for each.
+    """Subscribe the source's queue to events of these types, under the sink's name; returns a line for each.
+
+    Subscriptions that the queue has to other types stay.
 
     :param create: whether to create the table of subscriptions if it is not there.
     :raises QueueError: there is no such queue, or no such table.
@@ -77,10 +99,10 @@ def subscribe(source: SourceOptions, sink: SinkOptions, events: Sequence[str], *
 def handled(messages: DataFrame, options: HandleOptions, queue: str | None) -> DataFrame:
     """The outcomes of a stream of messages, for the sink.
 
-    :param queue: the address of the queue in which they are received; None where the column ``Queue`` says it.
+    :param queue: the address of the queue in which they are received; None where the column ``Queue`` has it.
     :raises ConfigurationError: the function cannot be found.
     """
-    return outcomes_of(found(options.handler), messages, options, queue)
+    return outcomes_of(load_function(options.handler), messages, options, queue)
 
 
 def outcomes_of(

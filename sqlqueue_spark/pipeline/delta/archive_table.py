@@ -1,8 +1,8 @@
-"""A Delta table in which each row of a queue stands once, whoever writes it, how often, and how many at once.
+"""A Delta table in which each row of a queue stands once, though several programs write it again.
 
-Rows are merged by their Id, which the database gives a row for as long as it is in its queue. Delta refuses one of two merges
-that run at once (a merge reads the whole table, so what another one adds is in its way), and the one that is refused looks
-again. So all that write into the table must merge: rows that somebody appends are seen, but not waited for.
+Rows are merged by their Id, which a row keeps while it is in its queue. A merge reads the whole table. So
+Delta refuses one of two merges that run at once, and the refused one looks again. All that write into the
+table must merge: appended rows are seen, but Delta does not refuse a merge because of them.
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
@@ -36,14 +36,14 @@ T = TypeVar("T")
 
 
 class ArchiveTable:
-    """The table of a path; it need not be there yet."""
+    """The archive of a path; the table need not be there yet."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
         self._path = path
 
     def missing(self, ids: list[str]) -> set[str]:
-        """Those of these Ids that no row of the table has; reads no other column of it."""
+        """Which of these Ids no row of the table has; reads no other column."""
         if not self._exists():
             return set(ids)
         asked = self._spark.createDataFrame(pa.table({"Id": pa.array(ids, pa.string())}))
@@ -62,7 +62,7 @@ class ArchiveTable:
         from delta.tables import DeltaTable
 
         if not self._exists():
-            # Of two who create it at once, one is refused.
+            # Of two programs that create it at once, one is refused.
             rows.limit(0).write.format("delta").mode("append").save(self._path)
         columns: dict[str, str | Column] = {name: f"new.`{name}`" for name in rows.columns}
         with _set(self._spark, {_SETTINGS[name]: value for name, value in once.items()}):
@@ -96,7 +96,8 @@ def _again_after_conflicts(path: str, action: Callable[[], T]) -> T:
             if _CONFLICT.search(str(error)) is None and _CONFLICT.search(type(error).__name__) is None:
                 raise
             raise TryAgain(
-                f"Another program has written into the Delta table {path} again and again while we did; start this one again."
+                f"Another program has written into the Delta table {path} again and again while we did; "
+                "start this one again."
             ) from error
 
     return Retry(f"writing into {path}").retried(tried)

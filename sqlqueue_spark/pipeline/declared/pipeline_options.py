@@ -1,4 +1,4 @@
-"""Completes and checks the options that source and sink of one pipeline must say alike, before anything starts."""
+"""Completes the options that source and sink share, and refuses those that contradict each other."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _LOGIN = ("user", "password", "accessToken", "accessTokenProvider")
 def agreed(source: Mapping[str, str], sink: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The options of source and sink, each completed by what only the other one says.
 
-    ``transactionMode`` and ``stream`` are taken from whichever has them. A sink without a ``url`` of its own is in the
-    source's database. Then it takes the source's login too, unless it has one.
+    ``transactionMode`` and ``stream`` may stand at either. A sink without a ``url`` of its own is in the
+    source's database, and takes the source's login unless it has one.
 
     :raises ConfigurationError: source and sink contradict each other, or one of them is wrong in itself.
     """
@@ -45,7 +45,8 @@ def _check(source: SourceOptions, sink: SinkOptions) -> None:
     ):
         if ours != theirs:
             raise ConfigurationError(
-                f"The option {name} is {ours!r} at the source and {theirs!r} at the sink; say it once, or the same."
+                f"The option {name} is {ours!r} at the source and {theirs!r} at the sink; say it once, or "
+                "the same."
             )
     if source.transaction_mode == ATOMIC:
         _check_one_database(source, sink)
@@ -68,14 +69,14 @@ def _check_ends(source: SourceOptions, sink: SinkOptions) -> None:
 
     if sink.queue is not None and is_own(to := there(sink.queue)):
         raise ConfigurationError(
-            f"Source and sink are the same queue {to}, so its messages would go round for ever, or be dropped as "
-            "sent before; name another queue for the sink."
+            f"Source and sink are the same queue {to}, so its messages would go round for ever, or be "
+            "dropped as sent before; name another queue for the sink."
         )
     for name, queue in (("errorQueue", sink.error_queue), ("auditQueue", sink.audit_queue)):
         if queue is not None and is_own(to := there(queue)):
             raise ConfigurationError(
-                f"The option {name} of the sink names the queue of the source, {to}, so what goes there would be received again, for "
-                "ever; name another queue."
+                f"The option {name} of the sink names the queue of the source, {to}, so what goes there "
+                "would be received again, for ever; name another queue."
             )
 
 
@@ -86,8 +87,9 @@ def _check_one_database(source: SourceOptions, sink: SinkOptions) -> None:
     ):
         if ours != theirs:  # the text does not show the values: they may hold a secret
             raise ConfigurationError(
-                f"The option {name} differs between source and sink, but sendsAtomicWithReceive sends in the source's own "
-                "transaction and so to its database alone; leave it out at the sink, or take receiveOnly with an outbox."
+                f"The option {name} differs between source and sink, but sendsAtomicWithReceive sends in the "
+                "source's own transaction and so to its database alone; leave it out at the sink, or take "
+                "receiveOnly with an outbox."
             )
 
 

@@ -1,4 +1,4 @@
-"""Transforms messages on their way from queue to queue: by SQL over a view, by a Python function, or not at all."""
+"""Transforms messages between two queues: by SQL over a view, by a Python function, or not at all."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame
 
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options.fields import Options, boolean, option, text
-from sqlqueue_spark.pipeline.flow import with_message_columns
+from sqlqueue_spark.pipeline.running.queue_stream import with_message_columns
 
-#: The view that the SQL reads. A view of this name that the session already has is replaced.
+#: The view that the SQL reads. It replaces a view of this name in the session.
 VIEW = "messages"
 
 
@@ -29,11 +29,17 @@ class ForwardOptions(Options):
     """What happens to messages on their way from queue to queue."""
 
     checkpoint: str = option("Folder of the stream's checkpoint, its own alone.", parse=text)
-    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False)  # fmt: skip
+    available_now: bool = option(
+        "Take what is there now and end, instead of running on.", parse=boolean, default=False
+    )
     sql: str | None = option(
         "`SELECT … FROM messages`: what goes on, and where to.", parse=text, default=None
     )
-    function: str | None = option("`module:function`, from DataFrame to DataFrame, in place of `sql`.", parse=function_name, default=None)  # fmt: skip
+    function: str | None = option(
+        "`module:function`, from DataFrame to DataFrame, in place of `sql`.",
+        parse=function_name,
+        default=None,
+    )
 
     def check(self) -> None:
         if self.sql is not None and self.function is not None:
@@ -45,7 +51,7 @@ def transformed(messages: DataFrame, options: ForwardOptions) -> DataFrame:
 
     The SQL or the function sees the columns of the table and those of ``with_message_columns``.
 
-    :raises ConfigurationError: the SQL or the function cannot be run, or its result is no stream of these messages.
+    :raises ConfigurationError: the SQL or the function cannot be run, or does not return a stream of them.
     """
     if options.sql is not None:
         return _by_sql(with_message_columns(messages), options.sql)
@@ -60,13 +66,14 @@ def _by_sql(messages: DataFrame, query: str) -> DataFrame:
         result = messages.sparkSession.sql(query)
     except PySparkException as error:
         raise ConfigurationError(
-            f"The SQL of the transform cannot be run ({_reason(error)}); correct it, and note that the messages are the view {VIEW}."
+            f"The SQL of the transform cannot be run ({_reason(error)}); correct it, and note that the "
+            f"messages are the view {VIEW}."
         ) from error
     return _streaming(result, "The SQL of the transform")
 
 
 def _by_function(messages: DataFrame, name: str) -> DataFrame:
-    function = found(name)
+    function = load_function(name)
     try:
         result = function(messages)
     except SqlQueueError:
@@ -77,12 +84,13 @@ def _by_function(messages: DataFrame, name: str) -> DataFrame:
         ) from error
     if not isinstance(result, DataFrame):
         raise ConfigurationError(
-            f"The function {name} returned {type(result).__name__}, not a DataFrame; return the messages to send."
+            f"The function {name} returned {type(result).__name__}, not a DataFrame; return the messages to "
+            "send."
         )
     return _streaming(result, f"The function {name}")
 
 
-def found(name: str) -> Callable[..., object]:
+def load_function(name: str) -> Callable[..., object]:
     """The function of this name, ``module:function``.
 
     :raises ConfigurationError: the module cannot be imported, or has no such function.
@@ -92,8 +100,9 @@ def found(name: str) -> Callable[..., object]:
         module = importlib.import_module(module_name)
     except Exception as error:  # likewise
         raise ConfigurationError(
-            f"The module of the function {name} cannot be imported ({type(error).__name__}: {_reason(error)}); put it on "
-            "PYTHONPATH or give it to spark-submit with --py-files, and correct the name."
+            f"The module of the function {name} cannot be imported ({type(error).__name__}: "
+            f"{_reason(error)}); put it on PYTHONPATH or give it to spark-submit with --py-files, and "
+            "correct the name."
         ) from error
     function: Callable[..., object] | None = getattr(module, attribute, None)
     if not callable(function):

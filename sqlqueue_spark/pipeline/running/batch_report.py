@@ -1,7 +1,7 @@
-"""Reports a query's batches: a line for each, totals at the end, and for its source which batches Spark has logged.
+"""Reports the batches of a query: a line for each, totals at the end, and logged batches to its source.
 
-A listener that fails shows a stack trace in place of a line. So the report takes whatever Spark or a sink says: what it
-cannot read it shows as ``?`` or leaves out.
+A listener that fails shows a stack trace in place of a line. So the report never fails: what it cannot read
+it shows as ``?`` or leaves out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ Details = Callable[[int], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """What a finished run did. ``steady`` is messages a second after the first batch, which starts the workers."""
+    """What a finished run did.
+
+    :param steady: messages a second after the first batch, which starts the workers.
+    """
 
     messages: int
     batches: int
@@ -46,9 +49,9 @@ class Totals:
 
 
 def progress_line(progress: StreamingQueryProgress) -> str:
-    """One batch as ``key=value``: messages, messages a second, messages waiting, age of the oldest in seconds.
+    """One batch as ``key=value``: messages, messages a second, messages waiting, age of the oldest.
 
-    In a replay nobody knows how many messages wait: Spark has not asked for it yet, and says ``None``.
+    In a replay Spark has not asked yet how many messages wait; the line then has ``?``.
     """
     seconds = _seconds(progress)
     rate = round(progress.numInputRows / seconds) if seconds else 0
@@ -60,23 +63,24 @@ def progress_line(progress: StreamingQueryProgress) -> str:
 
 
 def moved_on(progress: StreamingQueryProgress) -> int:
-    """How many messages in transit the source of a query has moved on since it began; 0 where it does not say."""
+    """How many messages in transit the source of a query has moved on so far; 0 where it does not say."""
     found = _reported(progress).get("movedOn", 0)
     return found if isinstance(found, int) else 0
 
 
 def ends_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
-    """The end offsets of a batch, for those of its sources whose offsets are JSON objects. A queue's offsets are."""
+    """The end offsets of a batch that are JSON objects, as those of a queue are."""
     return [end for source in progress.sources if (end := _object(source.endOffset)) is not None]
 
 
 class BatchReport(StreamingQueryListener):
-    """Reports the batches of one query that had rows, and tells the query's source which batches Spark has logged.
+    """Reports the batches of one query that had rows, and tells its source which batches Spark has logged.
 
-    It writes the end of each logged batch into the source's ``doneFile``. Spark tells of a batch when its commit log has it.
+    It writes the end of each logged batch into the source's ``doneFile``. Spark reports a batch when its
+    commit log has it.
 
     :param report: is called with a line for each batch.
-    :param details: gives more to say in a batch's line.
+    :param details: given the number of a batch, adds to its line.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class BatchReport(StreamingQueryListener):
         self.ended = threading.Event()
 
     def catch_up(self, query: StreamingQuery) -> None:
-        """Add the batches that were done before anybody listened, and those of which the listener has not heard yet."""
+        """Add the batches of which the listener has not heard."""
         for progress in query.recentProgress:
             self._add(progress)
 
@@ -167,7 +171,7 @@ class BatchReport(StreamingQueryListener):
             return ""
         try:
             said = self._details(batch)
-        except Exception:  # the function is the caller's and may raise anything, but the line must appear
+        except Exception:  # the caller's function may raise anything, and the line must appear
             log.warning("no_details batch=%d", batch, exc_info=True)
             return ""
         return f" {said}" if said else ""

@@ -1,9 +1,10 @@
-"""Copies the rows of a queue into an archive, and leaves them to whoever receives them: looks, and merges by row Id.
+"""Copies the rows of a queue into an archive by their Ids, and leaves them to the receiver of the queue.
 
-A round looks at the numbers and Ids of *all* rows that stand in the queue. No mark says what is new: numbers are given before
-rows are committed, so a lower one may come up later, and after a TRUNCATE they begin again. The Ids are looked up in the archive,
-and only the rows that are missing there are read whole. A row that was found in the archive is known, and not looked up again
-while it stands in the queue. Nothing else is kept, so who starts again after a crash looks a little longer and doubles nothing.
+A round looks at the numbers and Ids of *all* rows in the queue. A highest number so far would not tell what
+is new: numbers are given before rows are committed, so a lower one may come up later, and after a TRUNCATE
+they begin again. The Ids are looked up in the archive, and only rows that are missing there are read whole. A
+row that was found in the archive is known, and is not looked up again while it is in the queue. Nothing else
+is kept. After a crash the first round takes longer, and no row is copied twice.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sqlqueue_spark.receive.peek import Present, present_rows
 from sqlqueue_spark.row_set import RowSet, bounded
 from sqlqueue_spark.spark.some_rows import SomeRows
 
-#: A merge has at most so many rows, and so many bytes of headers and bodies.
+#: Most rows of a merge, and most bytes of its headers and bodies.
 _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20
 
 
@@ -39,17 +40,17 @@ class Round:
 
 
 class Archive(Protocol):
-    """What a copy asks of the place to which it copies, such as an ``ArchiveTable``."""
+    """What a copy asks of its target; an ``ArchiveTable`` has it."""
 
     def missing(self, ids: list[str]) -> set[str]:
-        """Those of these Ids that no row of it has."""
+        """Which of these Ids none of its rows has."""
 
     def merge(self, rows: DataFrame) -> int:
-        """Add those rows whose Id it does not have; returns how many."""
+        """Add the rows whose Id it does not have; returns how many."""
 
 
 class QueueCopy:
-    """Copies a queue round by round; :meth:`round` may be called as often as one likes.
+    """Copies a queue round by round.
 
     :param transform: makes of the rows of the queue those of the archive. It must keep their Ids.
     """
@@ -67,7 +68,7 @@ class QueueCopy:
         self._transform = transform
         self._database = Retry(f"looking at {self._options.one_queue}")
         self._reached = False
-        #: Rows that were in the queue when we looked last, and that the archive has.
+        #: Rows that were in the queue at the last look, and that the archive has.
         self._known: dict[int, str] = {}
 
     def round(self, is_asked: Callable[[], bool] = lambda: False) -> Round:
@@ -103,8 +104,8 @@ class QueueCopy:
         wanted = RowSet.of(row.row_version for row in looked_at if row.id in missing)
         if not len(wanted):
             return 0
-        # Those that were merged are looked up next time. They are not noted here: what is read may be less than what was looked
-        # at, because a receiver may hold a row and give it back.
+        # Rows that were merged are looked up next time. They are not noted here: fewer rows may be read than
+        # were looked at, because a receiver may hold a row and give it back.
         copied = self._table.merge(self._transform(self._queue.read(wanted)))
         fail_points.step(fail_points.ROWS_COPIED)
         return copied

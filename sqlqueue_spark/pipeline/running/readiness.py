@@ -1,6 +1,6 @@
-"""What a job needs in its databases: looked for before Spark starts, and created where the user asks for that.
+"""Looks, before Spark starts, for what a job needs in its databases, and creates it on request.
 
-Spark takes half a minute to start and to come to a first batch. What is missing is known within a second.
+Spark takes half a minute to its first batch. What is missing is known within a second.
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
+import click
+
 from sqlqueue_spark.administration import delayed_tables, event_subscriptions, outbox_tables, queue_tables
 from sqlqueue_spark.engines.connect import Connection, Target, connect, one_each
 from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.inspection.findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
+from sqlqueue_spark.plain_text import plain
 from sqlqueue_spark.receive.queue_list import opened, shown, tables_of
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
@@ -27,12 +30,35 @@ from sqlqueue_spark.tables.rights import RECEIVER, SENDER
 _REHEARSAL_MS = 1_000
 
 
+def make_ready(
+    source: SourceOptions,
+    sink: SinkOptions | None = None,
+    *,
+    create: bool,
+    retries: bool = False,
+    only_look: bool = False,
+) -> None:
+    """Check that what a job needs is in its databases. Errors as :func:`check_ready`.
+
+    :param create: create what is missing first, and print a line for each.
+    :param retries: whether failed messages of the source's queue are tried again later.
+    :param only_look: the job looks at the queue, and receives nothing.
+    """
+    if create:
+        for line in create_missing(source, sink, retries=retries):
+            click.echo(plain(line))
+    if only_look:
+        check_visible(source)
+    else:
+        check_ready(source, sink, retries=retries)
+
+
 def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False) -> None:
-    """Look whether the queues and the outbox that the options name are there, and whether the login may use them.
+    """Check that the queues and the outbox of the options are there, and that the login may use them.
 
-    This changes nothing, and waits for nobody. A destination that only the messages name is not known yet.
+    This changes nothing, and waits for no lock. A destination that only the messages name is not known yet.
 
-    :param retries: whether messages of the source's queue are tried again later, for which they wait in a table.
+    :param retries: whether failed messages of the source's queue are tried again later. They wait in a table.
     :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
     """
     with one_each() as connected:
@@ -75,7 +101,7 @@ def check_visible(source: SourceOptions) -> None:
 def create_missing(
     source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False
 ) -> list[str]:
-    """Create the tables that the options name and that are not there; returns a line for each. ``retries`` as above."""
+    """Create the missing tables of the options; returns a line for each. ``retries`` as above."""
     # A pattern names no queue that could be missing.
     received = list(source.queues) if source.queue is None else [source.queue]
     wanted = [*received, *([] if source.error_queue is None else [source.error_queue])]
@@ -93,15 +119,20 @@ def create_missing(
         lines += [f"created table={name}"] if new else []
     for address in _addresses(sink):
         target, _ = Destinations(sink).where(address)
-        there = replace(
-            sink, url=target.url, user=target.user, password=target.password, access_token=target.access_token,
-            access_token_provider=target.access_token_provider,
-        )  # fmt: skip
+        there = at(target, sink)
         lines += _created(queue_tables.create(there, [address]))
         if sink.uses_outbox:
             outbox = outbox_tables.create(there, sink.sender or "")
             lines += [f"created outbox={outbox.outbox}"] if outbox.new else []
     return lines
+
+
+def at(target: Target, sink: SinkOptions) -> SinkOptions:
+    """The options of a sink for another database."""
+    return replace(
+        sink, url=target.url, user=target.user, password=target.password, access_token=target.access_token,
+        access_token_provider=target.access_token_provider,
+    )  # fmt: skip
 
 
 def _matching(source: SourceOptions) -> list[str]:

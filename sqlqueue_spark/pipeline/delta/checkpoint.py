@@ -1,12 +1,13 @@
 """Checks that a checkpoint and its query's Delta table remember the same batches; reads nothing itself.
 
-Both number the query's batches: the checkpoint in its folders ``offsets`` (begun) and ``commits`` (done), Delta in its log.
-Delta skips a batch whose number it has. A checkpoint can go back: somebody restores it from a backup or copies it, or its
-newest files are lost. Then Spark gives new messages numbers that Delta has already: Delta would skip them, Spark would log
-them, and the source would delete them. So Delta may know the newest batch that was begun, and none above it.
+Both number the batches of the query: the checkpoint in its folders ``offsets`` (begun) and ``commits``
+(done), Delta in its log. Delta skips a batch whose number it has. A checkpoint can go back: it is restored
+from a backup or copied, or its newest files are lost. Then Spark gives new messages numbers that Delta has
+already. Delta would skip them, Spark would log them, and the source would delete them. So the newest batch
+that Delta has must be one that the checkpoint has begun.
 
-A number alone does not say whose batch it is, because two streams on copies of one checkpoint count alike. So each commit
-bears a *mark*, a digest of what the checkpoint's ``offsets`` say of its batch. A replay has the same mark.
+Two streams on copies of one checkpoint count alike, so a number alone does not identify a batch. So each
+commit has a *mark*, a digest of what the checkpoint's ``offsets`` say of its batch. A replay has it too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ _MARK = re.compile(r"\bsqlqueue offsets=([0-9a-f]{64})\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What a checkpoint's folder says. ``begun`` and ``done`` are the newest batches of ``offsets`` and ``commits``."""
+    """What a checkpoint's folder says.
+
+    :param begun: the newest batch of ``offsets``.
+    :param done: the newest batch of ``commits``.
+    """
 
     folder: str
     query_id: str | None = None
@@ -37,7 +42,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The newest batch that a Delta table has of a query, and its mark; the mark is None where the commit bears none."""
+    """The newest batch that a Delta table has of a query, and its mark, if the commit has one."""
 
     batch: int
     mark: str | None
@@ -51,20 +56,21 @@ def check_start(checkpoint: Checkpoint, table: str, known: int | None) -> None:
     """
     if checkpoint.query_id is None and checkpoint.begun is not None:
         raise ConfigurationError(
-            f"The checkpoint {checkpoint.folder} has no file metadata, which names its query, so nobody can tell which of "
-            f"its batches the Delta table {table} has; put the file back, or give a new folder: {_NEW_FOLDER}."
+            f"The checkpoint {checkpoint.folder} has no file metadata, which names its query, so nobody can "
+            f"tell which of its batches the Delta table {table} has; put the file back, or give a new "
+            f"folder: {_NEW_FOLDER}."
         )
     if known is not None and (checkpoint.begun is None or known > checkpoint.begun):
         newest = "no batch" if checkpoint.begun is None else f"batch {checkpoint.begun}"
         raise ConfigurationError(
-            f"The checkpoint {checkpoint.folder} has gone back: its newest is {newest}, but the Delta table {table} has "
-            f"batch {known} of its query and would drop new messages under the numbers that it has; give the newest "
-            f"checkpoint, or a new folder: {_NEW_FOLDER}."
+            f"The checkpoint {checkpoint.folder} has gone back: its newest is {newest}, but the Delta table "
+            f"{table} has batch {known} of its query and would drop new messages under the numbers that it "
+            f"has; give the newest checkpoint, or a new folder: {_NEW_FOLDER}."
         )
 
 
 def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Recorded | None) -> None:
-    """Make sure, before Spark logs a batch, that Delta has this very batch, and not another one of the same number.
+    """Check, before Spark logs a batch, that Delta has this batch, and not another one of the same number.
 
     :param checkpoint: the checkpoint as it was before the start.
     :param own: the batch and its mark.
@@ -78,9 +84,9 @@ def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Reco
         return  # a version that left no mark wrote it, or it was written long ago
     has = "it" if found is None or found.batch == own.batch else f"batch {found.batch} of this query"
     raise ConfigurationError(
-        f"Batch {own.batch} is not logged and its messages stay in the queue, because the Delta table {table} has {has} "
-        f"from another stream, which runs on a copy of the checkpoint {checkpoint.folder}; give this stream a new folder: "
-        f"{_NEW_FOLDER}."
+        f"Batch {own.batch} is not logged and its messages stay in the queue, because the Delta table "
+        f"{table} has {has} from another stream, which runs on a copy of the checkpoint {checkpoint.folder}; "
+        f"give this stream a new folder: {_NEW_FOLDER}."
     )
 
 
@@ -90,7 +96,7 @@ def marked(digest: str, by_user: str | None = None) -> str:
 
 
 def mark_in(user_metadata: str | None) -> str | None:
-    """The digest that a commit's ``userMetadata`` bears."""
+    """The digest in a commit's ``userMetadata``, if it has one."""
     found = _MARK.search(user_metadata or "")
     return found[1] if found else None
 
