@@ -1,7 +1,8 @@
-"""Archives an error or audit queue in a Delta table, each row once: copies it, or takes the messages out of the queue.
+"""Archives an error or audit queue in a Delta table, each row once: copies the rows, or takes them.
 
-A copy leaves the rows to the queue's consumer, such as ServiceControl. It sees what stands in the queue when it looks, so a row
-that comes and goes between two looks is not in the archive. Whoever takes has every message, and nobody else has it.
+A copy leaves the rows to the queue's consumer, for example ServiceControl. It sees what stands in the queue
+when it looks, so it misses a row that comes and goes between two looks. Taking gets every message, and leaves
+none to others.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sqlqueue_spark import functions
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options.fields import Options, boolean, duration, option, text
 from sqlqueue_spark.pipeline.archive_table import ArchiveTable, merge
+from sqlqueue_spark.pipeline.delta_lake import check_delta
 from sqlqueue_spark.pipeline.flow import (
     INTO_DELTA,
     DeltaOptions,
@@ -28,7 +30,6 @@ from sqlqueue_spark.pipeline.flow import (
 )
 from sqlqueue_spark.pipeline.queue_copy import QueueCopy, Round
 from sqlqueue_spark.pipeline.running import asked_to_stop
-from sqlqueue_spark.pipeline.session import check_delta
 
 #: The longest pause between two looks whether to stop.
 _SECONDS = 1.0
@@ -39,16 +40,26 @@ class ArchiveOptions(Options):
     """How a queue is archived."""
 
     path: str = option("Folder of the Delta table (--into).", parse=text)
-    take: bool = option("Take the messages out of the queue, instead of copying them.", parse=boolean, default=False)  # fmt: skip
-    every: timedelta | None = option("Copy again and again, with this pause between; without it, or with `availableNow`, once.", parse=duration, default=None)  # fmt: skip # noqa: RUF009 -- it declares a field
-    checkpoint: str | None = option("Folder of the stream's checkpoint, where messages are taken.", parse=text, default=None)  # fmt: skip
-    available_now: bool = option("Take what is there now and end, instead of running on.", parse=boolean, default=False)  # fmt: skip
+    take: bool = option(
+        "Take the messages out of the queue, instead of copying them.", parse=boolean, default=False
+    )
+    every: timedelta | None = option(  # noqa: RUF009 -- it declares a field
+        "Copy again and again, with this pause between; without it, or with `availableNow`, once.",
+        parse=duration,
+        default=None,
+    )
+    checkpoint: str | None = option(
+        "Folder of the stream's checkpoint, where messages are taken.", parse=text, default=None
+    )
+    available_now: bool = option(
+        "Take what is there now and end, instead of running on.", parse=boolean, default=False
+    )
 
     def check(self) -> None:
         if self.take and self.checkpoint is None:
             raise ConfigurationError(
-                "The option checkpoint is required with take; set it to: Folder of the stream's checkpoint; one queue, one "
-                "Delta table, one checkpoint."
+                "The option checkpoint is required with take; set it to: Folder of the stream's checkpoint; "
+                "one queue, one Delta table, one checkpoint."
             )
         if self.take and self.every is not None:
             raise ConfigurationError(
@@ -70,14 +81,15 @@ class Copied:
 
 
 def archived(messages: DataFrame) -> DataFrame:
-    """The columns of an archive: those of the queue, of :func:`with_message_columns`, and of ``with_failure_columns``."""
+    """The columns of an archive: the queue's, and those that can be read from its headers."""
     return functions.with_failure_columns(with_message_columns(messages))
 
 
 def take_to_delta(spark: SparkSession, source: Mapping[str, str], options: ArchiveOptions) -> StreamingQuery:
-    """Start taking the messages of a queue into an archive; a row that was copied there before is not added again.
+    """Start taking the messages of a queue into an archive. A row that was copied before is not added again.
 
-    :param source: options of the source; where they do not say it, those of ``INTO_DELTA`` hold. Errors as :func:`write_delta`.
+    :param source: options of the source; a missing one is taken from ``INTO_DELTA``. Errors as
+        :func:`write_delta`.
     """
     assert options.checkpoint is not None, "the options were checked"
     delta = DeltaOptions(
@@ -94,7 +106,7 @@ def copy_to_delta(
     *,
     stop_file: Path | None = None,
 ) -> Copied:
-    """Copy the rows of a queue into an archive, once or until stopped; reports each round that has copied some.
+    """Copy the rows of a queue into an archive, once or until stopped; report each round that copied rows.
 
     :param stop_file: stops the copy between two merges, as SIGTERM and SIGINT do. It is removed at the end.
     :raises ConfigurationError: the session has no Delta Lake.

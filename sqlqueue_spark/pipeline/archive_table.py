@@ -1,8 +1,8 @@
-"""A Delta table in which each row of a queue stands once, whoever writes it, how often, and how many at once.
+"""A Delta table that holds each row of a queue once, also when several programs write it again and again.
 
-Rows are merged by their Id, which the database gives a row for as long as it is in its queue. Delta refuses one of two merges
-that run at once (a merge reads the whole table, so what another one adds is in its way), and the one that is refused looks
-again. So all that write into the table must merge: rows that somebody appends are seen, but not waited for.
+Rows are merged by their Id, which a row keeps as long as it is in its queue. Delta refuses one of two merges
+that run at once, because a merge reads the whole table. The refused one looks again. So every writer of the
+table must merge: a merge sees rows that were appended, but does not wait for an append that runs.
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 """
 
@@ -62,7 +62,7 @@ class ArchiveTable:
         from delta.tables import DeltaTable
 
         if not self._exists():
-            # Of two who create it at once, one is refused.
+            # Of two programs that create it at once, Delta refuses one.
             rows.limit(0).write.format("delta").mode("append").save(self._path)
         columns: dict[str, str | Column] = {name: f"new.`{name}`" for name in rows.columns}
         with _set(self._spark, {_SETTINGS[name]: value for name, value in once.items()}):
@@ -96,7 +96,8 @@ def _again_after_conflicts(path: str, action: Callable[[], T]) -> T:
             if _CONFLICT.search(str(error)) is None and _CONFLICT.search(type(error).__name__) is None:
                 raise
             raise TryAgain(
-                f"Another program has written into the Delta table {path} again and again while we did; start this one again."
+                f"Another program has written into the Delta table {path} again and again while we did; "
+                "start this one again."
             ) from error
 
     return Retry(f"writing into {path}").retried(tried)

@@ -1,7 +1,7 @@
-"""Reports a query's batches: a line for each, totals at the end, and for its source which batches Spark has logged.
+"""Reports a query's batches: a line for each, totals at the end, and to its source which ones are logged.
 
-A listener that fails shows a stack trace in place of a line. So the report takes whatever Spark or a sink says: what it
-cannot read it shows as ``?`` or leaves out.
+A listener that fails shows a stack trace in place of a line. So a value of Spark or of a sink that the report
+cannot read is shown as ``?`` or left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Details = Callable[[int], str]
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """What a finished run did. ``steady`` is messages a second after the first batch, which starts the workers."""
+    """What a finished run did; ``steady`` is messages a second without the first batch, a slow one."""
 
     messages: int
     batches: int
@@ -46,9 +46,9 @@ class Totals:
 
 
 def progress_line(progress: StreamingQueryProgress) -> str:
-    """One batch as ``key=value``: messages, messages a second, messages waiting, age of the oldest in seconds.
+    """One batch as ``key=value``: messages, messages a second, messages that wait, age of the oldest (s).
 
-    In a replay nobody knows how many messages wait: Spark has not asked for it yet, and says ``None``.
+    In a replay it is not known how many messages wait: Spark has not asked for it yet, and says ``None``.
     """
     seconds = _seconds(progress)
     rate = round(progress.numInputRows / seconds) if seconds else 0
@@ -60,20 +60,21 @@ def progress_line(progress: StreamingQueryProgress) -> str:
 
 
 def moved_on(progress: StreamingQueryProgress) -> int:
-    """How many messages in transit the source of a query has moved on since it began; 0 where it does not say."""
+    """How many messages in transit a query's source has moved on since it began; 0 if it does not say."""
     found = _reported(progress).get("movedOn", 0)
     return found if isinstance(found, int) else 0
 
 
 def ends_of(progress: StreamingQueryProgress) -> list[dict[str, Any]]:
-    """The end offsets of a batch, for those of its sources whose offsets are JSON objects. A queue's offsets are."""
+    """The end offsets of a batch, for those sources whose offsets are JSON objects, as a queue's are."""
     return [end for source in progress.sources if (end := _object(source.endOffset)) is not None]
 
 
 class BatchReport(StreamingQueryListener):
-    """Reports the batches of one query that had rows, and tells the query's source which batches Spark has logged.
+    """Reports the batches of one query that had rows, and tells its source which batches Spark has logged.
 
-    It writes the end of each logged batch into the source's ``doneFile``. Spark tells of a batch when its commit log has it.
+    It writes the end of each logged batch into the source's ``doneFile``. Spark tells of a batch when its
+    commit log has it.
 
     :param report: is called with a line for each batch.
     :param details: gives more to say in a batch's line.
@@ -101,7 +102,7 @@ class BatchReport(StreamingQueryListener):
         self.ended = threading.Event()
 
     def catch_up(self, query: StreamingQuery) -> None:
-        """Add the batches that were done before anybody listened, and those of which the listener has not heard yet."""
+        """Add the batches that the listener was too late for, and those that it has not heard of yet."""
         for progress in query.recentProgress:
             self._add(progress)
 

@@ -1,12 +1,14 @@
 """Checks that a checkpoint and its query's Delta table remember the same batches; reads nothing itself.
 
-Both number the query's batches: the checkpoint in its folders ``offsets`` (begun) and ``commits`` (done), Delta in its log.
-Delta skips a batch whose number it has. A checkpoint can go back: somebody restores it from a backup or copies it, or its
-newest files are lost. Then Spark gives new messages numbers that Delta has already: Delta would skip them, Spark would log
-them, and the source would delete them. So Delta may know the newest batch that was begun, and none above it.
+Both number the query's batches: the checkpoint in its folders ``offsets`` (begun) and ``commits`` (done),
+Delta in its log. Delta skips a batch whose number it has. A checkpoint can go back: it is restored from a
+backup or copied, or its newest files are lost. Then Spark gives new messages numbers that Delta has already.
+Delta would skip them, Spark would log them, and the source would delete them. So Delta may know the newest
+batch that was begun, and none above it.
 
-A number alone does not say whose batch it is, because two streams on copies of one checkpoint count alike. So each commit
-bears a *mark*, a digest of what the checkpoint's ``offsets`` say of its batch. A replay has the same mark.
+A number alone does not tell the batches of two streams apart, because streams on copies of one checkpoint
+count alike. So each commit bears a *mark*, a digest of what the checkpoint's ``offsets`` say of its batch. A
+replay has the same mark.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _MARK = re.compile(r"\bsqlqueue offsets=([0-9a-f]{64})\b")
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What a checkpoint's folder says. ``begun`` and ``done`` are the newest batches of ``offsets`` and ``commits``."""
+    """What a checkpoint says: ``begun`` is the newest batch of ``offsets``, ``done`` that of ``commits``."""
 
     folder: str
     query_id: str | None = None
@@ -37,7 +39,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The newest batch that a Delta table has of a query, and its mark; the mark is None where the commit bears none."""
+    """A Delta table's newest batch of a query, and its mark; None where the commit bears no mark."""
 
     batch: int
     mark: str | None
@@ -51,20 +53,21 @@ def check_start(checkpoint: Checkpoint, table: str, known: int | None) -> None:
     """
     if checkpoint.query_id is None and checkpoint.begun is not None:
         raise ConfigurationError(
-            f"The checkpoint {checkpoint.folder} has no file metadata, which names its query, so nobody can tell which of "
-            f"its batches the Delta table {table} has; put the file back, or give a new folder: {_NEW_FOLDER}."
+            f"The checkpoint {checkpoint.folder} has no file metadata, which names its query, so it is not "
+            f"known which of its batches the Delta table {table} has; put the file back, "
+            f"or give a new folder: {_NEW_FOLDER}."
         )
     if known is not None and (checkpoint.begun is None or known > checkpoint.begun):
         newest = "no batch" if checkpoint.begun is None else f"batch {checkpoint.begun}"
         raise ConfigurationError(
-            f"The checkpoint {checkpoint.folder} has gone back: its newest is {newest}, but the Delta table {table} has "
-            f"batch {known} of its query and would drop new messages under the numbers that it has; give the newest "
-            f"checkpoint, or a new folder: {_NEW_FOLDER}."
+            f"The checkpoint {checkpoint.folder} has gone back: its newest is {newest}, but the Delta "
+            f"table {table} has batch {known} of its query and would drop new messages under the numbers "
+            f"that it has; give the newest checkpoint, or a new folder: {_NEW_FOLDER}."
         )
 
 
 def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Recorded | None) -> None:
-    """Make sure, before Spark logs a batch, that Delta has this very batch, and not another one of the same number.
+    """Check, before Spark logs a batch, that Delta has this very batch, not another one of its number.
 
     :param checkpoint: the checkpoint as it was before the start.
     :param own: the batch and its mark.
@@ -78,9 +81,9 @@ def check_written(checkpoint: Checkpoint, table: str, own: Recorded, found: Reco
         return  # a version that left no mark wrote it, or it was written long ago
     has = "it" if found is None or found.batch == own.batch else f"batch {found.batch} of this query"
     raise ConfigurationError(
-        f"Batch {own.batch} is not logged and its messages stay in the queue, because the Delta table {table} has {has} "
-        f"from another stream, which runs on a copy of the checkpoint {checkpoint.folder}; give this stream a new folder: "
-        f"{_NEW_FOLDER}."
+        f"Batch {own.batch} is not logged and its messages stay in the queue, because the Delta "
+        f"table {table} has {has} from another stream, which runs on a copy of the checkpoint "
+        f"{checkpoint.folder}; give this stream a new folder: {_NEW_FOLDER}."
     )
 
 

@@ -18,7 +18,7 @@ from sqlqueue_spark.tables import delayed
 
 log = logger(__name__)
 
-#: After so long a mover that has failed begins again: somebody may have created what was missing.
+#: How long a mover that has failed waits before it begins again; what was missing may have been created.
 _AGAIN_SECONDS = 10.0
 
 
@@ -31,14 +31,14 @@ class DelayedDelivery:
         self._moved = Moved()
 
     def details(self) -> str:
-        """What was moved since this was last asked, as ``key=value`` with a blank before; empty where nothing was."""
+        """What was moved since the last call, as ``key=value`` with a blank before; empty if nothing was."""
         with self._lock:
             done, self._moved = self._moved, Moved()
         undelivered = f" undelivered={done.failed}" if done.failed else ""
         return (f" delivered={done.sent}" if done.sent else "") + undelivered
 
     def run(self, mover: DelayedMover) -> None:
-        """Deliver what is due until the job ends. What cannot go on is said, and tried again later."""
+        """Deliver what is due until the job ends. An error is logged, and the mover begins again later."""
         while True:
             try:
                 mover.run(self._stopping.wait, self._count)
@@ -57,17 +57,20 @@ class DelayedDelivery:
 
 @contextmanager
 def delivering(source: SourceOptions, sink: SinkOptions) -> Iterator[DelayedDelivery]:
-    """While the block runs, deliver the delayed messages of the source's queue and those of the sink, where they have tables.
+    """While the block runs, deliver the delayed messages of the source's queues and of the sink.
 
-    Without an error queue nothing is delivered: a message that cannot reach its queue would have no place to go to.
+    Without an error queue nothing is delivered: no place is left for a message that cannot reach its queue.
     """
     delivery = DelayedDelivery()
     error_queue = sink.error_queue or source.error_queue
     there = _owners(source, sink)
     if error_queue is None:
         for owner in there:
-            log.warning("not_delivering table=%s: this job delivers what is due with the option errorQueue alone; else see that the "
-                        "endpoint of that name runs, or: sqlqueue delayed run", delayed.table_of(owner))  # fmt: skip
+            log.warning(
+                "not_delivering table=%s: this job delivers what is due with the option errorQueue alone; "
+                "else see that the endpoint of that name runs, or: sqlqueue delayed run",
+                delayed.table_of(owner),
+            )
         there = []
     movers = [DelayedMover(options=sink, owner=owner, error_queue=error_queue or "") for owner in there]
     threads = [threading.Thread(target=delivery.run, args=[each], daemon=True) for each in movers]
@@ -82,7 +85,7 @@ def delivering(source: SourceOptions, sink: SinkOptions) -> Iterator[DelayedDeli
 
 
 def _owners(source: SourceOptions, sink: SinkOptions) -> list[Table]:
-    """Whose tables of delayed messages are there: those of the job's queues, where sink and source share a database, and of its sink."""
+    """The owners that have tables of delayed messages: the sink's, and the source's queues beside it."""
     target = Target.of(sink)
     own = Destinations(sink).owner_of_delayed(target)
     with connect(target) as connection, connection.transaction():

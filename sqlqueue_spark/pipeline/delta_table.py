@@ -1,7 +1,7 @@
-"""Reads what a Delta table has recorded of a query, and what its checkpoint says, through the JVM, so that any store works.
+"""Reads through the JVM what a Delta table and a checkpoint have recorded of a query, in any store.
 
-The commit of a batch holds an action ``txn`` with the query's id and the batch's number, as Spark's own Delta sink writes
-it.
+The commit of a batch holds an action ``txn`` with the query's id and the batch's number. Spark's own Delta
+sink writes the same.
 https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers
 """
 
@@ -12,50 +12,9 @@ import json
 import re
 from typing import Any
 
-from py4j.java_gateway import JavaClass  # type: ignore[import-untyped] # it ships neither
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped] # likewise
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sqlqueue_spark.pipeline.checkpoint import Checkpoint, Recorded, mark_in
-
-#: Without these Delta's own jar refuses to write. https://docs.delta.io/latest/quick-start.html
-DELTA_SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
-
-
-def is_reachable(spark: SparkSession) -> bool:
-    """Whether we can ask the JVM and its Delta Lake: not through Spark Connect, and not where Delta is another product's."""
-    jvm = getattr(spark, "_jvm", None)
-    return jvm is not None and isinstance(jvm.org.apache.spark.sql.delta.DeltaLog, JavaClass)
-
-
-def knows(spark: SparkSession, source: str) -> bool:
-    """Whether a session knows this format of ``spark.read``; through Spark Connect we cannot tell, and say yes."""
-    jvm: Any = getattr(spark, "_jvm", None)
-    if jvm is None:
-        return True
-    conf = spark._jsparkSession.sessionState().conf()  # noqa: SLF001 -- no other way asks Spark for a format
-    try:
-        jvm.org.apache.spark.sql.execution.datasources.DataSource.lookupDataSource(source, conf)
-    except (Py4JJavaError, PySparkException):
-        return False
-    return True
-
-
-def lacks_delta(spark: SparkSession) -> str | None:
-    """What a session lacks to write a Delta table, in a few words; None where it lacks nothing, or we cannot tell."""
-    if not knows(spark, "delta"):
-        return "its jar is not there"
-    if not is_reachable(spark):
-        return None
-    extensions, catalog = DELTA_SETTINGS
-    if DELTA_SETTINGS[extensions] not in (spark.conf.get(extensions, None) or "").split(","):
-        return f"{extensions} does not name {DELTA_SETTINGS[extensions]}"
-    # Another catalog than Delta's own may know Delta, too.
-    return None if spark.conf.get(catalog, None) else f"{catalog} is not set"
 
 
 class DeltaTable:
@@ -73,7 +32,7 @@ class DeltaTable:
         return int(batches.apply(query_id)) if batches.contains(query_id) else None
 
     def recorded(self, query_id: str) -> Recorded | None:
-        """The newest batch that the table has of a query, and its mark; None where the log no longer keeps its commit.
+        """The table's newest batch of a query, and its mark; None if the log no longer keeps its commit.
 
         The batch is in the newest commit, unless others have written since.
         """
@@ -89,7 +48,8 @@ class DeltaTable:
 
     def _now(self) -> tuple[Any, Any]:
         """The table's log and its newest snapshot."""
-        delta_log = self._spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr] # noqa: SLF001
+        jvm: Any = self._spark._jvm  # noqa: SLF001 -- the way to Delta's log
+        delta_log = jvm.org.apache.spark.sql.delta.DeltaLog
         both = delta_log.forTableWithSnapshot(self._spark._jsparkSession, self._path)  # noqa: SLF001
         return both.productElement(0), both.productElement(1)
 
@@ -130,12 +90,12 @@ class _Files:
         self._conf = spark._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001 -- likewise
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder; none if there is no such folder."""
+        """The names of the files in a folder; none if the folder is missing."""
         path, store = self._at(folder)
         return [each.getPath().getName() for each in store.listStatus(path)] if store.exists(path) else []
 
     def text(self, file: str) -> str | None:
-        """The content of a file; None if there is no such file."""
+        """The content of a file; None if the file is missing."""
         path, store = self._at(file)
         if not store.exists(path):
             return None

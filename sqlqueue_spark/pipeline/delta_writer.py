@@ -1,9 +1,10 @@
-"""Writes each batch of a stream into a Delta table exactly once, and lets Spark log no batch that Delta does not have.
+"""Writes each batch of a stream into a Delta table once, and lets Spark log no batch that Delta lacks.
 
-Spark's own Delta sink skips a batch whose number Delta has, and says nothing. That is right for a replay, and a loss where
-the number is another batch's. Our writer uses the same id and number, and before Spark may log the batch, it looks at what
-Delta has under them. Two streams on copies of one checkpoint may both get here. Delta lets one of two concurrent
-transactions of one id fail, and the stream that comes later finds the other's mark.
+Spark's own Delta sink skips a batch whose number Delta has, and says nothing. That is right for a replay. It
+loses messages where the number belongs to another batch. Our writer uses the same id and number, and looks at
+what Delta has under them before Spark may log the batch. Two streams on copies of one checkpoint may both get
+here. Delta lets one of two concurrent transactions of one id fail, and the later stream finds the mark of the
+other one.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from sqlqueue_spark.pipeline.delta_table import CheckpointFolder, DeltaTable
 
 #: The setting of the user's session for what Delta writes into each commit.
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
-#: Delta's error when somebody else has committed a batch of this query while we wrote one.
+#: Delta's error when another stream has committed a batch of this query while we wrote one.
 _CONFLICT = "ConcurrentTransactionException"
-#: Writes a frame into the table of a path; the mapping holds Delta's options that make it once: query, batch, mark.
+#: Writes a frame into the table of a path. The mapping has the options by which Delta writes it once:
+#: query, batch, mark.
 Write = Callable[[DataFrame, str, Mapping[str, str]], None]
 _STOPPED = re.compile(r"java\.(lang|io|nio\.channels)\.(Closed)?(ByInterrupt|Interrupted(IO)?)Exception")
 
@@ -71,8 +73,8 @@ class DeltaWriter:
             if _CONFLICT in str(error):
                 return  # the caller now looks whose batch that was
             if stopped := _STOPPED.search(str(error)):
-                # query.stop() came in the middle of the batch. Spark knows it by this text. A long text makes Spark overflow
-                # its stack (``StreamExecution.isInterruptionException``).
+                # query.stop() came in the middle of the batch. Spark knows it by this text. A long text makes
+                # Spark overflow its stack (``StreamExecution.isInterruptionException``).
                 said = "py4j.protocol.Py4JJavaError: An error occurred while calling save"
                 raise SqlQueueError(f"{said}: {stopped[0]}") from None
             raise

@@ -1,26 +1,20 @@
-"""Where the jars of a package lie once Spark has fetched them, noted for each user: only the first start asks Maven's repository.
+"""Notes for each user where the jars of a package are, so that only the first start asks Maven's repository.
 
-To ask costs each start a second, ninety lines on stderr and, without the network, half a minute. A note counts for nothing once a jar
-is gone.
+To ask costs each start a second, ninety lines on stderr and, without a network, half a minute. A note is
+ignored when one of its jars is gone.
 """
 
 from __future__ import annotations
 
-import re
+import os
 import secrets
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from sqlqueue_spark.pipeline.cache_folder import cache_folder
-
-#: The artifact and the version in the name of a jar's file.
-_JAR = re.compile(r"(.+?)-(\d.*)\.jar")
-
 
 def fetched(package: str) -> str | None:
-    """The urls of the jars, with commas between, as the setting spark.jars has them; None where they are not known to be there.
+    """The urls of the jars as the setting spark.jars has them, with commas; None where they must be fetched.
 
     :param package: its coordinates, ``group:artifact:version``.
     """
@@ -29,28 +23,6 @@ def fetched(package: str) -> str | None:
         if jars and all(Path(unquote(urlsplit(each).path)).is_file() for each in jars.split(",")):
             return jars
     return None
-
-
-def without_sparks_own(jars: str, of_spark: Iterable[str]) -> str:
-    """The jars that Spark has not got itself, for it copies each one that it is given at every start.
-
-    Of a package's jars most are its dependencies on Spark and Hadoop. Spark takes a class from its own jars first, so one that it has
-    in the same or a newer version is never read.
-
-    :param jars: urls with commas between, of files as Ivy names them: group, a low line, then Maven's own name.
-    :param of_spark: the names of Spark's own jars.
-    """
-    versions = {found[1]: _version(found[2]) for found in map(_JAR.fullmatch, of_spark) if found is not None}
-
-    def is_sparks(url: str) -> bool:
-        found = _JAR.fullmatch(url.rpartition("/")[2].partition("_")[2])
-        return found is not None and _version(found[2]) <= versions.get(found[1], ())
-
-    return ",".join(each for each in jars.split(",") if not is_sparks(each))
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", text)))
 
 
 def remember(package: str, jars: str) -> None:
@@ -66,4 +38,10 @@ def remember(package: str, jars: str) -> None:
 
 
 def _note(package: str) -> Path:
-    return cache_folder() / f"{package.replace(':', '-')}.jars"
+    """The file in the user's cache folder, which is ``XDG_CACHE_HOME``, else ~/.cache.
+
+    :raises RuntimeError: the user has no home.
+    """
+    named = os.environ.get("XDG_CACHE_HOME", "")
+    cache = Path(named) if Path(named).is_absolute() else Path.home() / ".cache"
+    return cache / "sqlqueue" / f"{package.replace(':', '-')}.jars"

@@ -16,9 +16,8 @@ from sqlqueue_spark.messages.message import MESSAGE_ID, ONE_HOP
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.environment import with_password
 from sqlqueue_spark.options.fields import Options, boolean, option, said, text
-from sqlqueue_spark.pipeline.delta_table import is_reachable
+from sqlqueue_spark.pipeline.delta_lake import check_delta, is_reachable
 from sqlqueue_spark.pipeline.delta_writer import DeltaWriter, Write, append
-from sqlqueue_spark.pipeline.session import check_delta
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.spark.allowed_code import named
 

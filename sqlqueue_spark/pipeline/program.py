@@ -24,7 +24,7 @@ from sqlqueue_spark.engines.hosts import same_server
 from sqlqueue_spark.errors import ConfigurationError, SqlQueueError, sentence_of
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.pipeline.readiness import check_ready, check_visible, create_missing
-from sqlqueue_spark.pipeline.session import CONF
+from sqlqueue_spark.pipeline.spark_defaults import CONF
 from sqlqueue_spark.plain_text import holds_password, plain
 
 Command = Callable[..., Any]

@@ -1,9 +1,10 @@
-"""Copies the rows of a queue into an archive, and leaves them to whoever receives them: looks, and merges by row Id.
+"""Copies the rows of a queue into an archive, and leaves them there: looks, and merges by row Id.
 
-A round looks at the numbers and Ids of *all* rows that stand in the queue. No mark says what is new: numbers are given before
-rows are committed, so a lower one may come up later, and after a TRUNCATE they begin again. The Ids are looked up in the archive,
-and only the rows that are missing there are read whole. A row that was found in the archive is known, and not looked up again
-while it stands in the queue. Nothing else is kept, so who starts again after a crash looks a little longer and doubles nothing.
+A round looks at the numbers and Ids of *all* rows that stand in the queue. No mark says what is new: numbers
+are given before rows are committed, so a lower one may come up later, and after a TRUNCATE they begin again.
+The Ids are looked up in the archive, and only the rows that are missing there are read whole. A row that was
+found in the archive is known, and not looked up again while it stands in the queue. Nothing else is kept. A
+start after a crash looks a little longer and doubles nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sqlqueue_spark.receive.peek import Present, present_rows
 from sqlqueue_spark.row_set import RowSet, bounded
 from sqlqueue_spark.spark.some_rows import SomeRows
 
-#: A merge has at most so many rows, and so many bytes of headers and bodies.
+#: The most rows of a merge, and the most bytes of their headers and bodies.
 _MOST_ROWS, _MOST_BYTES = 100_000, 256 << 20
 
 
@@ -39,7 +40,7 @@ class Round:
 
 
 class Archive(Protocol):
-    """What a copy asks of the place to which it copies, such as an ``ArchiveTable``."""
+    """What a copy asks of the place to which it copies; an ``ArchiveTable`` is one."""
 
     def missing(self, ids: list[str]) -> set[str]:
         """Those of these Ids that no row of it has."""
@@ -49,7 +50,7 @@ class Archive(Protocol):
 
 
 class QueueCopy:
-    """Copies a queue round by round; :meth:`round` may be called as often as one likes.
+    """Copies a queue round by round; :meth:`round` may be called any number of times.
 
     :param transform: makes of the rows of the queue those of the archive. It must keep their Ids.
     """
@@ -103,7 +104,7 @@ class QueueCopy:
         wanted = RowSet.of(row.row_version for row in looked_at if row.id in missing)
         if not len(wanted):
             return 0
-        # Those that were merged are looked up next time. They are not noted here: what is read may be less than what was looked
+        # Merged rows are looked up next time, and not noted here. We may have read fewer rows than we looked
         # at, because a receiver may hold a row and give it back.
         copied = self._table.merge(self._transform(self._queue.read(wanted)))
         fail_points.step(fail_points.ROWS_COPIED)

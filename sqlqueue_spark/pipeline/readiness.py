@@ -1,4 +1,4 @@
-"""What a job needs in its databases: looked for before Spark starts, and created where the user asks for that.
+"""Looks before Spark starts for what a job needs in its databases; creates it where the user asks for that.
 
 Spark takes half a minute to start and to come to a first batch. What is missing is known within a second.
 """
@@ -28,11 +28,12 @@ _REHEARSAL_MS = 1_000
 
 
 def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False) -> None:
-    """Look whether the queues and the outbox that the options name are there, and whether the login may use them.
+    """Look whether the queues and the outbox that the options name are there, and the login may use them.
 
-    This changes nothing, and waits for nobody. A destination that only the messages name is not known yet.
+    This changes nothing and waits for no lock of others. A destination that only the messages name is not
+    known yet.
 
-    :param retries: whether messages of the source's queue are tried again later, for which they wait in a table.
+    :param retries: whether messages of the source's queue wait in a table and are tried again later.
     :raises QueueError: something is missing or may not be used; the text says what, and the remedy.
     """
     with one_each() as connected:
@@ -56,7 +57,7 @@ def check_ready(source: SourceOptions, sink: SinkOptions | None = None, *, retri
 def check_visible(source: SourceOptions) -> None:
     """Look whether the queue is there, and whether the login may look at its rows. This changes nothing.
 
-    :raises QueueError: there is no such queue.
+    :raises QueueError: the queue is not there.
     :raises NoRight: the login may not look.
     """
     with one_each() as connected:
@@ -68,14 +69,17 @@ def check_visible(source: SourceOptions) -> None:
             except NoRight as error:
                 where = own.dialect.table(queue.table.table)
                 raise error.needing(
-                    f"whoever looks at the queue {queue.table.name} needs SELECT ON {where}"
+                    f"a login that looks at the queue {queue.table.name} needs SELECT ON {where}"
                 ) from error
 
 
 def create_missing(
     source: SourceOptions, sink: SinkOptions | None = None, *, retries: bool = False
 ) -> list[str]:
-    """Create the tables that the options name and that are not there; returns a line for each. ``retries`` as above."""
+    """Create the tables that the options name and that are missing; returns a line for each of them.
+
+    :param retries: as for :func:`check_ready`.
+    """
     # A pattern names no queue that could be missing.
     received = list(source.queues) if source.queue is None else [source.queue]
     wanted = [*received, *([] if source.error_queue is None else [source.error_queue])]
@@ -94,8 +98,8 @@ def create_missing(
     for address in _addresses(sink):
         target, _ = Destinations(sink).where(address)
         there = replace(
-            sink, url=target.url, user=target.user, password=target.password, access_token=target.access_token,
-            access_token_provider=target.access_token_provider,
+            sink, url=target.url, user=target.user, password=target.password,
+            access_token=target.access_token, access_token_provider=target.access_token_provider,
         )  # fmt: skip
         lines += _created(queue_tables.create(there, [address]))
         if sink.uses_outbox:

@@ -1,4 +1,4 @@
-"""Runs a query until it is done or asked to stop: a line a batch, a stop between batches, totals at the end."""
+"""Runs a query until it is done or asked to stop: a line a batch, a stop between two, totals at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark.options.fields import said
 from sqlqueue_spark.pipeline.batch_report import BatchReport, Details, Totals
 
-#: What Java says of a child that a signal has ended: 2 and 15 while it starts it, 128 more when it waits for it.
+#: What Java says when a signal has ended its child: 2 and 15 while Java starts it, 128 more when Java waits
+#: for it.
 _CHILD_ENDED = re.compile(
     r"Failed to exec spawn helper: pid: \d+, signal: (?:2|15)\b|ExitCodeException exitCode=(?:130|143)\b"
 )
@@ -29,8 +30,9 @@ _CHILD_ENDED = re.compile(
 def stoppable(source: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Path, Path]]:
     """A source's options with a ``stopFile`` and a ``doneFile`` in them, and the paths of both files.
 
-    If the options name a file, that one is used; else a temporary one, which lasts as long as the block. A ``doneFile`` that
-    an earlier run has left is removed: it would speak of batches that this run may have to do again.
+    A file that the options name is used; else a temporary one, which lasts as long as the block. A
+    ``doneFile`` that an earlier run has left is removed: it would speak of batches that this run may have to
+    do again.
     """
     with tempfile.TemporaryDirectory(prefix="sqlqueue-") as folder:
         stop_file = Path(said(source, "stopFile") or Path(folder) / "stop")
@@ -52,11 +54,11 @@ def run_until_stopped(
 ) -> Totals:
     """Wait for a query, report each batch in a line, and stop it between batches on SIGTERM or SIGINT.
 
-    :param stop_file: the source's option ``stopFile``. When a signal comes, this function makes the file, so that the source
-        settles what it holds and claims no more. At the end it removes the file. If somebody else makes the file, the query
-        stops in the same way.
-    :param done_file: the source's option ``doneFile``. This function writes into it which batch Spark has logged, so that
-        the source settles the batch then and not with the next trigger.
+    :param stop_file: the source's option ``stopFile``. When a signal comes, this function makes the file, so
+        that the source settles what it holds and claims no more. At the end it removes the file. A file that
+        another program makes stops the query in the same way.
+    :param done_file: the source's option ``doneFile``. This function writes into it which batch Spark has
+        logged, so that the source settles the batch then and not with the next trigger.
     :param details: given a batch's number, says more in the batch's line.
     :raises pyspark.errors.StreamingQueryException: the query failed.
     """
@@ -72,7 +74,8 @@ def run_until_stopped(
                 if not (asked.is_set() and hit_by_the_signal(str(error))):
                     raise
                 report(
-                    "stopped within a batch: the signal also ended a program that Spark had started; the next start does the batch again"
+                    "stopped within a batch: the signal also ended a program that Spark had started; "
+                    "the next start does the batch again"
                 )
         if will_hear:
             batches.ended.wait(10)  # the events come on another thread, a little later
@@ -96,14 +99,15 @@ def _wait(query: StreamingQuery, batches: BatchReport, is_asked: Callable[[], bo
 def hit_by_the_signal(error: str) -> bool:
     """Whether a query failed because SIGINT or SIGTERM ended one of Java's own child processes.
 
-    Hadoop runs ``chmod`` for each file of a local checkpoint, and a terminal's Ctrl-C goes to that process, too.
+    Hadoop runs ``chmod`` for each file of a local checkpoint, and a terminal's Ctrl-C goes to that process,
+    too.
     """
     return _CHILD_ENDED.search(error) is not None
 
 
 @contextmanager
 def asked_to_stop(spark: SparkSession) -> Iterator[threading.Event]:
-    """Turn SIGTERM and SIGINT into a flag for as long as the block lasts, in this process and in the JVM under which spark-submit runs us.
+    """Turn SIGTERM and SIGINT into a flag while the block lasts, in this process and in Spark's JVM.
 
     Else the JVM would end the Spark context in the middle of a batch, which is safe but not clean.
     """

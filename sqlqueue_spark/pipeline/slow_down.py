@@ -1,8 +1,9 @@
-"""Slows a job down while most messages fail: something behind the handler is broken, and the queue is not to be emptied into error.
+"""Slows a job down while most messages fail, so that a fault does not empty the queue into error.
 
-A .NET endpoint then tries one message a second. A batch of ours pauses a second for each message that has failed, half a minute at most.
-Batches follow their duration (``adaptiveBatch``), so the next ones are smaller, down to about a message a second, and they grow again when
-messages succeed. Until then the first batches have failed at the size that they had.
+A .NET endpoint then tries one message a second. We pause a second for each message of a batch that has
+failed, half a minute at most. The size of batches follows their duration (``adaptiveBatch``). So the next
+ones are smaller, down to about a message a second, and they grow again when messages succeed. The first
+batches fail at their full size.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sqlqueue_spark.spark.sink import SqlQueueSink
 
 log = logger(__name__)
 
-#: Fewer failures than these are no sign.
+#: Fewer failures than these do not slow a job down.
 _LEAST = 10
 _LONGEST_SECONDS = 30
 _STEP_SECONDS = 0.2
@@ -47,6 +48,6 @@ class SlowDown:
 
 
 def pause_after(sent: Sent) -> int:
-    """How many seconds a job pauses after a batch of which this became."""
+    """How many seconds a job pauses after a batch with this result."""
     failed = sent.failed + sent.retried
     return min(failed, _LONGEST_SECONDS) if failed >= _LEAST and failed > sent.handled else 0
