@@ -15,7 +15,7 @@ from sqlqueue_spark.inspection.doctor.machine_checks import java
 from sqlqueue_spark.pipeline import delta_lake
 from sqlqueue_spark.pipeline.delta_lake import JARS, LISTS, PACKAGES
 from sqlqueue_spark.pipeline.fetched_jars import fetched, remember
-from sqlqueue_spark.pipeline.spark_defaults import CONF, has_log, settings_in, users_folder
+from sqlqueue_spark.pipeline.spark_defaults import CONF, has_log, settings_in, tunes_java, users_folder
 
 #: How Spark's own launchers say that Spark runs already, or where.
 _RUNS = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
@@ -76,7 +76,7 @@ def missing_settings(theirs: Mapping[str, str], *, delta: bool) -> dict[str, str
     # Java that the user has tuned is not tuned again: it would not start with two collectors.
     said = [os.environ.get(each, "") for each in _JAVA_VARIABLES]
     said.append(theirs.get("spark.driver.defaultJavaOptions", ""))
-    java_options = [] if any("-XX:" in each for each in said) else [ours.get(_JAVA, "")]
+    java_options = [] if any(map(tunes_java, said)) else [ours.get(_JAVA, "")]
     # The log that the user has configured stays.
     if not (any(_LOG in each for each in said) or has_log(users_folder())):
         java_options.append(f"-D{_LOG}={(CONF / 'log4j2.properties').as_uri()}")

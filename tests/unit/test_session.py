@@ -241,6 +241,11 @@ def test_java_that_the_user_has_tuned_is_not_tuned_again(builder, monkeypatch, t
     assert missing_settings(delta=False)["spark.driver.extraJavaOptions"] == LOG
 
 
+def test_java_is_tuned_beside_an_archive_of_classes(builder, monkeypatch):
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:SharedArchiveFile=/here/spark.jsa -Xshare:auto")
+    assert missing_settings(delta=False) == {**WITHOUT_DELTA, **LOGGED}
+
+
 def test_workers_run_in_the_python_of_the_job(builder, monkeypatch):
     """Unless another one is named."""
     started(builder)
