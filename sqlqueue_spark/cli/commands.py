@@ -16,7 +16,7 @@ from sqlqueue_spark.cli.errors_commands import errors
 from sqlqueue_spark.cli.length_commands import length
 from sqlqueue_spark.cli.outbox_commands import outbox
 from sqlqueue_spark.cli.peek_commands import peek
-from sqlqueue_spark.cli.progress import clock, counting, interruptible
+from sqlqueue_spark.cli.progress import counting, interruptible
 from sqlqueue_spark.cli.send_commands import send
 from sqlqueue_spark.cli.server_commands import server
 from sqlqueue_spark.cli.subscription_commands import subscribe, subscriptions, unsubscribe
@@ -216,21 +216,6 @@ def completion(shell: str) -> None:
     fish:    sqlqueue completion fish > ~/.config/fish/completions/sqlqueue.fish
     """  # noqa: D301 -- click's mark for lines that it must not wrap
     click.echo(shells.script(main, shell))
-
-
-@main.command("class-archive")
-@parameters.debug
-def class_archive() -> None:
-    """Make an archive of the Java classes that a job loads, so that each job starts a quarter sooner.
-
-    It takes half a minute and 200 MB, once for a Spark and a Java; make it anew when one of them is another
-    one. In a container's image it belongs to the user that runs the jobs.
-    """
-    with command_group.needing_spark():
-        rehearsal: Any = importlib.import_module("sqlqueue_spark.pipeline.rehearsal")
-    with clock("making the archive"):
-        file: Path = rehearsal.make_archive()
-    output.say(f"archive={file} MB={file.stat().st_size / 1e6:.0f}")
 
 
 #: The demos by name, with their modules.

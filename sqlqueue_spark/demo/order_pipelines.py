@@ -27,8 +27,8 @@ from sqlqueue_spark.pipeline import (
     store_and_forward,
 )
 from sqlqueue_spark.pipeline.running.readiness import make_ready
+from sqlqueue_spark.pipeline.running.session import session
 from sqlqueue_spark.pipeline.running.stop import asked_to_stop
-from sqlqueue_spark.pipeline.session import session
 
 STORE, ORDERS, ANSWERS, ERROR = "outgoing", "billing", "sales", "error"
 SUBMITTED, ACCEPTED = "Shop.Messages.OrderSubmitted", "Shop.Messages.OrderAccepted"

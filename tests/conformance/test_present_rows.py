@@ -82,7 +82,7 @@ def test_who_looks_needs_select_and_no_more(postgresql, guarded_url):
     given = SourceOptions.parse({"url": guarded_url, "queue": "orders"})
     with pytest.raises(NoRight) as caught:
         check_visible(given)
-    remedy = r'; whoever looks at the queue orders@\[public\]@\S+ needs SELECT ON "public"\."orders"$'
+    remedy = r'; a login that looks at the queue orders@\[public\]@\S+ needs SELECT ON "public"\."orders"$'
     assert re.search(remedy, str(caught.value))
     postgresql.execute("GRANT SELECT ON orders TO guarded")
     check_visible(given)

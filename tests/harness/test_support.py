@@ -14,6 +14,7 @@ import pytest
 from tests import conftest
 from tests.support import sqlserver
 from tests.support.messages import Row, body, headers, message_id, row_id, row_ids
+from tests.support.spark_home import INSTALLED, fill
 from tests.support.versions import SQLSERVER_VARIABLE
 
 LIVE = ("tests/conformance", "tests/streaming", "tests/faults")
@@ -106,3 +107,18 @@ def test_spark_writes_delta(spark, tmp_path):
     folder = str(tmp_path / "table")
     spark.range(3).write.format("delta").save(folder)
     assert [row.id for row in spark.read.format("delta").load(folder).orderBy("id").collect()] == [0, 1, 2]
+
+
+def test_in_the_tests_spark_the_installed_package_stands_for_the_zip(tmp_path):
+    fill(tmp_path)
+    zips = sorted(each.name for each in (INSTALLED / "python" / "lib").glob("*.zip"))
+    assert sorted(each.name for each in (tmp_path / "python" / "lib").iterdir()) == zips
+    path = os.pathsep.join(str(tmp_path / "python" / "lib" / each) for each in zips)
+    program = (
+        "import os, py4j, pyspark; print(*(os.path.realpath(each.__file__) for each in (py4j, pyspark)))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path}, capture_output=True, check=True, text=True,
+    ).stdout.split()  # fmt: skip
+    assert said == [str(INSTALLED.with_name("py4j") / "__init__.py"), str(INSTALLED / "__init__.py")]

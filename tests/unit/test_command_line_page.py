@@ -21,7 +21,7 @@ BLOCKS = re.findall(r"^```shell\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 LINES = [line for block in BLOCKS for line in block.splitlines()]
 EXAMPLES = [json.loads(each) for each in re.findall(r"^```json\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)]
 #: What starts Spark, or a server, has a page of its own.
-ELSEWHERE = {"archive", "class-archive", "demo", "drain", "forward", "handle", "server", "store-and-forward"}
+ELSEWHERE = {"archive", "demo", "drain", "forward", "handle", "server", "store-and-forward"}
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 MESSAGE = Message(

@@ -25,9 +25,9 @@ from sqlqueue_spark.pipeline.delta.archive_table import ArchiveTable, merge
 from sqlqueue_spark.pipeline.delta.delta_stream import INTO_DELTA, DeltaOptions, write_delta
 from sqlqueue_spark.pipeline.delta.queue_copy import QueueCopy
 from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.delta_lake import check_delta
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
 from sqlqueue_spark.pipeline.running.stop import asked_to_stop, run_until_stopped, stoppable
-from sqlqueue_spark.pipeline.session import check_delta
 from sqlqueue_spark.plain_text import plain
 
 #: The longest pause between two looks whether to stop.

@@ -14,11 +14,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.options.fields import Options, boolean, option, said, text
 from sqlqueue_spark.pipeline.delta.delta_writer import DeltaWriter, Write, append
-from sqlqueue_spark.pipeline.delta_lake import is_reachable
 from sqlqueue_spark.pipeline.running.batch_report import Totals
+from sqlqueue_spark.pipeline.running.delta_lake import check_delta, is_reachable
 from sqlqueue_spark.pipeline.running.queue_stream import read_queue, with_message_columns
 from sqlqueue_spark.pipeline.running.stop import run_until_stopped, stoppable
-from sqlqueue_spark.pipeline.session import check_delta
 from sqlqueue_spark.plain_text import logger, plain
 
 log = logger(__name__)

@@ -22,7 +22,8 @@ from sqlqueue_spark.administration.completion import queue_names
 from sqlqueue_spark.engines.hosts import same_server
 from sqlqueue_spark.errors import SqlQueueError, sentence_of
 from sqlqueue_spark.pipeline.running.configuration import configuration
-from sqlqueue_spark.pipeline.session import CONF, check_machine, session
+from sqlqueue_spark.pipeline.running.session import check_machine, session
+from sqlqueue_spark.pipeline.running.spark_defaults import CONF
 from sqlqueue_spark.plain_text import holds_password
 
 #: The options of each section of a configuration.
