@@ -21,13 +21,12 @@ class SqlQueueError(Exception):
 class ConfigurationError(SqlQueueError):
     """Fix the configuration: an option, an address, a credential, a right, a checkpoint."""
 
-    #: Whether it may pass: a database that fails over says the same for a while, and whoever was let in
-    #: before may wait.
+    #: Whether it may pass: a database that fails over refuses logins for a while. A session that had one may wait.
     may_pass = False
 
 
 class NoPassword(ConfigurationError):
-    """The database refuses a login for which no password is given; somebody may be asked for it."""
+    """The database refuses a login without a password; a command may ask for it."""
 
 
 class NoRight(ConfigurationError):
@@ -51,19 +50,19 @@ class ConnectionLost(TryAgain):
 
 
 class NotReady(ConnectionLost):
-    """The server answers, and says that its database is not ready yet: it starts, resumes, recovers or fails over."""
+    """The server answers that its database is not ready yet: it starts, resumes, recovers or fails over."""
 
 
 class LockTimeout(TryAgain):
-    """A statement waited for somebody else's lock for longer than ``lockTimeout``, and nobody had expected it to wait."""
+    """A statement that should not wait did: another session held a lock for longer than ``lockTimeout``."""
 
 
 class RowsHeld(TryAgain):
-    """What a statement was meant to wait for stayed locked by someone else for longer than ``lockTimeout``."""
+    """A statement waited on purpose, and another session kept its lock for longer than ``lockTimeout``."""
 
 
 class TooMuch(TryAgain):
-    """The statement wanted more locks or memory than the server has: the same work in smaller portions may succeed."""
+    """The statement wanted more locks or memory than the server has: smaller portions may succeed."""
 
 
 class SessionTooMuch(TooMuch, ConnectionLost):
@@ -71,7 +70,7 @@ class SessionTooMuch(TooMuch, ConnectionLost):
 
 
 class Duplicate(TryAgain):
-    """A key is there already: somebody else was first."""
+    """A key is there already: another transaction was first."""
 
 
 class ClaimLost(SqlQueueError):

@@ -1,6 +1,6 @@
 """Puts failed messages back into the queues that they failed for, each once, whenever this is interrupted.
 
-A batch is one transaction: it locks the rows that nobody holds, inserts them at their destinations with new row ids, deletes them
+A batch is one transaction: it locks the free rows, inserts them at their destinations with new row ids, deletes them
 and commits. A destination that takes nothing (a table that is missing, in another database, without the right) keeps its own rows
 in the error queue; the others go.
 """
@@ -24,7 +24,7 @@ from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Inserter, columns_of, moved
 from sqlqueue_spark.tables.queues import InTransit, QueueTable
 
-#: A retry with a steady rate goes in so many batches a second.
+#: The batches a second of a retry with a steady rate.
 _PORTIONS = 10
 _UNKNOWN = (
     "They say in no header NServiceBus.FailedQ for which queue they have failed; name one with --to QUEUE, or look at them with: "

@@ -56,8 +56,8 @@ def check_start(checkpoint: Checkpoint, table: str, known: int | None) -> None:
     """
     if checkpoint.query_id is None and checkpoint.begun is not None:
         raise ConfigurationError(
-            f"The checkpoint {checkpoint.folder} has no file metadata, which names its query, so nobody can "
-            f"tell which of its batches the Delta table {table} has; put the file back, or give a new "
+            f"The checkpoint {checkpoint.folder} has no file metadata, which names its query, so it is "
+            f"not known which of its batches the Delta table {table} has; put the file back, or give a new "
             f"folder: {_NEW_FOLDER}."
         )
     if known is not None and (checkpoint.begun is None or known > checkpoint.begun):

@@ -94,7 +94,7 @@ def check_visible(source: SourceOptions) -> None:
             except NoRight as error:
                 where = own.dialect.table(queue.table.table)
                 raise error.needing(
-                    f"whoever looks at the queue {queue.table.name} needs SELECT ON {where}"
+                    f"a login that looks at the queue {queue.table.name} needs SELECT ON {where}"
                 ) from error
 
 
