@@ -267,8 +267,8 @@ class Drain:
         began = time.perf_counter()
         end = self._receiver.latest(self._start, rows)
         claimed = time.perf_counter() - began
-        parts = self._receiver.plan(self._start, end)
-        read = sum(batch.num_rows for part in parts for batch in self._reader.rows(part))
+        tasks = self._receiver.plan(self._start, end)
+        read = sum(batch.num_rows for task in tasks for batch in self._reader.rows(task))
         assert read == rows, f"{read} rows of {rows}"
         self._receiver.settle(end)
         self._start = end

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.slices import JointSlice, Slice
+from sqlqueue_spark.receive.slices import Task
 from sqlqueue_spark.receive.stream_source import StreamSource
 
 
@@ -45,7 +45,7 @@ class ReceiverBeforeSpark42:
             return newest.told_by(secrets.token_hex(8))
         return newest
 
-    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
         """The slices of the batch that ends with ``end``. If this process does not hold its rows, it locks them again."""
         if not self._known or start != self._done:
             self._source.finish(start, rows=end is not None)

@@ -10,11 +10,10 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Generic, TypeVar
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.receive.found import Alone, Batch
+from sqlqueue_spark.receive.next_batch import NextBatch
 
 log = plain_text.logger(__name__)
 
@@ -28,20 +27,18 @@ IDLE_SECONDS = 2.0
 #: Whether somebody waits for a claim ahead.
 Asked = Callable[[], bool]
 
-B = TypeVar("B", bound=Batch)
 
-
-class ClaimAhead(Generic[B]):
+class ClaimAhead:
     """One claim that another thread makes. The first to take it has it: who asks for it, or who gives it up."""
 
-    def __init__(self, claim: Callable[[Asked], B | None], queue: str, *, told: bool = False) -> None:
+    def __init__(self, claim: Callable[[Asked], NextBatch | None], queue: str, *, told: bool = False) -> None:
         """:param claim: makes the claim. It may end sooner once somebody asks for it, or gives it up.
         :param queue: what is received from, for the log.
         :param told: whether a program tells when a batch is done.
         """
         self._queue = queue
         self._unasked_seconds = UNTOLD_SECONDS if told else UNASKED_SECONDS
-        self._made: Future[B | None] = Future()
+        self._made: Future[NextBatch | None] = Future()
         self._asked = False
         #: Locked for good by the first to take the claim.
         self._taken = threading.Lock()
@@ -50,7 +47,7 @@ class ClaimAhead(Generic[B]):
         # A daemon, so that a program can end meanwhile. The threads of an executor are waited for.
         threading.Thread(target=self._make, args=(claim,), name="sqlqueue-claim-ahead", daemon=True).start()
 
-    def take(self) -> B | None:
+    def take(self) -> NextBatch | None:
         """Wait until the claim is made, and return it; None where no row was there, it failed or was given back."""
         made = self._wait()
         if self._timer is not None:
@@ -62,7 +59,7 @@ class ClaimAhead(Generic[B]):
         self._asked = True
         self._made.add_done_callback(lambda _: self._release(because))
 
-    def made(self) -> B | None:
+    def made(self) -> NextBatch | None:
         """Wait until the claim is made, and leave it here; None as in :meth:`take`."""
         made = self._wait()
         return None if self._taken.locked() else made
@@ -79,7 +76,7 @@ class ClaimAhead(Generic[B]):
         self._timer.name, self._timer.daemon = "sqlqueue-claim-unasked", True
         self._timer.start()
 
-    def _wait(self) -> B | None:
+    def _wait(self) -> NextBatch | None:
         self._asked = True
         return self._made.result()
 
@@ -93,7 +90,7 @@ class ClaimAhead(Generic[B]):
             if because:
                 log.info("claim_ahead_given_back queue=%s: %s", self._queue, because)
 
-    def _make(self, claim: Callable[[Asked], B | None]) -> None:
+    def _make(self, claim: Callable[[Asked], NextBatch | None]) -> None:
         held = None
         try:
             held = claim(lambda: self._asked)
@@ -103,8 +100,3 @@ class ClaimAhead(Generic[B]):
             log.info("claim_ahead_failed queue=%s: %s", self._queue, error)
         finally:
             self._made.set_result(held)  # if it was given up meanwhile, this releases it
-
-
-def worthwhile(present: Alone, up_to: int) -> bool:
-    """Whether rows are likely to wait above the present claim."""
-    return present.full and present.last < up_to

@@ -17,23 +17,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.connection_pool import ConnectionPool, SessionPool
+from sqlqueue_spark.receive.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.destructive_look import Looks
 from sqlqueue_spark.receive.held_batch import HeldBatch
-from sqlqueue_spark.receive.in_transit import Forwarder
-from sqlqueue_spark.receive.joint_look import JointLooks, JointPlan
-from sqlqueue_spark.receive.joint_scanner import JointScanner
-from sqlqueue_spark.receive.joint_session import JointPool
-from sqlqueue_spark.receive.lookout import Lookout, Planned
+from sqlqueue_spark.receive.next_batch import NextBatch
 from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.replay import say_not_taken_again
-from sqlqueue_spark.receive.scanner import Scanner, StreamScanner
-from sqlqueue_spark.receive.slices import JointSlice, Share, Slice, plan_taking, plan_taking_jointly
+from sqlqueue_spark.receive.scanner import Scanner
+from sqlqueue_spark.receive.slices import Task, Uncut, address_column, plan_taking
 from sqlqueue_spark.receive.stream_source import StreamSource
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue
@@ -51,23 +46,12 @@ class DestructiveReceiver(StreamSource):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
-        self._pool: SessionPool[Any]
-        self._scanner: StreamScanner[Any]
-        self._looks: Lookout | JointLooks
-        if options.several:
-            self._pool = several = JointPool(options, on_first_open)
-            self._looks = looks = JointLooks(options, clock, sleep)
-            self._moved_on = looks.moved_on
-            self._scanner = JointScanner(options, several, looks, clock, sleep)
-        else:
-            self._pool = one = ConnectionPool(options, on_first_open)
-            pace, forwarder = PollBackoff(options.poll_interval, clock, sleep), Forwarder(options, clock)
-            self._moved_on = forwarder.moved_on
-            self._looks = lookout = Lookout(pace, forwarder)
-            self._scanner = Scanner(options, one, lookout.find, clock, sleep)
+        self._pool = ConnectionPool(options, on_first_open)
+        self._looks = Looks(options, clock, sleep)
+        self._scanner = Scanner(options, self._pool, self._looks, clock, sleep)
         #: A batch that was begun in another mode.
         self._batch = HeldBatch(options, self._pool, self._scanner)
-        self._planned: Planned | JointPlan | None = None
+        self._planned: NextBatch | None = None
         self._finished: Offset | None = None
 
     def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:  # noqa: ARG002 -- it has no stage
@@ -75,7 +59,7 @@ class DestructiveReceiver(StreamSource):
         self._scanner.rest()
         return self._pool.retried(lambda: self._latest(start, max_rows))
 
-    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
         """The slices of the batch that ends with ``end``.
 
         A batch that this process did not look for has none, unless it was begun in another mode: then its rows are locked
@@ -108,7 +92,7 @@ class DestructiveReceiver(StreamSource):
         self._looks.bounded = True
 
     def waiting(self) -> Json | None:
-        return self._moved_on.tell(self._scanner.waiting())
+        return self._looks.moved_on.tell(self._scanner.waiting())
 
     def close(self) -> None:
         """Give back the rows that are held for a batch of another mode, and end the connections."""
@@ -132,8 +116,7 @@ class DestructiveReceiver(StreamSource):
             return start
         self._looks.note(self._planned)
         self._scanner.claim_ahead(self._planned)
-        end: Offset = self._planned.end
-        return end
+        return self._planned.end
 
     def _finish(self, start: Offset | None) -> None:
         """Finish a batch of a previous process if it was begun in another mode; else leave it as it is."""
@@ -150,19 +133,15 @@ class DestructiveReceiver(StreamSource):
         with self._pool.transaction() as session:
             self._pool.check_belongs(end, session)
 
-    def _slices(self, planned: Planned | JointPlan) -> Sequence[Slice | JointSlice]:
+    def _slices(self, planned: NextBatch) -> Sequence[Task]:
         dialect = Target.of(self._options).dialect
-        shares = [
-            Share(
-                statement=queues.read_statement(dialect, part.table, "take", part.rows.kept_in_transit),
+        uncut = [
+            Uncut(
+                statement=queues.read_statement(dialect, part.queue.table, "take", part.rows.kept_in_transit),
                 queue=part.name,
-                address=part.table.table.to_address(quoted=dialect.quoted_addresses),
+                address=address_column(part.queue, several=self._options.several),
                 claimed=part.rows,
             )
             for part in planned.parts
         ]
-        pieces = self._options.slices(planned.count)
-        if self._options.several:
-            return plan_taking_jointly(shares, pieces, dialect.chunk)
-        (one,) = shares
-        return plan_taking(one.statement, one.queue, one.claimed, pieces, dialect.chunk)
+        return plan_taking(uncut, self._options.slices(planned.count), dialect.chunk)

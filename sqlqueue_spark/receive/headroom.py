@@ -8,13 +8,13 @@ while a batch lasts, with a margin. Why these figures: docs/decisions/headroom.m
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.receive import batch_size
+from sqlqueue_spark.receive.batch_limits import BatchLimits
 from sqlqueue_spark.receive.batch_size import BatchSize
-from sqlqueue_spark.receive.claim import Limits
-from sqlqueue_spark.receive.found import Found
+from sqlqueue_spark.receive.next_batch import QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Oldest, Queue
 
@@ -101,9 +101,9 @@ class Headroom:
         """The last row that is left to neighbours; claims begin above it."""
         return self._left.up_to if self._left is not None and self.rows else LOWEST
 
-    def limited(self, limits: Limits) -> Limits:
+    def limited(self, limits: BatchLimits) -> BatchLimits:
         """The limits of the next claim: beside neighbours a batch lasts about a second."""
-        return replace(limits, rows=min(limits.rows, self.batches.rows)) if self.rows else limits
+        return limits.at_most(self.batches.rows) if self.rows else limits
 
     def begin(self, queue: Queue) -> int:
         """Look what the neighbours do, and return the row above which a claim may begin: ``HIGHEST`` if it may not."""
@@ -138,7 +138,7 @@ class Headroom:
         self._left, self._claimed_to = _Left(LOWEST, LOWEST, 0, now), LOWEST
         return True
 
-    def claimed(self, queue: Queue, after: int, found: Found | None, *, ahead: bool = False) -> None:
+    def claimed(self, queue: Queue, after: int, found: QueueRows | None, *, ahead: bool = False) -> None:
         """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet.
 
         :param ahead: whether it was claimed ahead. Then nobody knows when its batch begins.

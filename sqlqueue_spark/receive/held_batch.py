@@ -5,20 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.connection_pool import SessionPool
+from sqlqueue_spark.receive.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.done_file import DoneFile
+from sqlqueue_spark.receive.next_batch import NextBatch, QueueRows
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.open_claim import OpenClaim, Settling, may_go_away
-from sqlqueue_spark.receive.part import Part
-from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.receive.replay import Wanted, locked_again, say_not_taken_again
-from sqlqueue_spark.receive.scanner import StreamScanner
-from sqlqueue_spark.receive.slices import JointSlice, Share, Slice, plan, plan_jointly
+from sqlqueue_spark.receive.scanner import Scanner
+from sqlqueue_spark.receive.slices import Task, Uncut, address_column, plan
 from sqlqueue_spark.receive.stage_dispatch import StageDispatch
 from sqlqueue_spark.tables import queues
 
@@ -32,7 +30,7 @@ class HeldBatch:
     for whatever must not be settled in between.
     """
 
-    def __init__(self, options: SourceOptions, pool: SessionPool[Any], scanner: StreamScanner[Any]) -> None:
+    def __init__(self, options: SourceOptions, pool: ConnectionPool, scanner: Scanner) -> None:
         self._options = options
         self._pool = pool
         self._scanner = scanner
@@ -44,9 +42,10 @@ class HeldBatch:
         self.staging = StageDispatch(options, pool)
         self.lock = threading.RLock()
 
-    def hold(self, claim: OpenClaim) -> None:
-        """Hold a claim that was just made; the one before is settled."""
-        self._held = claim
+    def hold(self, claimed: NextBatch) -> None:
+        """Hold a batch that was just claimed; the one before is settled."""
+        assert claimed.session is not None, "a claim holds its rows"
+        self._held = OpenClaim(claimed.session, claimed.start, claimed.end, claimed.parts)
 
     def claimed_after(self, start: Offset | None) -> Offset | None:
         """The offset of the batch that was claimed after ``start`` and is held; None where there is none."""
@@ -67,7 +66,7 @@ class HeldBatch:
             self._held = OpenClaim(session, None, start, parts, settling=Settling.THE_NEXT_PROCESS)
             self._settle()
 
-    def plan(self, start: Offset | None, end: Offset) -> Sequence[Slice | JointSlice]:
+    def plan(self, start: Offset | None, end: Offset) -> Sequence[Task]:
         """The slices of the batch that ends with ``end``; locks its rows again if this process does not hold them."""
         with self.lock:
             if self._held is None or self._held.end != end:
@@ -101,32 +100,19 @@ class HeldBatch:
                 self._release()
                 self.staging.close()
 
-    def _slices(self, held: OpenClaim) -> Sequence[Slice | JointSlice]:
-        dialect, pieces = held.session.connection.dialect, self._options.slices(held.live)
-        if self._options.several:
-            shares = [
-                Share(
-                    statement=queues.read_statement(dialect, part.queue.table),
-                    queue=part.queue.name,
-                    address=part.queue.table.table.to_address(quoted=dialect.quoted_addresses),
-                    claimed=part.rows,
-                    witnesses=part.witnesses,
-                )
-                for part in held.parts
-            ]
-            return plan_jointly(shares, pieces, dialect.small_row)
-        return [
-            each
-            for part in held.parts
-            for each in plan(
-                queues.read_statement(dialect, part.queue.table),
-                part.queue.name,
-                part.rows,
-                pieces,
-                dialect.small_row,
+    def _slices(self, held: OpenClaim) -> Sequence[Task]:
+        dialect = held.session.connection.dialect
+        uncut = [
+            Uncut(
+                statement=queues.read_statement(dialect, part.queue.table),
+                queue=part.name,
+                address=address_column(part.queue, several=self._options.several),
+                claimed=part.rows,
                 witnesses=part.witnesses,
             )
+            for part in held.parts
         ]
+        return plan(uncut, self._options.slices(held.live), dialect.small_row)
 
     # -- steps ----------------------------------------------------------------------------------
 
@@ -176,7 +162,7 @@ class HeldBatch:
             log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, held.live,
                         wanted - held.live)  # fmt: skip
 
-    def _lock(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[Session, list[Part]]:
+    def _lock(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[QueueSession, list[QueueRows]]:
         """Lock what is left of these rows of a batch.
 
         :returns: the session whose open transaction holds these rows, and the rows of each queue: none where they are others.

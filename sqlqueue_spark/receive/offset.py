@@ -209,6 +209,19 @@ class JointOffset(Offset):
         return all(part.empty for part in self._parts)
 
 
+def batch_offset(
+    parts: Sequence[Offset], *, several: bool, mode: str, serial: int, stage: str = ""
+) -> Offset:
+    """The offset of a batch: that of its one queue, or for a stream over several queues a joint one.
+
+    :param parts: the rows of each queue, each with the same mode, serial and stage.
+    """
+    if several:
+        return JointOffset(parts, mode=mode, serial=serial, stage=stage)
+    (only,) = parts
+    return only
+
+
 def to_json(offset: Offset | None) -> Json:
     """An offset as Spark writes it, also the one before the first batch."""
     return dict(INITIAL) if offset is None else offset.to_json()

@@ -8,30 +8,13 @@ from enum import Enum, auto
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.engines.retry import Retry
-from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError, TooMuch
-from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY
-from sqlqueue_spark.receive.claim import (
-    Claimed,
-    Elsewhere,
-    Limits,
-    Portion,
-    claim,
-    nothing_in_transit,
-)
-from sqlqueue_spark.receive.in_transit import Forwarder
-from sqlqueue_spark.receive.offset import Offset, next_serial
-from sqlqueue_spark.receive.part import Part
-from sqlqueue_spark.receive.queue_session import Session
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
+from sqlqueue_spark.receive.connection_pool import QueueSession
+from sqlqueue_spark.receive.next_batch import QueueRows
+from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.replay import Wanted
-from sqlqueue_spark.receive.scan_positions import Head
-from sqlqueue_spark.row_set import HIGHEST
-from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
-
-
-#: The most witnesses of the rows of one queue.
-MOST_WITNESSES = 32
 
 
 class Settling(Enum):
@@ -49,14 +32,13 @@ class OpenClaim:
     """A claim, and the session whose open transaction holds its rows.
 
     ``start`` and ``end`` are the offsets between which the batch lies, as Spark knows them. ``parts`` are the rows that are
-    locked, of each queue. ``full`` says that a limit ended the claim, not the end of a queue.
+    locked, of each queue.
     """
 
-    session: Session
+    session: QueueSession
     start: Offset | None
     end: Offset
-    parts: Sequence[Part]
-    full: bool = False
+    parts: Sequence[QueueRows]
     #: The transaction is gone, and every lock with it.
     lost: bool = False
     settling: Settling = Settling.ITS_CLAIM
@@ -73,18 +55,6 @@ class OpenClaim:
         """How many of them are to be emitted."""
         return sum(len(part.rows.live) for part in self.parts)
 
-    @property
-    def rows(self) -> Claimed:
-        """The rows of a claim of one queue."""
-        (only,) = self.parts
-        return only.rows
-
-    @property
-    def last(self) -> int:
-        """The highest RowVersion of a claim of one queue."""
-        (only,) = self.parts
-        return only.last
-
     def wanted(self) -> list[Wanted]:
         """What is to be locked again when the transaction is lost."""
         parts = {part.queue.name: part.rows for part in self.parts}
@@ -94,32 +64,9 @@ class OpenClaim:
             if each.queue in parts
         ]
 
-    def mark(self, head: Head) -> None:
-        """Tell ``head`` which rows of one queue were claimed."""
-        (only,) = self.parts
-        only.mark(head)
-
-    def follow(self, start: Offset | None) -> None:
-        """Become the batch after ``start``, whichever batch the claim was made after."""
-        self.start, self.end = start, self.end.after(start)
-
     def follows(self, start: Offset | None) -> bool:
         """Whether this is the batch that was claimed after ``start``, and still is."""
         return start == self.start and not self.lost and self.settling is not Settling.THE_NEXT_PROCESS
-
-    def delete(self) -> None:
-        """Delete the rows of a claim that was just made, in its open transaction, where readers still see them.
-
-        :raises ClaimLost: rows that were locked are gone; the claim is released, and nothing is deleted.
-        """
-        try:
-            for part in self.parts:
-                if part.queue.table.row_versions:
-                    part.delete()
-                    part.deleted = True
-        except ClaimLost:
-            self.release()
-            raise
 
     def settle(self, send: Callable[[], None]) -> None:
         """Delete the rows, send what the batch has staged, and commit.
@@ -163,7 +110,7 @@ class OpenClaim:
             raise ConnectionLost(f"A batch of {queue} could not be committed: {error}") from error
         fail_points.step(fail_points.COMMITTED if own else fail_points.LEFT_COMMITTED)
 
-    def locked_again(self, session: Session, parts: Sequence[Part]) -> OpenClaim:
+    def locked_again(self, session: QueueSession, parts: Sequence[QueueRows]) -> OpenClaim:
         """The same logged batch after its own transaction was lost: the transaction of ``session`` now holds ``parts``."""
         ours = self.settling is Settling.ITS_CLAIM
         return replace(
@@ -201,88 +148,3 @@ def may_go_away(error: SqlQueueError) -> bool:
         first = first.__cause__
     ours = isinstance(error, ConfigurationError) and isinstance(first, SqlQueueError)
     return not (ours or isinstance(error, (ConnectionLost, ClaimLost)))
-
-
-def hold(
-    queue: Queue,
-    start: Offset | None,
-    after: int,
-    up_to: int,
-    limits: Limits,
-    *,
-    portion: Portion | None = None,
-    most_locked: int = HIGHEST,
-    stage: str = "",
-    forwarder: Forwarder | None = None,
-) -> OpenClaim | None:
-    """Claim the next rows; None when there are none, and then no transaction is left open.
-
-    If all rows of a claim have expired, they are deleted at once, without a batch, and the next rows are claimed.
-
-    :param portion: the most rows that the server can bear; it learns from a claim that was too large.
-    :param most_locked: most rows where one-row receivers have to step over each of them, if there is a limit at all.
-    :param stage: the stage, on which what the batch sends waits until it is settled; empty where there is none.
-    :param forwarder: moves on the messages in transit that the claim meets.
-    """
-    limits = bearable(queue, limits, most_locked)
-    portion = portion or Portion()
-    limits = replace(limits, rows=min(limits.rows, portion.rows))
-    try:
-        held = _hold(queue, start, after, up_to, limits, stage=stage, forwarder=forwarder)
-    except TooMuch as error:
-        portion.too_large(limits.rows)
-        log.warning("claim_too_large queue=%s next=%d: %s", queue.table.name, portion.rows, error)
-        raise
-    if held is not None:
-        portion.borne()
-    return held
-
-
-def bearable(queue: Queue, limits: Limits, most_locked: int) -> Limits:
-    """The limits of a claim beside one-row receivers, where they have to step over each row that is locked."""
-    if queue.table.row_versions or limits.rows == HIGHEST:
-        return limits
-    locks_a_row = 2 if queue.table.keeps_skipped else 1  # a heap's row and its index key
-    return replace(limits, rows=min(limits.rows, max(1, most_locked // locks_a_row)))
-
-
-def _hold(
-    queue: Queue,
-    start: Offset | None,
-    after: int,
-    up_to: int,
-    limits: Limits,
-    *,
-    stage: str,
-    forwarder: Forwarder | None,
-) -> OpenClaim | None:
-    def claim_now(elsewhere: Elsewhere = nothing_in_transit) -> Claimed:
-        return claim(queue, after, up_to, limits, elsewhere)
-
-    while True:
-        claimed = claim_now() if forwarder is None else forwarder.find(queue, claim_now)
-        if claimed.live:
-            break
-        if not claimed.expired:
-            queue.connection.rollback()
-            return None
-        queue.delete(claimed.expired)
-        queue.connection.commit()
-        log.info("expired queue=%s deleted=%d", queue.table.name, len(claimed.expired))
-    end = Offset(
-        queue=queue.table.name,
-        identity=queue.identity() or "",
-        live=claimed.live,
-        expired=claimed.expired,
-        witnesses=queue.ids(claimed.live.spread(MOST_WITNESSES)),
-        mode=ATOMIC if stage else RECEIVE_ONLY,
-        serial=next_serial(start),
-        stage=stage,
-    )
-    log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", queue.table.name, len(claimed.live),
-             len(claimed.expired), claimed.bytes, claimed.live.first, claimed.live.last)  # fmt: skip
-    # A claim ahead would make others step over twice as many rows.
-    alone = queue.table.row_versions or not claimed.stepped_over
-    held = OpenClaim(queue, start, end, [Part(queue, claimed, end.witnesses)], full=claimed.full and alone)
-    held.delete()
-    return held

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
 
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.backlog import Backlog
-from sqlqueue_spark.receive.claim import Limits
-from sqlqueue_spark.receive.found import Find, Found
+from sqlqueue_spark.receive.batch_limits import BatchLimits
 from sqlqueue_spark.receive.headroom import Headroom
 from sqlqueue_spark.receive.index_cleanup import IndexCleanup
-from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.next_batch import Find, QueueRows
 from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.scan_positions import Scan, Scans
-from sqlqueue_spark.row_set import HIGHEST, LOWEST
+from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.queues import Queue
 
-F = TypeVar("F", bound=Found)
-
-#: Runs a look on a queue that somebody has open, and gives what it finds.
-Search = Callable[[Callable[[Queue], F | None]], F | None]
+#: Runs a look on the queue in an open transaction, and gives what it finds.
+Search = Callable[[Callable[[Queue], QueueRows | None]], QueueRows | None]
 
 
-class QueueScanner(Generic[F]):
+class QueueScanner:
     """Looks at one queue, each time above what it has found last, and comes back for late rows below.
 
     :param find: how to look, and what becomes of the rows that are found.
@@ -34,7 +30,7 @@ class QueueScanner(Generic[F]):
     def __init__(
         self,
         options: SourceOptions,
-        find: Find[F],
+        find: Find,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -46,21 +42,26 @@ class QueueScanner(Generic[F]):
         self.headroom = Headroom(options.neighbour_headroom, clock)
         self.cleanup = IndexCleanup(Target.of(options), clock)
 
-    def onward(self, search: Search[F], start: Offset | None, limits: Limits) -> F | None:
+    def onward(self, search: Search, limits: BatchLimits) -> QueueRows | None:
         """What stands above what was found last, or anywhere when it is time to look there."""
-        found = self._first(search, start, self.scans.onward(), limits)
+        found = self._first(search, self.scans.onward(), limits)
         if found is None and self.scans.bounded and self.headroom.beside_neighbours:
             # The run ends with what was left to neighbours.
-            found = self._first(search, start, [Scan(LOWEST, self.scans.end)], limits)
+            found = self._first(search, [Scan(LOWEST, self.scans.end)], limits)
         return found
 
-    def late(self, search: Search[F], start: Offset | None, limits: Limits) -> F | None:
+    def late(self, search: Search, limits: BatchLimits) -> QueueRows | None:
         """Late rows from below, when it is time to look for them."""
-        return self._first(search, start, self.scans.late(self.headroom.end), limits)
+        return self._first(search, self.scans.late(self.headroom.end), limits)
 
-    def everything(self, search: Search[F], start: Offset | None, end: int) -> F | None:
+    def everything(self, search: Search, end: int) -> QueueRows | None:
         """Everything up to a row, whoever else comes for it."""
-        return self._first(search, start, [Scan(LOWEST, end)], Limits(rows=HIGHEST, bytes=HIGHEST))
+        return self._first(search, [Scan(LOWEST, end)], BatchLimits.none())
+
+    @property
+    def late_due(self) -> bool:
+        """Whether it is time to look for late rows."""
+        return bool(self.scans.head.late_rows(self._clock()))
 
     def nothing_found(self) -> None:
         """Note that no row is there: rest, unless the stream is to end now."""
@@ -75,13 +76,12 @@ class QueueScanner(Generic[F]):
     def find_onward(
         self,
         queue: Queue,
-        start: Offset | None,
         after: int,
         up_to: int,
-        limits: Limits,
+        limits: BatchLimits,
         *,
         ahead: bool = False,
-    ) -> F | None:
+    ) -> QueueRows | None:
         """Look behind the rows that are left to neighbours.
 
         :param ahead: whether the rows are claimed for a batch after the present one, which has what is left to neighbours in sight.
@@ -95,37 +95,25 @@ class QueueScanner(Generic[F]):
             above = LOWEST
         if above >= up_to:
             return None
-        found = self._find(queue, start, above, up_to, self.headroom.limited(limits))
+        found = self._find(queue, above, up_to, self.headroom.limited(limits))
         if found is not None:
             self.cleanup.rows += found.rows.rows
-        try:
-            self.headroom.claimed(queue, above, found, ahead=ahead)
-        except BaseException:
-            if found is not None:
-                found.release()
-            raise
+        self.headroom.claimed(queue, above, found, ahead=ahead)
         return found
 
-    def _first(
-        self, search: Search[F], start: Offset | None, scans: Iterable[Scan], limits: Limits
-    ) -> F | None:
+    def _first(self, search: Search, scans: Iterable[Scan], limits: BatchLimits) -> QueueRows | None:
         """What the first scan that finds rows has found."""
         for scan in scans:
-            if (found := self._look(search, start, scan, limits)) is not None:
+            if (found := self._look(search, scan, limits)) is not None:
                 return found
         return None
 
-    def _look(self, search: Search[F], start: Offset | None, scan: Scan, limits: Limits) -> F | None:
-        def find(queue: Queue) -> F | None:
+    def _look(self, search: Search, scan: Scan, limits: BatchLimits) -> QueueRows | None:
+        def find(queue: Queue) -> QueueRows | None:
             began = self._clock()  # not before: the time to make a connection is not part of the look
             look = self.find_onward if scan.leaves_headroom else self._find
-            found = look(queue, start, scan.after, scan.up_to, limits)
+            found = look(queue, scan.after, scan.up_to, limits)
             scan.seconds = self._clock() - began
-            if found is not None and self.backlog.due:
-                # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's next statement.
-                # Every VACUUM waits for that page, our cleanup too, for as long as the batch lasts. The attempt's end lets it go.
-                with queue.connection.attempt():
-                    self.backlog.look(queue, found.last)
             return found
 
         found = search(find)

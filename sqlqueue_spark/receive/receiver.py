@@ -12,24 +12,17 @@ Spark may call twice, late or never; every method here is harmless when repeated
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claim import Portion
-from sqlqueue_spark.receive.connection_pool import ConnectionPool, SessionPool
+from sqlqueue_spark.receive.claimed_batch import Claims
+from sqlqueue_spark.receive.connection_pool import ConnectionPool
 from sqlqueue_spark.receive.held_batch import HeldBatch
-from sqlqueue_spark.receive.in_transit import Forwarder
-from sqlqueue_spark.receive.joint_claim import JointClaims
-from sqlqueue_spark.receive.joint_scanner import JointScanner
-from sqlqueue_spark.receive.joint_session import JointPool
 from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.open_claim import OpenClaim, hold
-from sqlqueue_spark.receive.scanner import Scanner, StreamScanner
-from sqlqueue_spark.receive.slices import JointSlice, Slice
+from sqlqueue_spark.receive.scanner import Scanner
+from sqlqueue_spark.receive.slices import Task
 from sqlqueue_spark.receive.stage_dispatch import stage_of
 from sqlqueue_spark.receive.stream_source import StreamSource
 from sqlqueue_spark.tables.queues import Queue
@@ -50,26 +43,9 @@ class Receiver(StreamSource):
     ) -> None:
         self._options = options
         table = stage_of(options)
-        stage = "" if table is None else table.to_text()
-        self._pool: SessionPool[Any]
-        self._scanner: StreamScanner[OpenClaim]
-        if options.several:
-            self._pool = several = JointPool(options, on_first_open)
-            claims = JointClaims(options, stage, clock)
-            self._moved_on = claims.moved_on
-            self._scanner = JointScanner(options, several, claims, clock, sleep)
-        else:
-            self._pool = one = ConnectionPool(options, on_first_open)
-            forwarder = Forwarder(options, clock)
-            self._moved_on = forwarder.moved_on
-            find = functools.partial(
-                hold,
-                portion=Portion(),
-                forwarder=forwarder,
-                most_locked=options.most_locked_rows,
-                stage=stage,
-            )
-            self._scanner = Scanner(options, one, find, clock, sleep)
+        self._pool = ConnectionPool(options, on_first_open)
+        self._claims = Claims(options, "" if table is None else table.to_text(), clock)
+        self._scanner = Scanner(options, self._pool, self._claims, clock, sleep)
         self._batch = HeldBatch(options, self._pool, self._scanner)
         self._staging = self._batch.staging
         self._told_of_everything = False
@@ -88,7 +64,7 @@ class Receiver(StreamSource):
         with self._batch.lock:
             return self._pool.retried(lambda: self._latest(start, max_rows, sure=sure))
 
-    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
         """The slices of the batch that ends with ``end``; locks its rows again if this process never held it."""
         return [] if end is None or start == end else self._batch.plan(start, end)
 
@@ -111,7 +87,7 @@ class Receiver(StreamSource):
         self._pool.retried(self._scanner.stop_at_present_end)
 
     def waiting(self) -> Json | None:
-        return self._moved_on.tell(self._scanner.waiting())
+        return self._claims.moved_on.tell(self._scanner.waiting())
 
     def close(self) -> None:
         """Settle the held batch if ``doneFile`` says that it is logged, else give it back; then end the connections."""
@@ -128,10 +104,10 @@ class Receiver(StreamSource):
         if sure and self._scanner.due:  # an idle stream looks at its stage as often as at its queue
             self._staging.tidy(start)
         self._staging.hold()
-        claim = self._scanner.next(start, max_rows)
-        if claim is None:
+        claimed = self._scanner.next(start, max_rows)
+        if claimed is None:
             return self._staging.named_after(start)
-        self._batch.hold(claim)
+        self._batch.hold(claimed)
         fail_points.step(fail_points.ROWS_LOCKED)
-        self._scanner.claim_ahead(claim)
-        return claim.end
+        self._scanner.claim_ahead(claimed)
+        return claimed.end

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError
 from sqlqueue_spark.receive.claim import Claimed
+from sqlqueue_spark.receive.connection_pool import QueueSession
+from sqlqueue_spark.receive.next_batch import QueueRows
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.part import Part
-from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
 
@@ -76,13 +76,13 @@ class Wanted:
         return [cls(offset=part, live=part.live, expired=part.expired) for part in end.parts]
 
 
-def locked_again(session: Session, wanted: Sequence[Wanted]) -> list[Part]:
+def locked_again(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueRows]:
     """Lock what is left of a batch, in each of its queues, in the open transaction. Errors as :func:`relock`.
 
     What a queue has no more, because it is gone or because its rows are others now, does not hold up the rest.
     """
     while True:
-        parts: list[Part] = []
+        parts: list[QueueRows] = []
         refused: list[Wanted] = []
         for each in wanted:
             queue = session.named(each.offset.queue)
@@ -93,7 +93,7 @@ def locked_again(session: Session, wanted: Sequence[Wanted]) -> list[Part]:
             rows = relock(queue, each.offset, each.live, each.expired)
             if rows is None:
                 refused.append(each)
-            parts.append(Part(queue, rows or Claimed(), each.offset.witnesses))
+            parts.append(QueueRows(queue, rows or Claimed(), each.offset.witnesses))
         if not refused:
             return parts
         session.connection.rollback()  # it may have locked rows that are not the batch's

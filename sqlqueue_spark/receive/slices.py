@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -21,6 +20,7 @@ from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost,
 from sqlqueue_spark.messages.arrow import pc
 from sqlqueue_spark.receive.claim import Claimed
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet, balanced, bounded
+from sqlqueue_spark.tables.queues import Queue
 
 SCHEMA = pa.schema(
     [
@@ -38,7 +38,6 @@ SCHEMA = pa.schema(
 #: The columns of a stream over several queues.
 JOINT_SCHEMA = SCHEMA.append(pa.field("Queue", pa.string()))
 
-_NOBODY: Mapping[int, str] = MappingProxyType({})
 _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
 
 #: Rows that are further apart are read by separate statements: a statement costs about as much as so many rows.
@@ -61,6 +60,8 @@ class Slice:
     statement: Statement
     queue: str
     rows: RowSet
+    #: What stands in the column ``Queue`` of the rows; empty where the stream has no such column.
+    address: str = ""
     #: Those of the rows that are known to be small.
     small: RowSet = field(default_factory=RowSet)
     #: The witnesses among the rows: by RowVersion, the Id when the row was claimed. They prove that the rows are the same.
@@ -92,112 +93,103 @@ class DestructiveSlice(Slice):
     counts: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class JointSlice:
-    """What one task reads, or takes, of several queues: a slice of each, one after the other."""
-
-    #: With the address that stands in the column ``Queue`` of its rows.
-    slices: tuple[tuple[str, Slice], ...]
+#: What one task reads, or takes: slices of one queue or of several, one after the other.
+Task = tuple[Slice, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
-    """The rows of one queue in a batch."""
+class Uncut:
+    """The rows of one queue that are to be cut into slices."""
 
     statement: Statement
     queue: str
     claimed: Claimed
     witnesses: Mapping[int, str] = field(default_factory=dict)
-    #: What stands in the column ``Queue``.
+    #: As :attr:`Slice.address`.
     address: str = ""
 
 
-def plan_jointly(shares: Sequence[Share], pieces: int, small_row: int | None = None) -> list[JointSlice]:
-    """Cut the rows of several queues into at most ``pieces`` slices of similar bytes: a slice has a fixed cost.
+def address_column(queue: Queue, *, several: bool) -> str:
+    """What stands in the column ``Queue`` of a queue's rows; empty where the stream has no such column."""
+    table, dialect = queue.table.table, queue.connection.dialect
+    return table.to_address(quoted=dialect.quoted_addresses) if several else ""
 
-    The rows of one queue are in RowVersion order, within a slice and from one to the next. ``small_row`` as for :func:`plan`.
+
+def plan(uncut: Sequence[Uncut], pieces: int, small_row: int | None = None) -> list[Task]:
+    """Cut the rows of a batch for at most ``pieces`` tasks of similar bytes. A task has a fixed cost, so small queues share one.
+
+    The rows of one queue are in RowVersion order, within a task and from one to the next. A slice may have no witness, and
+    that is enough: the first and the last row of the claim are always witnesses, and Spark does not log a batch of which
+    one slice fails.
+
+    :param small_row: bytes up to which a row is small; None where size makes no difference.
     """
-    return _joined(shares, pieces, lambda share, counts: _cut(share, counts, small_row))
+    return _tasks(uncut, pieces, lambda each, counts: _cut(each, counts, small_row))
 
 
-def plan_taking_jointly(shares: Sequence[Share], pieces: int, most_rows: int) -> list[JointSlice]:
-    """As :func:`plan_jointly`, for workers that take the rows."""
+def plan_taking(uncut: Sequence[Uncut], pieces: int, most_rows: int) -> list[Task]:
+    """As :func:`plan`, for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
 
-    def cut(share: Share, counts: Iterable[int]) -> list[DestructiveSlice]:
-        return _to_take(share.claimed, _cut(share, counts), most_rows)
+    def cut(each: Uncut, counts: Iterable[int]) -> list[Slice]:
+        return _to_take(each.claimed, _cut(each, counts), most_rows)
 
-    return _joined(shares, pieces, cut)
+    return _tasks(uncut, pieces, cut)
 
 
-def _joined(
-    shares: Sequence[Share], pieces: int, cut: Callable[[Share, Iterable[int]], Sequence[Slice]]
-) -> list[JointSlice]:
-    counts = balanced(itertools.chain.from_iterable(share.claimed.sizes for share in shares), pieces)
+def _tasks(
+    uncut: Sequence[Uncut], pieces: int, cut: Callable[[Uncut, Iterable[int]], Sequence[Slice]]
+) -> list[Task]:
+    counts = balanced(itertools.chain.from_iterable(each.claimed.sizes for each in uncut), pieces)
     ends = set(itertools.accumulate(counts))
-    joined: list[list[tuple[str, Slice]]] = [[]]
+    tasks: list[list[Slice]] = [[]]
     seen = 0
-    for share in shares:
-        rows = len(share.claimed.live)
+    for each in uncut:
+        rows = len(each.claimed.live)
         if not rows:
             continue
         inner = sorted(end - seen for end in ends if seen < end < seen + rows)
-        its = [after - before for before, after in itertools.pairwise([0, *inner, rows])]
-        for part in cut(share, its):
-            joined[-1].append((share.address, part))
+        for part in cut(each, [after - before for before, after in itertools.pairwise([0, *inner, rows])]):
+            tasks[-1].append(part)
             seen += len(part.rows)
             if seen in ends:
-                joined.append([])
-    return [JointSlice(slices=tuple(each)) for each in joined if each]
+                tasks.append([])
+    return [tuple(each) for each in tasks if each]
 
 
-def plan(
-    statement: Statement,
-    queue: str,
-    claimed: Claimed,
-    pieces: int,
-    small_row: int | None = None,
-    *,
-    witnesses: Mapping[int, str] = _NOBODY,
-) -> list[Slice]:
-    """Cut a claim into at most ``pieces`` contiguous slices of similar bytes.
-
-    :param small_row: bytes up to which a row is small; None where size makes no difference.
-    :param witnesses: the Ids of some dozens of rows, by RowVersion. A slice may have none of them, and that is enough: the
-        first and the last row of the claim are always witnesses, and Spark does not log a batch of which one slice fails.
-    """
-    share = Share(statement=statement, queue=queue, claimed=claimed, witnesses=witnesses)
-    return _cut(share, balanced(claimed.sizes, pieces), small_row)
-
-
-def _cut(share: Share, counts: Iterable[int], small_row: int | None = None) -> list[Slice]:
-    """Slices of so many rows each."""
+def _cut(uncut: Uncut, counts: Iterable[int], small_row: int | None = None) -> list[Slice]:
+    """Slices of these numbers of rows."""
     slices: list[Slice] = []
     begin = 0
-    for rows in share.claimed.live.cut(counts):
+    for rows in uncut.claimed.live.cut(counts):
         end = begin + len(rows)
-        small = _small(rows, share.claimed.sizes[begin:end], small_row)
-        vouching = {at: its for at, its in share.witnesses.items() if len(rows.between(at, at))}
         slices.append(
-            Slice(statement=share.statement, queue=share.queue, rows=rows, small=small, witnesses=vouching)
+            Slice(
+                statement=uncut.statement,
+                queue=uncut.queue,
+                address=uncut.address,
+                rows=rows,
+                small=_small(rows, uncut.claimed.sizes[begin:end], small_row),
+                witnesses={at: its for at, its in uncut.witnesses.items() if len(rows.between(at, at))},
+            )
         )
         begin = end
     return slices
 
 
-def plan_taking(statement: Statement, queue: str, rows: Claimed, pieces: int, most_rows: int) -> list[Slice]:
-    """As :func:`plan`, for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
-    return [*_to_take(rows, plan(statement, queue, rows, pieces), most_rows)]
-
-
-def _to_take(claimed: Claimed, parts: Iterable[Slice], most_rows: int) -> list[DestructiveSlice]:
+def _to_take(claimed: Claimed, parts: Iterable[Slice], most_rows: int) -> list[Slice]:
     """The slices that are taken, of the slices of a claim."""
-    slices: list[DestructiveSlice] = []
+    slices: list[Slice] = []
     begin = 0
     for part in parts:
         end = begin + len(part.rows)
-        counts = tuple(bounded(claimed.sizes[begin:end], most_rows, BATCH_BYTES))
         slices.append(
-            DestructiveSlice(statement=part.statement, queue=part.queue, rows=part.rows, counts=counts)
+            DestructiveSlice(
+                statement=part.statement,
+                queue=part.queue,
+                address=part.address,
+                rows=part.rows,
+                counts=tuple(bounded(claimed.sizes[begin:end], most_rows, BATCH_BYTES)),
+            )
         )
         begin = end
     return slices
@@ -219,14 +211,11 @@ class SliceReader:
     def __init__(self, target: Target) -> None:
         self._target = target
 
-    def rows(self, part: Slice | JointSlice) -> Iterator[pa.RecordBatch]:
-        """Read or take the rows of a slice, whichever its kind says, with the column ``Queue`` where it is of several queues."""
-        if isinstance(part, JointSlice):
-            for address, one in part.slices:
-                for batch in self.rows(one):
-                    yield with_queue(batch, address)
-        else:
-            yield from self.take(part) if isinstance(part, DestructiveSlice) else self.read(part)
+    def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """Read or take the rows of a task, whichever the kind of its slices says."""
+        for part in task:
+            for batch in self.take(part) if isinstance(part, DestructiveSlice) else self.read(part):
+                yield _with_queue(batch, part)
 
     def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
         """The rows of a slice in RowVersion order, and exactly those.
@@ -287,14 +276,11 @@ class SliceReader:
         if reader is not None:
             _KEPT.put(self._target, reader)
 
-    def peek(self, part: Slice | JointSlice) -> Iterator[pa.RecordBatch]:
-        """The rows of a range that are there, in RowVersion order; others may take rows meanwhile."""
-        if isinstance(part, JointSlice):
-            for address, one in part.slices:
-                for batch in self._batches(one, self._target):
-                    yield with_queue(batch, address)
-        else:
-            yield from self._batches(part, self._target)
+    def peek(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's ranges that are there, in RowVersion order; others may take rows meanwhile."""
+        for part in task:
+            for batch in self._batches(part, self._target):
+                yield _with_queue(batch, part)
 
     def _batches(
         self, part: Slice, target: Target, *, worth_it: Callable[[TryAgain], bool] = lambda _: True
@@ -339,9 +325,11 @@ class SliceReader:
         _KEPT.put(target, reader)
 
 
-def with_queue(batch: pa.RecordBatch, address: str) -> pa.RecordBatch:
-    """Rows with the address of their queue in the column ``Queue``."""
-    addresses = pa.repeat(pa.scalar(address, pa.string()), batch.num_rows)
+def _with_queue(batch: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
+    """The rows of a slice, with the column ``Queue`` where the stream has one."""
+    if not part.address:
+        return batch
+    addresses = pa.repeat(pa.scalar(part.address, pa.string()), batch.num_rows)
     return pa.RecordBatch.from_arrays([*batch.columns, addresses], schema=JOINT_SCHEMA)
 
 

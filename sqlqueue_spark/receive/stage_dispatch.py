@@ -10,16 +10,14 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions
-from sqlqueue_spark.receive.connection_pool import SessionPool
-from sqlqueue_spark.receive.offset import JointOffset, Offset, next_serial
-from sqlqueue_spark.receive.queue_session import Session
+from sqlqueue_spark.receive.connection_pool import ConnectionPool, QueueSession
+from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed, table_of
@@ -38,12 +36,12 @@ class StageDispatch:
     closed. Otherwise two sources of one stream would stage into each other's batches.
     """
 
-    def __init__(self, options: SourceOptions, pool: SessionPool[Any]) -> None:
+    def __init__(self, options: SourceOptions, pool: ConnectionPool) -> None:
         self._options = options
         self._pool = pool
         self._own = stage_of(options)
         #: Its connection holds the stage.
-        self._home: Session | None = None
+        self._home: QueueSession | None = None
         self._just_taken = False
         self._opened: Offset | None = None
         #: Whether the stage has nothing but its mark, as far as this process knows.
@@ -77,7 +75,7 @@ class StageDispatch:
                 self._leave_to_the_sink(end)
         self._opened = end
 
-    def send(self, session: Session, end: Offset, *, deleting: int) -> None:
+    def send(self, session: QueueSession, end: Offset, *, deleting: int) -> None:
         """Move what the batch has staged into its destinations, in the open transaction. Calling again is harmless.
 
         Call :meth:`settled` when the transaction is committed.
@@ -181,18 +179,22 @@ class StageDispatch:
         if not own or (start is not None and start.stage == own):
             return start
         serial = next_serial(start)
-        if self._options.several:
-            return JointOffset([], mode=ATOMIC, serial=serial, stage=own)
-        with self._pool.transaction() as queue:
-            return Offset(
-                queue=queue.table.name,
-                identity=queue.identity() or "",
-                live=RowSet(),
-                expired=RowSet(),
-                mode=ATOMIC,
-                serial=serial,
-                stage=own,
-            )
+        parts: list[Offset] = []
+        if not self._options.several:
+            with self._pool.transaction() as session:
+                parts = [
+                    Offset(
+                        queue=queue.name,
+                        identity=queue.identity() or "",
+                        live=RowSet(),
+                        expired=RowSet(),
+                        mode=ATOMIC,
+                        serial=serial,
+                        stage=own,
+                    )
+                    for queue in session.all()
+                ]
+        return batch_offset(parts, several=self._options.several, mode=ATOMIC, serial=serial, stage=own)
 
     def forget(self) -> None:
         """Forget which batch has the stage: the next batch is another attempt, even at the same rows."""
@@ -219,8 +221,8 @@ class StageDispatch:
             self.close()
             raise
 
-    def _taken(self, table: Table) -> Session:
-        session: Session = self._pool.borrow()
+    def _taken(self, table: Table) -> QueueSession:
+        session = self._pool.borrow()
         try:
             create_stage(session.connection, table)
             stage = Stage(session.connection, table)
@@ -375,7 +377,7 @@ class StageDispatch:
                     raise _in_use(table, ", ".join(whom))
         self._say_sent(table, sent)
 
-    def _last_batch(self, session: Session) -> Batch | None:
+    def _last_batch(self, session: QueueSession) -> Batch | None:
         """The last batch in the mark of the source's own stage. What the same batch has staged on another stage is void.
 
         None also where Spark does not tell which query it is: a batch of another query may have the same number.

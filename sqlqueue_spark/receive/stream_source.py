@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.slices import JointSlice, Slice
+from sqlqueue_spark.receive.slices import Task
 
 
 class StreamSource(Protocol):
@@ -24,7 +24,7 @@ class StreamSource(Protocol):
             batch that is logged.
         """
 
-    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
         """The slices of the batch that ends with ``end``."""
 
     def finish(self, start: Offset | None, *, rows: bool) -> None:

@@ -1,7 +1,5 @@
 """Batches follow the time that they take, up to the limits, on every engine."""
 
-from typing import Any
-
 import pytest
 
 from sqlqueue_spark.engines.connect import Target
@@ -52,7 +50,7 @@ def test_a_claim_ahead_that_spark_waits_for_ends_with_the_rows_of_the_present_ba
 ):
     """Each statement locks four rows, so there are up to three more."""
 
-    class WaitedFor(ClaimAhead[Any]):
+    class WaitedFor(ClaimAhead):
         def _make(self, claim):
             super()._make(lambda _: claim(lambda: True))
 

@@ -87,4 +87,4 @@ def test_who_looks_needs_select_and_no_more(postgresql, guarded_url):
     postgresql.execute("GRANT SELECT ON orders TO guarded")
     check_visible(given)
     assert [row.row_version for row in present_rows(given)] == [1, 2]
-    assert [part.rows for part in plan_rows(given, RowSet.of([2]))] == [RowSet([(2, 2)])]
+    assert [part.rows for (part,) in plan_rows(given, RowSet.of([2]))] == [RowSet([(2, 2)])]

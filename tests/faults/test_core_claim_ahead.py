@@ -7,7 +7,7 @@ import pytest
 
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import Receiver, claim_ahead, slices
-from sqlqueue_spark.receive.open_claim import hold
+from sqlqueue_spark.receive.claim import claim
 from tests.support.driver import streaming, told
 from tests.support.messages import row_ids
 from tests.support.streams import free
@@ -56,16 +56,16 @@ def test_a_stop_during_a_claim_ahead_leaves_no_session(postgresql, monkeypatch):
     queue.insert(20)
     begun, closed = threading.Event(), threading.Event()
 
-    def hold_when_closed(*arguments, **named):
+    def claim_when_closed(*arguments, **named):
         if threading.current_thread().name == "sqlqueue-claim-ahead":
             begun.set()
             assert closed.wait(10)
             queue.execute("DELETE FROM {table}")
-        return hold(*arguments, **named)
+        return claim(*arguments, **named)
 
     sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ahead' AND state IS NOT NULL"
     url = f"{postgresql.url}?application_name=ahead"
-    monkeypatch.setattr("sqlqueue_spark.receive.receiver.hold", hold_when_closed)
+    monkeypatch.setattr("sqlqueue_spark.receive.claimed_batch.claim", claim_when_closed)
     receiver = Receiver(SourceOptions.parse({"url": url, "queue": queue.address}))
     end = receiver.latest(None, 10)
     receiver.plan(None, end)
