@@ -29,7 +29,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, run_until_stopped, stoppable
 from sqlqueue_spark.receive import Receiver, SliceReader
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.tables import queues
 
 #: What docs/streams.md recommends for bulk work on two cores.

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.slices import Task
+from sqlqueue_spark.receive.reading.slices import Task
 from sqlqueue_spark.receive.stream_source import StreamSource
 
 

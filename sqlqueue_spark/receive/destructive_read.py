@@ -7,10 +7,10 @@
                                          │
                                    workers take rows
 
-Nothing is held between two calls: a row leaves the table when a worker takes it, before anybody knows whether its batch
-will be done. A batch may not take all its rows, because others held them or because everything died. A later look finds
-the rows that are left, and they come in a later batch. So an interrupted batch is not taken again. A batch that was begun
-in another mode is finished in that mode.
+Nothing is held between two calls. A row leaves the table when a worker takes it, before it is known whether its batch
+will be done. A batch may not take all its rows, because other consumers held them or because the process died. A later
+look finds the rows that are left, and they come in a later batch. So an interrupted batch is not taken again. A batch
+that was begun in another mode is finished in that mode.
 """
 
 from __future__ import annotations
@@ -19,18 +19,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.destructive_look import Looks
-from sqlqueue_spark.receive.held_batch import HeldBatch
-from sqlqueue_spark.receive.next_batch import NextBatch
-from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.replay import say_not_taken_again
-from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.receive.slices import Task, Uncut, address_column, plan_taking
+from sqlqueue_spark.receive.claiming.destructive_look import Looks
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch
+from sqlqueue_spark.receive.holding.replay import say_not_taken_again
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.reading.slices import Task, plan_taking, uncut
 from sqlqueue_spark.receive.stream_source import StreamSource
-from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue
 
 
@@ -45,12 +40,8 @@ class DestructiveReceiver(StreamSource):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._options = options
-        self._pool = ConnectionPool(options, on_first_open)
         self._looks = Looks(options, clock, sleep)
-        self._scanner = Scanner(options, self._pool, self._looks, clock, sleep)
-        #: A batch that was begun in another mode.
-        self._batch = HeldBatch(options, self._pool, self._scanner)
+        super().__init__(options, self._looks, on_first_open, clock, sleep)
         self._planned: NextBatch | None = None
         self._finished: Offset | None = None
 
@@ -60,16 +51,16 @@ class DestructiveReceiver(StreamSource):
         return self._pool.retried(lambda: self._latest(start, max_rows))
 
     def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
-        """The slices of the batch that ends with ``end``.
+        """The tasks of the batch that ends with ``end``.
 
-        A batch that this process did not look for has none, unless it was begun in another mode: then its rows are locked
-        again.
+        A batch that this process did not look for has none, unless it was begun in another mode: then its rows are
+        locked again.
         """
         if end is None or start == end:
             return []
         if self._planned is not None and self._planned.end == end:
             fail_points.step(fail_points.OFFSET_LOGGED)
-            return self._slices(self._planned)
+            return self._tasks(self._planned)
         self._pool.retried(lambda: self._check_belongs(end))
         if not end.taken:
             return self._batch.plan(start, end)
@@ -83,26 +74,9 @@ class DestructiveReceiver(StreamSource):
             self._pool.retried(lambda: self._finish(start))
             self._finished = start
 
-    def settle(self, end: Offset | None) -> None:
-        """Settle a batch that was begun in another mode; a batch of mode ``none`` needs nothing."""
-        self._batch.settle(end)
-
     def stop_at_present_end(self) -> None:
-        self._pool.retried(self._scanner.stop_at_present_end)
+        super().stop_at_present_end()
         self._looks.bounded = True
-
-    def waiting(self) -> Json | None:
-        return self._looks.moved_on.tell(self._scanner.waiting())
-
-    def close(self) -> None:
-        """Give back the rows that are held for a batch of another mode, and end the connections."""
-        try:
-            self._batch.close()
-        finally:
-            self._scanner.close()
-            self._pool.close()
-
-    # -- steps of the protocol ------------------------------------------------------------------
 
     def _latest(self, start: Offset | None, max_rows: int | None) -> Offset | None:
         planned = self._planned
@@ -119,7 +93,6 @@ class DestructiveReceiver(StreamSource):
         return self._planned.end
 
     def _finish(self, start: Offset | None) -> None:
-        """Finish a batch of a previous process if it was begun in another mode; else leave it as it is."""
         if start is None:
             return
         self._check_belongs(start)
@@ -133,15 +106,7 @@ class DestructiveReceiver(StreamSource):
         with self._pool.transaction() as session:
             self._pool.check_belongs(end, session)
 
-    def _slices(self, planned: NextBatch) -> Sequence[Task]:
-        dialect = Target.of(self._options).dialect
-        uncut = [
-            Uncut(
-                statement=queues.read_statement(dialect, part.queue.table, "take", part.rows.kept_in_transit),
-                queue=part.name,
-                address=address_column(part.queue, several=self._options.several),
-                claimed=part.rows,
-            )
-            for part in planned.parts
-        ]
-        return plan_taking(uncut, self._options.slices(planned.count), dialect.chunk)
+    def _tasks(self, planned: NextBatch) -> Sequence[Task]:
+        dialect = planned.parts[0].queue.connection.dialect
+        rows = uncut(planned.parts, several=self._options.several, take=True)
+        return plan_taking(rows, self._options.slices(planned.count), dialect.chunk)

@@ -7,7 +7,7 @@
      ▲                            │        DELETE the claim, COMMIT
      └── rollback: close(), connection lost, process gone
 
-Spark may call twice, late or never; every method here is harmless when repeated.
+Spark may call twice, late or never.
 """
 
 from __future__ import annotations
@@ -17,13 +17,10 @@ from collections.abc import Callable, Sequence
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claimed_batch import Claims
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.held_batch import HeldBatch
-from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.receive.slices import Task
-from sqlqueue_spark.receive.stage_dispatch import stage_of
+from sqlqueue_spark.receive.claiming.claimed_batch import Claims
+from sqlqueue_spark.receive.holding.stage_dispatch import stage_of
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.reading.slices import Task
 from sqlqueue_spark.receive.stream_source import StreamSource
 from sqlqueue_spark.tables.queues import Queue
 
@@ -41,36 +38,34 @@ class Receiver(StreamSource):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._options = options
-        table = stage_of(options)
-        self._pool = ConnectionPool(options, on_first_open)
-        self._claims = Claims(options, "" if table is None else table.to_text(), clock)
-        self._scanner = Scanner(options, self._pool, self._claims, clock, sleep)
-        self._batch = HeldBatch(options, self._pool, self._scanner)
+        stage = stage_of(options)
+        claims = Claims(options, "" if stage is None else stage.to_text(), clock)
+        super().__init__(options, claims, on_first_open, clock, sleep)
         self._staging = self._batch.staging
         self._told_of_everything = False
 
     def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:
         """Settle what is held if ``start`` is its offset, then claim the next rows and return their offset.
 
-        :returns: ``start`` itself when there is nothing to claim; but in an atomic pipeline whose stage ``start`` does not
-            name, an offset of no rows that names it.
+        :returns: ``start`` itself when there is nothing to claim; but in an atomic pipeline whose stage ``start`` does
+            not name, an offset of no rows that names it.
         """
         self._scanner.rest()
         if max_rows is None and not self._told_of_everything:
             self._told_of_everything = True
-            log.warning("everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the queue until the "
-                        "stream is started again; take trigger(availableNow=True)", self._options.title)  # fmt: skip
+            log.warning(
+                "everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the queue until the "
+                "stream is started again; take trigger(availableNow=True)",
+                self._options.title,
+            )
         with self._batch.lock:
             return self._pool.retried(lambda: self._latest(start, max_rows, sure=sure))
 
     def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
-        """The slices of the batch that ends with ``end``; locks its rows again if this process never held it."""
         return [] if end is None or start == end else self._batch.plan(start, end)
 
     def finish(self, start: Offset | None, *, rows: bool) -> None:
-        """Settle what is held if ``start`` is its offset; else give it back, and settle what a previous process left of
-        the batch that ends with ``start``.
+        """Settle what is held if ``start`` is its offset; else give it back, and settle what a process before has left.
 
         What waits on a stage stays there: the batch that follows may have staged it, and may be running again.
         """
@@ -78,24 +73,6 @@ class Receiver(StreamSource):
             self._pool.retried(lambda: self._batch.finish(start))
             if not rows:
                 self._pool.retried(lambda: self._staging.take(start))
-
-    def settle(self, end: Offset | None) -> None:
-        """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
-        self._batch.settle(end)
-
-    def stop_at_present_end(self) -> None:
-        self._pool.retried(self._scanner.stop_at_present_end)
-
-    def waiting(self) -> Json | None:
-        return self._claims.moved_on.tell(self._scanner.waiting())
-
-    def close(self) -> None:
-        """Settle the held batch if ``doneFile`` says that it is logged, else give it back; then end the connections."""
-        try:
-            self._batch.close()
-        finally:
-            self._scanner.close()
-            self._pool.close()
 
     def _latest(self, start: Offset | None, max_rows: int | None, *, sure: bool) -> Offset | None:
         if (end := self._batch.claimed_after(start)) is not None:

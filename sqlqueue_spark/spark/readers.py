@@ -33,7 +33,7 @@ from sqlqueue_spark.receive import (
     Task,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
-from sqlqueue_spark.receive.peek import plan_peek, plan_rows
+from sqlqueue_spark.receive.reading.peek import plan_peek, plan_rows
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.processes import begin_task, leave_ctrl_c_to_the_program, log_to_stderr
 from sqlqueue_spark.tables.queues import Queue

@@ -3,8 +3,8 @@
 import pytest
 
 from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.receive import scanner
-from sqlqueue_spark.receive.claim_ahead import ClaimAhead
+from sqlqueue_spark.receive.claiming import scanner
+from sqlqueue_spark.receive.claiming.claim_ahead import ClaimAhead
 from tests.support.clock import Clock
 from tests.support.driver import streaming
 
@@ -25,7 +25,7 @@ def sizes(engine, queue, seconds, **options):
 def small(monkeypatch):
     """A stream begins with ten rows."""
     monkeypatch.setattr(scanner, "_FIRST_ROWS", 10)
-    monkeypatch.setattr("sqlqueue_spark.receive.batch_size.LEAST", 4)
+    monkeypatch.setattr("sqlqueue_spark.receive.claiming.batch_size.LEAST", 4)
 
 
 def test_batches_grow_while_they_are_short(engine, queue):

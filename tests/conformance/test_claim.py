@@ -8,8 +8,8 @@ import pytest
 
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.messages.addresses import Naming
-from sqlqueue_spark.receive.batch_limits import BatchLimits
-from sqlqueue_spark.receive.claim import Claimed, claim
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.claim import Claimed, claim
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues

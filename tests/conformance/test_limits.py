@@ -8,7 +8,7 @@ from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.messages.message import COLUMNS
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.offset import INITIAL
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import RowSet
 from tests.support.driver import streaming
 from tests.support.messages import body, headers, row_id, row_ids

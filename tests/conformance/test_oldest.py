@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Oldest
 from tests.support.driver import streaming

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import SliceReader
-from sqlqueue_spark.receive.peek import plan_peek
+from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support import tampering
 from tests.support.driver import streaming, watched_connections

@@ -10,7 +10,7 @@ from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline.readiness import check_visible
 from sqlqueue_spark.receive import SliceReader
-from sqlqueue_spark.receive.peek import Present, plan_rows, present_rows
+from sqlqueue_spark.receive.reading.peek import Present, plan_rows, present_rows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support import tampering
 from tests.support.messages import body, headers, row_id

@@ -12,7 +12,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import SliceReader
-from sqlqueue_spark.receive.peek import plan_peek
+from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.tables.queues import Queue
 from tests.support.clock import Clock
 from tests.support.driver import streaming, told

@@ -11,7 +11,7 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines import retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, QueueError, TryAgain
-from sqlqueue_spark.receive import connection_pool, scanner
+from sqlqueue_spark.receive.claiming import connection_pool, scanner
 from tests.support import tampering
 from tests.support.clock import Clock
 from tests.support.driver import STEPS, Crash, at_step, crash, streaming

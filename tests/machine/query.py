@@ -32,12 +32,10 @@ from sqlqueue_spark.receive import (
     ReceiverBeforeSpark42,
     SliceReader,
     Task,
-    claim_ahead,
-    connection_pool,
-    scanner,
-    slices,
 )
+from sqlqueue_spark.receive.claiming import claim_ahead, connection_pool, scanner
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
+from sqlqueue_spark.receive.reading import slice_reader
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
@@ -933,7 +931,7 @@ def protocol() -> Iterator[None]:
         ),
         mock.patch.object(connection_pool, "LOCKED_MS", 20),
         mock.patch.object(scanner, "LATER_SECONDS", 1.0),
-        mock.patch.object(slices, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
+        mock.patch.object(slice_reader, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
         stamina.set_testing(True, attempts=2),
     ):
         yield

@@ -11,16 +11,18 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive import claimed_batch, destructive_look, headroom, held_batch, offset, replay
-from sqlqueue_spark.receive.connection_pool import QueueSession
-from sqlqueue_spark.receive.held_batch import HeldBatch
-from sqlqueue_spark.receive.in_transit import Forwarder
-from sqlqueue_spark.receive.next_batch import QueueRows
+from sqlqueue_spark.receive import offset
+from sqlqueue_spark.receive.claiming import claimed_batch, destructive_look, headroom
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.in_transit import Forwarder
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.scanner import Scanner
+from sqlqueue_spark.receive.holding import held_batch, replay
+from sqlqueue_spark.receive.holding.held_batch import HeldBatch
+from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling
+from sqlqueue_spark.receive.holding.replay import Wanted
+from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.open_claim import OpenClaim, Settling
-from sqlqueue_spark.receive.replay import Wanted
-from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.receive.stage_dispatch import StageDispatch
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes

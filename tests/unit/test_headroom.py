@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from sqlqueue_spark.receive.batch_limits import BatchLimits
-from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.receive.headroom import Headroom
-from sqlqueue_spark.receive.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.headroom import Headroom
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Oldest
 

@@ -6,11 +6,11 @@ import pytest
 
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.next_batch import BatchMaker, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.scanner import Scanner
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.scanner import Scanner
 from sqlqueue_spark.row_set import LOWEST, RowSet
 
 OPTIONS = SourceOptions.parse(
@@ -50,6 +50,7 @@ class Seen(BatchMaker):
     """Sees one row from the start of the queue, and locks none."""
 
     def __init__(self, now, seconds):
+        super().__init__()
         self.now, self.seconds, self.looks = now, seconds, []
 
     def find(self, _):
@@ -73,7 +74,7 @@ def test_time_to_connect_does_not_delay_late_rows(seconds):
     maker, pool = Seen(now, seconds), SlowPool(now)
     scanner = Scanner(OPTIONS, pool, maker, lambda: now[0], lambda _: None)
     scanner._list()
-    scanner._members[NAME].scanner.backlog._next_look = 1e9
+    scanner._members[NAME].backlog._next_look = 1e9
     pool._seconds = 60.0  # for the connection of the first look
     assert scanner.next(None, 10) is not None
     now[0] += 20 * seconds - 0.1

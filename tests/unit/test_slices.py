@@ -14,12 +14,12 @@ from sqlqueue_spark.engines.connect import BATCH_ROWS, Reader, Target
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.receive import slices
-from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.receive.slices import (
+from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.reading import slice_reader
+from sqlqueue_spark.receive.reading.slice_reader import SliceReader
+from sqlqueue_spark.receive.reading.slices import (
     DestructiveSlice,
     Slice,
-    SliceReader,
     Uncut,
     plan,
     plan_taking,
@@ -197,7 +197,7 @@ def read(monkeypatch):
     """Reads a slice of a table; the RowVersions of the rows and the ranges that were asked for."""
 
     def run(table, part):
-        monkeypatch.setattr(slices, "open_reader", lambda _: table)
+        monkeypatch.setattr(slice_reader, "open_reader", lambda _: table)
         # A worker keeps its connection for the next slice of the same place, so each table has a place of its own.
         batches = SliceReader(Target(url=f"Server=nowhere,{next(PORTS)}")).read(part)
         return [row for batch in batches for row in batch["RowVersion"].to_pylist()], table.asked

@@ -10,11 +10,11 @@ from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.errors import TooMuch
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.batch_limits import BatchLimits, BearableRows
-from sqlqueue_spark.receive.claim import claim
-from sqlqueue_spark.receive.claimed_batch import Claims, without_keys_of_others
-from sqlqueue_spark.receive.connection_pool import ConnectionPool, QueueSession
-from sqlqueue_spark.receive.next_batch import NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits, BearableRows
+from sqlqueue_spark.receive.claiming.claim import claim
+from sqlqueue_spark.receive.claiming.claimed_batch import Claims, without_keys_of_others
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue, read_statement
 from tests.support.recording import Answer, Recorder, Refused

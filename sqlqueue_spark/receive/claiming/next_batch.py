@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive.batch_limits import BatchLimits
-from sqlqueue_spark.receive.claim import Claimed, delete
-from sqlqueue_spark.receive.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.claim import Claimed, delete
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.in_transit import MovedOn
+from sqlqueue_spark.receive.claiming.scan_positions import Head
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.scan_positions import Head
 from sqlqueue_spark.row_set import HIGHEST
 from sqlqueue_spark.tables.queues import Queue
 
@@ -95,6 +96,10 @@ Find = Callable[[Queue, int, int, BatchLimits], QueueRows | None]
 
 class BatchMaker(ABC):
     """Makes a batch of the rows that looks at the queues find: a claim, or a plan that holds nothing."""
+
+    def __init__(self) -> None:
+        #: Counts the messages in transit that were moved on.
+        self.moved_on = MovedOn()
 
     @abstractmethod
     def find(self, table: Table) -> Find:

@@ -13,18 +13,23 @@ from dataclasses import replace
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError, TryAgain
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.batch_limits import BatchLimits
-from sqlqueue_spark.receive.batch_size import BatchSize
-from sqlqueue_spark.receive.claim_ahead import IDLE_SECONDS, Asked, ClaimAhead
-from sqlqueue_spark.receive.connection_pool import ConnectionPool, QueueSession
-from sqlqueue_spark.receive.fair_shares import Look, Member, take_turns
-from sqlqueue_spark.receive.next_batch import BatchMaker, NextBatch, QueueFails, QueueRows, setting_aside
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchSize
+from sqlqueue_spark.receive.claiming.claim_ahead import IDLE_SECONDS, Asked, ClaimAhead
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
+from sqlqueue_spark.receive.claiming.fair_shares import Look, take_turns
+from sqlqueue_spark.receive.claiming.next_batch import (
+    BatchMaker,
+    NextBatch,
+    QueueFails,
+    QueueRows,
+    setting_aside,
+)
+from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
+from sqlqueue_spark.receive.claiming.queue_scanner import QueueScanner, Search
+from sqlqueue_spark.receive.claiming.stop_file import asks_to_stop
 from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.poll_backoff import LONGEST_SLEEP
-from sqlqueue_spark.receive.queue_scanner import QueueScanner, Search
-from sqlqueue_spark.receive.stop_file import asks_to_stop
 from sqlqueue_spark.row_set import LOWEST
-from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
@@ -57,7 +62,7 @@ class Scanner:
         self._maker = maker
         self._clock = clock
         self._sleep = sleep
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, QueueScanner] = {}
         #: How many shares there were, of all queues.
         self._served = 0
         self._listed = False
@@ -122,7 +127,7 @@ class Scanner:
         with self._pool.transaction() as session:
             for member in self._members.values():
                 highest = session.at(member.table).highest()
-                member.scanner.scans.end = LOWEST if highest is None else highest
+                member.scans.end = LOWEST if highest is None else highest
         self._bounded = True
 
     def waiting(self) -> Json | None:
@@ -130,7 +135,7 @@ class Scanner:
 
         All is as last seen; it asks no database.
         """
-        scanners = [member.scanner for member in self._members.values()]
+        scanners = self._members.values()
         seen = [each.backlog.seen for each in scanners if each.backlog.seen is not None]
         if not seen:
             return None
@@ -142,12 +147,12 @@ class Scanner:
     def look_from_start_next(self) -> None:
         """Begin the next look at the start: a claim was given up or lost, so rows may stand anywhere below."""
         for member in self._members.values():
-            member.scanner.look_from_start_next()
+            member.look_from_start_next()
 
     def batch_done(self) -> None:
         """Note that the present batch is done: a claim ahead is given back soon unless Spark asks for it."""
         for member in self._members.values():
-            member.scanner.headroom.batch_done()
+            member.headroom.batch_done()
         self._batch_ended()
         if self._ahead is not None:
             self._ahead.give_up_within(IDLE_SECONDS)
@@ -163,7 +168,7 @@ class Scanner:
         """End what runs in the background, and give back what was claimed ahead."""
         self.give_up_ahead()
         for member in self._members.values():
-            member.scanner.cleanup.close()
+            member.cleanup.close()
 
     # -- the claim ahead -------------------------------------------------------------------------
 
@@ -171,17 +176,17 @@ class Scanner:
         """Begin to claim what follows the present batch, where a backlog is likely to wait."""
         lasts = {part.name: part.last for part in present.parts}
         more = any(part.full and part.last < self._end(part.name) for part in present.parts)
-        beside = any(member.scanner.headroom.beside_neighbours for member in self._members.values())
+        beside = any(member.headroom.beside_neighbours for member in self._members.values())
         if not (self._options.claim_ahead and more) or beside or self._ahead is not None:
             return
         limits, end, least = self._limits, present.end, present.count
         among = [member for member in self._due() if lasts.get(member.name, LOWEST) < self._end(member.name)]
 
-        def ahead(member: Member, search: Search, share: BatchLimits) -> QueueRows | None:
+        def ahead(member: QueueScanner, search: Search, share: BatchLimits) -> QueueRows | None:
             # Two claims of one stream never want the same row, even when the first one's connection is lost.
-            after = lasts.get(member.name, member.scanner.scans.head.ended_at)
-            up_to = member.scanner.scans.end
-            return search(lambda queue: member.scanner.find_onward(queue, after, up_to, share, ahead=True))
+            after = lasts.get(member.name, member.scans.head.ended_at)
+            up_to = member.scans.end
+            return search(lambda queue: member.find_onward(queue, after, up_to, share, ahead=True))
 
         def claim(asked: Asked) -> NextBatch | None:
             within = limits
@@ -212,14 +217,14 @@ class Scanner:
         members = self._of(made)
         try:
             with self._pool.borrowed() as session, session.brief_transaction():
-                seen = [each.scanner.headroom.appeared(session.at(each.table)) for each in members]
+                seen = [each.headroom.appeared(session.at(each.table)) for each in members]
         except (RowsHeld, QueueError):
             if not self._options.several:
                 raise
             seen = [True]  # another session waits for the whole table, and so for this claim
         if any(seen):
             for member in members:
-                member.scanner.scans.head.look_from_start_next()
+                member.scans.head.look_from_start_next()
             self._give_back_ahead("neighbours are seen")
 
     def _take_ahead(self, start: Offset | None) -> NextBatch | None:
@@ -253,7 +258,7 @@ class Scanner:
             # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's next statement.
             # Every VACUUM waits for that page, our cleanup too, for as long as the batch lasts. The attempt's end lets it go.
             with setting_aside(session, part.name), session.connection.attempt():
-                self._members[part.name].scanner.backlog.look(session.at(part.queue.table.table), part.last)
+                self._members[part.name].backlog.look(session.at(part.queue.table.table), part.last)
         if due:
             session.patient()
 
@@ -276,34 +281,17 @@ class Scanner:
 
     def _everything(self, start: Offset | None) -> NextBatch | None:
         """Everything that is there now."""
-
-        def everything(member: Member, search: Search, _: BatchLimits) -> QueueRows | None:
-            def find(queue: Queue) -> QueueRows | None:
-                highest = member.scanner.scans.end if self._bounded else queue.highest()
-                return member.scanner.everything(
-                    lambda look: look(queue), LOWEST if highest is None else highest
-                )
-
-            return search(find)
-
-        return self._mark(self._claim(start, list(self._members.values()), BatchLimits.none(), everything))
+        members = list(self._members.values())
+        return self._mark(self._claim(start, members, BatchLimits.none(), QueueScanner.everything))
 
     def _late(self, start: Offset | None) -> NextBatch | None:
         """Late rows, of each queue in which it is time to look for them."""
-
-        def late(member: Member, search: Search, share: BatchLimits) -> QueueRows | None:
-            return member.scanner.late(search, share)
-
-        members = [member for member in self._due() if member.scanner.late_due]
-        return self._claim(start, members, self._limits, late, counts=False)
+        members = [member for member in self._due() if member.late_due]
+        return self._claim(start, members, self._limits, QueueScanner.late, counts=False)
 
     def _onward(self, start: Offset | None) -> NextBatch | None:
         """The next rows."""
-
-        def onward(member: Member, search: Search, share: BatchLimits) -> QueueRows | None:
-            return member.scanner.onward(search, share)
-
-        found = self._mark(self._claim(start, self._due(), self._limits, onward))
+        found = self._mark(self._claim(start, self._due(), self._limits, QueueScanner.onward))
         if found is None and self._bounded:
             for member in self._members.values():
                 if isinstance(member.failure, TryAgain):
@@ -314,7 +302,7 @@ class Scanner:
         """Let the next looks begin where this batch ends."""
         for part in () if found is None else found.parts:
             if part.name in self._members:
-                part.mark(self._members[part.name].scanner.scans.head)
+                part.mark(self._members[part.name].scans.head)
         return found
 
     # -- looking ---------------------------------------------------------------------------------
@@ -322,7 +310,7 @@ class Scanner:
     def _claim(
         self,
         start: Offset | None,
-        members: Sequence[Member],
+        members: Sequence[QueueScanner],
         limits: BatchLimits,
         look: Look,
         *,
@@ -339,7 +327,7 @@ class Scanner:
         limits = limits.at_most(self._maker.most_rows)
 
         def make(session: QueueSession) -> NextBatch | None:
-            looked: list[tuple[Member, QueueRows | None]] = []
+            looked: list[tuple[QueueScanner, QueueRows | None]] = []
 
             def turn() -> list[QueueRows]:
                 self._given_back(looked)
@@ -380,25 +368,25 @@ class Scanner:
             self._pool.give_back(session)
         return batch
 
-    def _given_back(self, looked: list[tuple[Member, QueueRows | None]]) -> None:
+    def _given_back(self, looked: list[tuple[QueueScanner, QueueRows | None]]) -> None:
         """Forget what a turn has found: its rows are free again."""
         for member, part in looked:
             if part is not None:
-                member.scanner.headroom.forget_claims()
+                member.headroom.forget_claims()
         looked.clear()
 
-    def _learn(self, looked: Sequence[tuple[Member, QueueRows | None]], *, rests: bool) -> None:
+    def _learn(self, looked: Sequence[tuple[QueueScanner, QueueRows | None]], *, rests: bool) -> None:
         for member, part in looked:
             if member.failure is not None and (rests or part is not None):
                 log.warning("queue_works_again queue=%s", member.name)
                 member.failure = None
             if part is not None:
                 self._served += 1
-                member.scanner.pace.found()
+                member.pace.found()
                 member.full, member.served = part.full, self._served
             elif rests:
                 member.full = False
-                member.scanner.nothing_found()
+                member.nothing_found()
 
     # -- which queues ----------------------------------------------------------------------------
 
@@ -418,16 +406,18 @@ class Scanner:
         names = self._pool.names
         for table, name in names.items():
             if name not in self._members:
-                scanner = QueueScanner(self._options, self._maker.find(table), self._clock, self._sleep)
-                self._members[name] = Member(table=table, name=name, scanner=scanner)
+                find = self._maker.find(table)
+                self._members[name] = QueueScanner(
+                    self._options, find, self._clock, self._sleep, table=table, name=name
+                )
                 if self._listed:
                     log.info("queue_appeared queue=%s", name)
         for name in [each for each in self._members if each not in names.values()]:
             log.info("queue_gone queue=%s", name)
-            self._members.pop(name).scanner.cleanup.close()
+            self._members.pop(name).cleanup.close()
         self._listed = True
 
-    def _set_aside(self, session: QueueSession, member: Member, error: SqlQueueError) -> None:
+    def _set_aside(self, session: QueueSession, member: QueueScanner, error: SqlQueueError) -> None:
         """Do without a queue for a while.
 
         :raises SqlQueueError: no queue of a list is left that could ever have rows.
@@ -444,17 +434,17 @@ class Scanner:
         if all(gone) and self._options.queue_pattern is None:
             raise error
 
-    def _due(self) -> list[Member]:
+    def _due(self) -> list[QueueScanner]:
         now = self._clock()
         return [member for member in self._members.values() if now >= member.next_look]
 
-    def _of(self, batch: NextBatch) -> list[Member]:
+    def _of(self, batch: NextBatch) -> list[QueueScanner]:
         """The queues that a batch has rows of, but for those that have gone."""
         return [self._members[part.name] for part in batch.parts if part.name in self._members]
 
     def _backlog_due(self, part: QueueRows) -> bool:
         member = self._members.get(part.name)
-        return member is not None and member.scanner.backlog.due
+        return member is not None and member.backlog.due
 
     def _end(self, name: str) -> int:
-        return self._members[name].scanner.scans.end if name in self._members else LOWEST
+        return self._members[name].scans.end if name in self._members else LOWEST

@@ -1,208 +1,32 @@
-"""One slice of a batch: the driver plans it, and a worker reads and counts its rows, or takes them."""
+"""Reads a task on a worker over a connection of its own: its rows are read and counted, or taken."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
 import pyarrow as pa
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import BATCH_BYTES, BATCH_ROWS, Reader, Target, open_reader
+from sqlqueue_spark.engines.connect import BATCH_ROWS, Reader, Target, open_reader
 from sqlqueue_spark.engines.retry import Retry
-from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet, balanced, bounded
-from sqlqueue_spark.tables.queues import Queue
-
-SCHEMA = pa.schema(
-    [
-        ("Id", pa.string()),
-        ("CorrelationId", pa.string()),
-        ("ReplyToAddress", pa.string()),
-        ("Recoverable", pa.bool_()),
-        ("Expires", pa.timestamp("us", tz="UTC")),
-        ("Headers", pa.string()),
-        ("Body", pa.binary()),
-        ("RowVersion", pa.int64()),
-    ]
-)
-
-#: The columns of a stream over several queues.
-JOINT_SCHEMA = SCHEMA.append(pa.field("Queue", pa.string()))
+from sqlqueue_spark.receive.reading.slices import JOINT_SCHEMA, SCHEMA, DestructiveSlice, Slice, Task
+from sqlqueue_spark.row_set import LOWEST, RowSet
 
 _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
 
-#: Rows that are further apart are read by separate statements: a statement costs about as much as so many rows.
-_GAP = 200
-#: So many small rows on end are worth a statement of their own, and further statements for the rows around them.
-_RUN = 1_000
-#: If more than one row in so many is large, the slice counts as having no small rows: hardly a run would be worth it.
-_FEW = 500
-#: So long a worker waits for a lock. Who alters the table waits for the claim, the worker behind him, and the claim for the worker:
-#: no server sees that circle, and meanwhile every sender waits, too. Spark may run the task again.
+#: How long a worker waits for a lock. A statement that alters the table waits for the claim, the worker waits behind it,
+#: and the claim waits for the worker. No server sees that circle, and every sender waits meanwhile. Spark may run the
+#: task again.
 MOST_WAITING = timedelta(seconds=5)
-#: So long a worker keeps its connection for the next slice.
+#: How long a worker keeps its connection for the next slice.
 _IDLE_SECONDS = 30.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Slice:
-    """Rows that one task reads, and the statement that reads them."""
-
-    statement: Statement
-    queue: str
-    rows: RowSet
-    #: What stands in the column ``Queue`` of the rows; empty where the stream has no such column.
-    address: str = ""
-    #: Those of the rows that are known to be small.
-    small: RowSet = field(default_factory=RowSet)
-    #: The witnesses among the rows: by RowVersion, the Id when the row was claimed. They prove that the rows are the same.
-    witnesses: Mapping[int, str] = field(default_factory=dict)
-
-    def above(self, row_version: int) -> Slice:
-        """The slice without its rows up to this one."""
-        return replace(self, rows=self.rows.between(row_version + 1, HIGHEST))
-
-    def ranges(self) -> Iterator[tuple[RowSet, bool]]:
-        """The rows in pieces, in their order, each read by one range; and whether a piece is a run of small rows only."""
-        for span in self.rows.spans(_GAP):
-            begin = span.first
-            for first, last in self.small.between(span.first, span.last):
-                if last - first + 1 < min(_RUN, span.last - span.first + 1):
-                    continue
-                if begin < first and len(before := span.between(begin, first - 1)):
-                    yield before, False
-                yield RowSet([(first, last)]), True
-                begin = last + 1
-            if begin <= span.last:
-                yield span.between(begin, span.last), False
-
-
-@dataclass(frozen=True, kw_only=True)
-class DestructiveSlice(Slice):
-    """Rows that one task takes; ``counts`` says how many with each statement."""
-
-    counts: tuple[int, ...]
-
-
-#: What one task reads, or takes: slices of one queue or of several, one after the other.
-Task = tuple[Slice, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Uncut:
-    """The rows of one queue that are to be cut into slices."""
-
-    statement: Statement
-    queue: str
-    claimed: Claimed
-    witnesses: Mapping[int, str] = field(default_factory=dict)
-    #: As :attr:`Slice.address`.
-    address: str = ""
-
-
-def address_column(queue: Queue, *, several: bool) -> str:
-    """What stands in the column ``Queue`` of a queue's rows; empty where the stream has no such column."""
-    table, dialect = queue.table.table, queue.connection.dialect
-    return table.to_address(quoted=dialect.quoted_addresses) if several else ""
-
-
-def plan(uncut: Sequence[Uncut], pieces: int, small_row: int | None = None) -> list[Task]:
-    """Cut the rows of a batch for at most ``pieces`` tasks of similar bytes. A task has a fixed cost, so small queues share one.
-
-    The rows of one queue are in RowVersion order, within a task and from one to the next. A slice may have no witness, and
-    that is enough: the first and the last row of the claim are always witnesses, and Spark does not log a batch of which
-    one slice fails.
-
-    :param small_row: bytes up to which a row is small; None where size makes no difference.
-    """
-    return _tasks(uncut, pieces, lambda each, counts: _cut(each, counts, small_row))
-
-
-def plan_taking(uncut: Sequence[Uncut], pieces: int, most_rows: int) -> list[Task]:
-    """As :func:`plan`, for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
-
-    def cut(each: Uncut, counts: Iterable[int]) -> list[Slice]:
-        return _to_take(each.claimed, _cut(each, counts), most_rows)
-
-    return _tasks(uncut, pieces, cut)
-
-
-def _tasks(
-    uncut: Sequence[Uncut], pieces: int, cut: Callable[[Uncut, Iterable[int]], Sequence[Slice]]
-) -> list[Task]:
-    counts = balanced(itertools.chain.from_iterable(each.claimed.sizes for each in uncut), pieces)
-    ends = set(itertools.accumulate(counts))
-    tasks: list[list[Slice]] = [[]]
-    seen = 0
-    for each in uncut:
-        rows = len(each.claimed.live)
-        if not rows:
-            continue
-        inner = sorted(end - seen for end in ends if seen < end < seen + rows)
-        for part in cut(each, [after - before for before, after in itertools.pairwise([0, *inner, rows])]):
-            tasks[-1].append(part)
-            seen += len(part.rows)
-            if seen in ends:
-                tasks.append([])
-    return [tuple(each) for each in tasks if each]
-
-
-def _cut(uncut: Uncut, counts: Iterable[int], small_row: int | None = None) -> list[Slice]:
-    """Slices of these numbers of rows."""
-    slices: list[Slice] = []
-    begin = 0
-    for rows in uncut.claimed.live.cut(counts):
-        end = begin + len(rows)
-        slices.append(
-            Slice(
-                statement=uncut.statement,
-                queue=uncut.queue,
-                address=uncut.address,
-                rows=rows,
-                small=_small(rows, uncut.claimed.sizes[begin:end], small_row),
-                witnesses={at: its for at, its in uncut.witnesses.items() if len(rows.between(at, at))},
-            )
-        )
-        begin = end
-    return slices
-
-
-def _to_take(claimed: Claimed, parts: Iterable[Slice], most_rows: int) -> list[Slice]:
-    """The slices that are taken, of the slices of a claim."""
-    slices: list[Slice] = []
-    begin = 0
-    for part in parts:
-        end = begin + len(part.rows)
-        slices.append(
-            DestructiveSlice(
-                statement=part.statement,
-                queue=part.queue,
-                address=part.address,
-                rows=part.rows,
-                counts=tuple(bounded(claimed.sizes[begin:end], most_rows, BATCH_BYTES)),
-            )
-        )
-        begin = end
-    return slices
-
-
-def _small(rows: RowSet, sizes: Sequence[int], small_row: int | None) -> RowSet:
-    """The rows that are known to be small; none where many are large."""
-    if small_row is None:
-        return RowSet()
-    if max(sizes) <= small_row:  # almost always so, and no list of a million rows is made
-        return rows
-    large = [position for position, size in enumerate(sizes) if size > small_row]
-    return RowSet() if len(large) * _FEW > len(sizes) else rows.without(large)
 
 
 class SliceReader:

@@ -9,10 +9,10 @@ from enum import Enum, auto
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
-from sqlqueue_spark.receive.connection_pool import QueueSession
-from sqlqueue_spark.receive.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.holding.replay import Wanted
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.replay import Wanted
 
 log = plain_text.logger(__name__)
 

@@ -21,8 +21,8 @@ from sqlqueue_spark.errors import (
 )
 from sqlqueue_spark.messages.addresses import Address, Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.receive.claiming.queue_list import opened, shown
 from sqlqueue_spark.receive.offset import JointOffset, Offset
-from sqlqueue_spark.receive.queue_list import opened, shown
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queue_admin import database
 from sqlqueue_spark.tables.queues import Queue
@@ -184,16 +184,15 @@ class ConnectionPool:
         found = opened(session.connection, self._options)
         if self.several and not self._database:
             self._database = database(session.connection)
+        self.names = {queue.table.table: queue.name for queue in found}
         for queue in found:
             if queue.name not in self._seen:
                 self._check_takes_changes(queue)
-                self._seen.add(queue.name)
-                if self._on_first_open is not None:
-                    self._on_first_open(queue)
-        self.names = {queue.table.table: queue.name for queue in found}
-        if not self.several:
-            for queue in found:
+            if not self.several:
                 session.keep(queue.table.table, queue)
+            if queue.name not in self._seen and self._on_first_open is not None:
+                self._on_first_open(queue)  # last: it may leave the transaction failed
+            self._seen.add(queue.name)
 
     def announce(self, queue: Queue) -> None:
         """Check a queue that was opened on a connection, and tell the other streams that this one reads it."""

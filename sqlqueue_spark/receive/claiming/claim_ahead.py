@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.receive.next_batch import NextBatch
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch
 
 log = plain_text.logger(__name__)
 

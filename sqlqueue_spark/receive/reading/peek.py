@@ -9,8 +9,8 @@ from typing import NamedTuple
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.retry import Retry
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.queue_list import opened
-from sqlqueue_spark.receive.slices import Slice, Task, address_column
+from sqlqueue_spark.receive.claiming.queue_list import opened
+from sqlqueue_spark.receive.reading.slices import Slice, Task, address_column
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue, QueueTable

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
-from sqlqueue_spark.receive.batch_limits import BatchLimits
-from sqlqueue_spark.receive.claim import Claimed, look
-from sqlqueue_spark.receive.connection_pool import QueueSession
-from sqlqueue_spark.receive.in_transit import Forwarder, MovedOn
-from sqlqueue_spark.receive.next_batch import BatchMaker, Find, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.claim import Claimed, look
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.in_transit import Forwarder
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
-from sqlqueue_spark.receive.poll_backoff import PollBackoff
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue
 
@@ -30,11 +30,11 @@ class Looks(BatchMaker):
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        super().__init__()
         self._options = options
         self._clock = clock
         self._sleep = sleep
         self._queues: dict[Table, _QueueLook] = {}
-        self.moved_on = MovedOn()
         #: Whether the run ends when no row is found.
         self.bounded = False
 

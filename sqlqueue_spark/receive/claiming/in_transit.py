@@ -7,7 +7,6 @@ back, lets them be moved, and claims again, once. What comes up in between is lo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +20,7 @@ from sqlqueue_spark.messages.message import (
     without_headers,
 )
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claim import Claimed, Elsewhere
+from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
@@ -53,14 +52,14 @@ class Forwarder:
     def __init__(
         self,
         options: SourceOptions,
-        clock: Callable[[], float] = time.monotonic,
-        moved_on: MovedOn | None = None,
+        clock: Callable[[], float],
+        moved_on: MovedOn,
     ) -> None:
         """:param moved_on: counts what is moved."""
         self._options = options
         self._clock = clock
         self._not_before = clock()
-        self.moved_on = moved_on or MovedOn()
+        self.moved_on = moved_on
 
     def find(self, queue: Queue, look: Callable[[Elsewhere], Claimed]) -> Claimed:
         """What a look or a claim finds, when the messages in transit that it meets have been moved on.

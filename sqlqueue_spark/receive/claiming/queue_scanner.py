@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
 from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.backlog import Backlog
-from sqlqueue_spark.receive.batch_limits import BatchLimits
-from sqlqueue_spark.receive.headroom import Headroom
-from sqlqueue_spark.receive.index_cleanup import IndexCleanup
-from sqlqueue_spark.receive.next_batch import Find, QueueRows
-from sqlqueue_spark.receive.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.scan_positions import Scan, Scans
+from sqlqueue_spark.receive.claiming.backlog import Backlog
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.headroom import Headroom
+from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
+from sqlqueue_spark.receive.claiming.next_batch import Find, QueueRows
+from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
+from sqlqueue_spark.receive.claiming.scan_positions import Scan, Scans
 from sqlqueue_spark.row_set import LOWEST
 from sqlqueue_spark.tables.queues import Queue
 
@@ -24,6 +25,7 @@ Search = Callable[[Callable[[Queue], QueueRows | None]], QueueRows | None]
 class QueueScanner:
     """Looks at one queue, each time above what it has found last, and comes back for late rows below.
 
+    :param name: the canonical name of the queue.
     :param find: how to look, and what becomes of the rows that are found.
     """
 
@@ -31,9 +33,13 @@ class QueueScanner:
         self,
         options: SourceOptions,
         find: Find,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        *,
+        table: Table,
+        name: str,
     ) -> None:
+        self.table, self.name = table, name
         self._find = find
         self._clock = clock
         self.pace = PollBackoff(options.poll_interval, clock, sleep)
@@ -41,6 +47,16 @@ class QueueScanner:
         self.backlog = Backlog(options.poll_interval, clock)
         self.headroom = Headroom(options.neighbour_headroom, clock)
         self.cleanup = IndexCleanup(Target.of(options), clock)
+        #: Whether a limit ended the last share of a batch, so that a backlog waits; and the number of that share.
+        self.full, self.served = False, 0
+        #: What was wrong with the queue when it was last looked at, and until when it is set aside.
+        self.failure: SqlQueueError | None = None
+        self.not_before = 0.0
+
+    @property
+    def next_look(self) -> float:
+        """When it is time to look, by the clock."""
+        return max(self.pace.next_look, self.not_before)
 
     def onward(self, search: Search, limits: BatchLimits) -> QueueRows | None:
         """What stands above what was found last, or anywhere when it is time to look there."""
@@ -54,9 +70,15 @@ class QueueScanner:
         """Late rows from below, when it is time to look for them."""
         return self._first(search, self.scans.late(self.headroom.end), limits)
 
-    def everything(self, search: Search, end: int) -> QueueRows | None:
-        """Everything up to a row, whoever else comes for it."""
-        return self._first(search, [Scan(LOWEST, end)], BatchLimits.none())
+    def everything(self, search: Search, limits: BatchLimits) -> QueueRows | None:
+        """Everything that is there now, also what is left to neighbours."""
+
+        def find(queue: Queue) -> QueueRows | None:
+            highest = self.scans.end if self.scans.bounded else queue.highest()
+            scan = Scan(LOWEST, LOWEST if highest is None else highest)
+            return self._look(lambda look: look(queue), scan, limits)
+
+        return search(find)
 
     @property
     def late_due(self) -> bool:

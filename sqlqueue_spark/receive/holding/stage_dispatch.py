@@ -16,7 +16,7 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions
-from sqlqueue_spark.receive.connection_pool import ConnectionPool, QueueSession
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
 from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage

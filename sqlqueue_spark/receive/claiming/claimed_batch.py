@@ -11,11 +11,11 @@ from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, TooMuch
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, SourceOptions
-from sqlqueue_spark.receive.batch_limits import BatchLimits, BearableRows
-from sqlqueue_spark.receive.claim import claim, claim_again
-from sqlqueue_spark.receive.connection_pool import QueueSession
-from sqlqueue_spark.receive.in_transit import Forwarder, MovedOn
-from sqlqueue_spark.receive.next_batch import BatchMaker, Find, NextBatch, QueueRows, setting_aside
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits, BearableRows
+from sqlqueue_spark.receive.claiming.claim import claim, claim_again
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.in_transit import Forwarder
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows, setting_aside
 from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
 from sqlqueue_spark.tables.queues import Queue
 
@@ -50,11 +50,11 @@ class Claims(BatchMaker):
         self, options: SourceOptions, stage: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """:param stage: the stage where messages of the batch wait until it is settled; empty where there is none."""
+        super().__init__()
         self._options = options
         self._stage = stage
         self._clock = clock
         self._bearable = BearableRows()
-        self.moved_on = MovedOn()
         #: A claim ahead may be made beside another claim, on another connection.
         self._making: dict[Connection, _Making] = {}
 

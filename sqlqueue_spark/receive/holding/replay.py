@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError
-from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.receive.connection_pool import QueueSession
-from sqlqueue_spark.receive.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark.engines.registry import ClaimedColumns
 from sqlqueue_spark.errors import ClaimLost, QueueError
-from sqlqueue_spark.receive.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
 

@@ -9,16 +9,15 @@ from pathlib import Path
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.connection_pool import ConnectionPool, QueueSession
-from sqlqueue_spark.receive.done_file import DoneFile
-from sqlqueue_spark.receive.next_batch import NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.scanner import Scanner
+from sqlqueue_spark.receive.holding.done_file import DoneFile
+from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling, may_go_away
+from sqlqueue_spark.receive.holding.replay import Wanted, locked_again, say_not_taken_again
+from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.open_claim import OpenClaim, Settling, may_go_away
-from sqlqueue_spark.receive.replay import Wanted, locked_again, say_not_taken_again
-from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.receive.slices import Task, Uncut, address_column, plan
-from sqlqueue_spark.receive.stage_dispatch import StageDispatch
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.receive.reading.slices import Task, plan, uncut
 
 log = plain_text.logger(__name__)
 
@@ -77,7 +76,7 @@ class HeldBatch:
                 self._done_file.watch()
             fail_points.step(fail_points.OFFSET_LOGGED)
             self._pool.retried(lambda: self.staging.open(start, end))
-            return self._slices(held)
+            return self._tasks(held)
 
     def settle(self, end: Offset | None) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
@@ -100,19 +99,9 @@ class HeldBatch:
                 self._release()
                 self.staging.close()
 
-    def _slices(self, held: OpenClaim) -> Sequence[Task]:
-        dialect = held.session.connection.dialect
-        uncut = [
-            Uncut(
-                statement=queues.read_statement(dialect, part.queue.table),
-                queue=part.name,
-                address=address_column(part.queue, several=self._options.several),
-                claimed=part.rows,
-                witnesses=part.witnesses,
-            )
-            for part in held.parts
-        ]
-        return plan(uncut, self._options.slices(held.live), dialect.small_row)
+    def _tasks(self, held: OpenClaim) -> Sequence[Task]:
+        rows = uncut(held.parts, several=self._options.several)
+        return plan(rows, self._options.slices(held.live), held.session.connection.dialect.small_row)
 
     # -- steps ----------------------------------------------------------------------------------
 

@@ -37,7 +37,9 @@ class BatchLimits:
         return replace(self, rows=min(self.rows, rows))
 
     def share(self, queues: int) -> BatchLimits:
-        """An equal share for one of several queues, rounded up."""
+        """An equal share for one of several queues, rounded up. No limit has no shares."""
+        if self.rows == HIGHEST:
+            return self
         return replace(self, rows=-(-self.rows // queues), bytes=-(-self.bytes // queues))
 
     def beside_receivers(self, table: QueueTable, most_locked: int) -> BatchLimits:

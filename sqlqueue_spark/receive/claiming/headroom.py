@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.receive import batch_size
-from sqlqueue_spark.receive.batch_limits import BatchLimits
-from sqlqueue_spark.receive.batch_size import BatchSize
-from sqlqueue_spark.receive.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming import batch_size
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchSize
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Oldest, Queue
 

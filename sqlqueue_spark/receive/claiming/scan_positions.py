@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sqlqueue_spark.receive.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 
 
