@@ -1,4 +1,4 @@
-"""Receiving in transaction mode ``none``: workers take rows with a delete that returns them, each at most once.
+"""Receiving in mode ``none``: workers take rows with a delete that returns them, each at most once.
 
 ::
 
@@ -7,43 +7,34 @@
                                          │
                                    workers take rows
 
-Nothing is held between two calls. A row leaves the table when a worker takes it, before it is known whether its batch
-will be done. A batch may not take all its rows, because other consumers held them or because the process died. A later
-look finds the rows that are left, and they come in a later batch. So an interrupted batch is not taken again. A batch
-that was begun in another mode is finished in that mode.
+Nothing is held between two calls. A row leaves the table when a worker takes it, before it is known whether its
+batch will be done. A batch may not take all its rows, because other consumers held them or because the process died.
+A later look finds the rows that are left, and they come in a later batch. So an interrupted batch is not taken again.
+A batch that was begun in another mode is finished in that mode.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive.claiming.destructive_look import Looks
 from sqlqueue_spark.receive.claiming.next_batch import NextBatch
 from sqlqueue_spark.receive.holding.replay import say_not_taken_again
 from sqlqueue_spark.receive.offset import Offset
 from sqlqueue_spark.receive.reading.slices import Task, plan_taking, uncut
 from sqlqueue_spark.receive.stream_source import StreamSource
-from sqlqueue_spark.tables.queues import Queue
 
 
 class DestructiveReceiver(StreamSource):
     """Plans the micro-batches of one stream; its workers take the rows."""
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        *,
-        on_first_open: Callable[[Queue], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._looks = Looks(options, clock, sleep)
-        super().__init__(options, self._looks, on_first_open, clock, sleep)
-        self._planned: NextBatch | None = None
-        self._finished: Offset | None = None
+    _planned: NextBatch | None = None
+    _finished: Offset | None = None
+
+    def _batch_maker(self, clock: Callable[[], float], sleep: Callable[[float], None]) -> Looks:
+        self._looks = Looks(self._options, clock, sleep)
+        return self._looks
 
     def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:  # noqa: ARG002 -- it has no stage
         """Look for the next rows and return their offset; ``start`` itself when there are none."""
@@ -53,8 +44,8 @@ class DestructiveReceiver(StreamSource):
     def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
         """The tasks of the batch that ends with ``end``.
 
-        A batch that this process did not look for has none, unless it was begun in another mode: then its rows are
-        locked again.
+        A batch that this process did not look for has none, unless it was begun in another mode: then its
+        rows are locked again.
         """
         if end is None or start == end:
             return []
@@ -69,7 +60,7 @@ class DestructiveReceiver(StreamSource):
         return []
 
     def finish(self, start: Offset | None, *, rows: bool) -> None:  # noqa: ARG002 -- it has no stage
-        """Finish the last batch of a previous process if it was begun in another mode; else leave it as it is."""
+        """Finish the last batch of a previous process if it was begun in another mode."""
         if start != self._finished:
             self._pool.retried(lambda: self._finish(start))
             self._finished = start

@@ -1,5 +1,6 @@
 """A claim on SQL Server, as far as it is told without one: which statements it says, depending on how the rows are kept."""
 
+import time
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -144,7 +145,7 @@ def held(queue, limits, most_locked=HIGHEST, bearable=None) -> NextBatch | None:
         "queue": "orders",
         "maxMessagesPerTrigger": str(most_locked),
     }
-    claims = Claims(SourceOptions.parse(given), "")
+    claims = Claims(SourceOptions.parse(given), "", time.monotonic)
     claims._bearable = bearable or claims._bearable
     find = claims.find(QUEUE.table)
 

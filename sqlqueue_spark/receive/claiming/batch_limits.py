@@ -1,4 +1,5 @@
-"""The most rows and bytes of a batch: what the options allow, what neighbours can step over, what the server can bear.
+"""The most rows and bytes of a batch: what the options allow, what neighbours can step over, what the server
+can bear.
 
 How many rows a batch has below these limits: :mod:`batch_size`, by how long batches last.
 """
@@ -19,7 +20,8 @@ class BatchLimits:
 
     rows: int
     bytes: int
-    #: Whether this number of rows is enough by now; asked after each statement. None: the claim goes on to its limits.
+    #: Whether this number of rows is enough by now; asked after each statement. None: the claim goes on to
+    #: its limits.
     enough: Callable[[int], bool] | None = None
 
     @classmethod
@@ -45,7 +47,8 @@ class BatchLimits:
     def beside_receivers(self, table: QueueTable, most_locked: int) -> BatchLimits:
         """The limits where one-row receivers have to step over each row that is locked.
 
-        :param most_locked: the most locks that they step over. A claim of everything has no limit here either.
+        :param most_locked: the most locks that they step over. A claim of everything has no limit here
+            either.
         """
         if table.row_versions or self.rows == HIGHEST:
             return self
@@ -54,7 +57,7 @@ class BatchLimits:
 
 
 class BearableRows:
-    """The most rows of a claim that the server can bear; no limit until it says that a claim was too large."""
+    """The most rows of a claim that the server can bear; no limit until it refuses a claim as too large."""
 
     #: After this number of claims of one size a larger one is tried.
     _CLAIMS = 20
@@ -66,7 +69,7 @@ class BearableRows:
         self._borne = 0
 
     def too_large(self, rows: int) -> None:
-        """Note that the server had too little memory, or too few locks, for a claim of up to this number of rows."""
+        """Note that the server had too little memory, or too few locks, for a claim of up to these rows."""
         self.rows, self._borne = max(1, min(rows, self._LARGEST) // 2), 0
 
     def borne(self) -> None:

@@ -29,13 +29,14 @@ def nothing_in_transit(_: Queue, __: Sequence[int]) -> Collection[int]:
 
 @dataclass(kw_only=True)
 class Claimed:
-    """Rows that a claim has locked, or that a look has seen. ``sizes`` are the bytes of the live rows, in their order."""
+    """Rows that a claim has locked or a look has seen. ``sizes``: the bytes of the live rows in order."""
 
     live: RowSet = field(default_factory=RowSet)
     expired: RowSet = field(default_factory=RowSet)
     sizes: array[int] = field(default_factory=lambda: array("q"))
     bytes: int = 0
-    #: A limit ended the claim, and it locked no row above. So more rows are likely to wait, and can be claimed in order.
+    #: A limit ended the claim, and it locked no row above. So more rows are likely to wait, and can be
+    #: claimed in order.
     full: bool = False
     #: Rows of others stood between those that were locked, as far as the engine tells.
     stepped_over: bool = False
@@ -52,14 +53,16 @@ class Claimed:
 def claim(
     queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere = nothing_in_transit
 ) -> Claimed:
-    """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit is reached or none is left.
+    """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit is reached or none is
+    left.
 
-    One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the rows before.
-    Rows that then do not fit are not claimed, but stay locked until the transaction ends. The next claim takes them first.
-    A claim whose rows are enough by now ends as at a limit. On a heap the caller has to claim again where rows of others
-    were stepped over: see :func:`claim_again`.
+    One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the
+    rows before. Rows that then do not fit are not claimed, but stay locked until the transaction ends. The
+    next claim takes them first. A claim whose rows are enough by now ends as at a limit. On a heap the caller
+    has to claim again where rows of others were stepped over: see :func:`claim_again`.
 
-    :param elsewhere: which of the rows that may be messages in transit are to go elsewhere. These are not claimed.
+    :param elsewhere: which of the rows that may be messages in transit are to go elsewhere. These are not
+        claimed.
     """
     claimed = _gather(queue, queue.claim, after, up_to, limits, elsewhere=elsewhere)
     claimed.stepped_over = _stepped_over(queue, claimed, after, up_to)
@@ -67,9 +70,11 @@ def claim(
 
 
 def _stepped_over(queue: Queue, claimed: Claimed, after: int, up_to: int) -> bool:
-    """Whether rows of others stand where the claim has looked: up to its last row, or to the end where it got too few.
+    """Whether rows of others stand where the claim has looked: up to its last row, or to the end where it got
+    too few.
 
-    We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step over each row.
+    We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step over
+    each row.
     """
     matters = queue.table.keeps_skipped or (claimed.full and not queue.table.row_versions)
     if not (claimed.rows and matters):
@@ -79,10 +84,11 @@ def _stepped_over(queue: Queue, claimed: Claimed, after: int, up_to: int) -> boo
 
 
 def claim_again(queue: Queue, before: Claimed) -> Claimed:
-    """Lock the rows of a claim that was rolled back, as far as nobody has taken one meanwhile, and nothing beside them.
+    """Lock the rows of a claim that was rolled back, but for those that were taken meanwhile, and no other.
 
-    The claim before had stepped over rows of others. On a heap it may have kept the index key of such a row. Whoever holds the
-    row and then needs its key would wait until the batch is settled, and might hold what the batch needs.
+    The claim before had stepped over rows of others. On a heap it may have kept the index key of such a row.
+    The session that holds that row and then needs its key would wait until the batch is settled. It might
+    hold what the batch needs.
     """
     claimed = Claimed(full=before.full, stepped_over=True, in_transit=before.in_transit)
     for columns in queue.claim_runs(RowSet(heapq.merge(before.live, before.expired))):
@@ -93,7 +99,7 @@ def claim_again(queue: Queue, before: Claimed) -> Claimed:
 def look(
     queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere = nothing_in_transit
 ) -> Claimed:
-    """Find the same rows as :func:`claim`, also those that others hold, and lock none. Expired rows count as live."""
+    """Find the rows of :func:`claim`, also those that are held, and lock none. Expired rows count as live."""
     return _gather(queue, queue.look, after, up_to, limits, elsewhere=elsewhere)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +22,8 @@ log = plain_text.logger(__name__)
 
 #: The most witnesses of the rows of one queue.
 _MOST_WITNESSES = 32
-#: The witnesses of all queues of a batch together. Each has some: without any its rows could not be locked again.
+#: The witnesses of all queues of a batch together. Each has some: without any its rows could not be locked
+#: again.
 _WITNESSES, _LEAST_WITNESSES = 64, 4
 
 
@@ -43,13 +43,12 @@ class _Making:
 class Claims(BatchMaker):
     """Claims rows of each queue in one transaction.
 
-    A step that must end the transaction ends it for all queues: the rows are given back, and all are claimed anew.
+    A step that must end the transaction ends it for all queues: the rows are given back, and all are claimed
+    anew.
     """
 
-    def __init__(
-        self, options: SourceOptions, stage: str, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """:param stage: the stage where messages of the batch wait until it is settled; empty where there is none."""
+    def __init__(self, options: SourceOptions, stage: str, clock: Callable[[], float]) -> None:
+        """:param stage: the stage where messages of the batch wait until it is settled; empty for none."""
         super().__init__()
         self._options = options
         self._stage = stage
@@ -87,7 +86,7 @@ class Claims(BatchMaker):
     def make(
         self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
     ) -> NextBatch | None:
-        """A claim of what a turn finds. Where all its rows have expired, it deletes them and claims the next ones."""
+        """A claim of what a turn finds. Where all rows have expired, it deletes them and goes on."""
         making = self._making[session.connection] = _Making()
 
         def begun_anew() -> list[QueueRows]:
@@ -124,7 +123,7 @@ class Claims(BatchMaker):
     def _move(
         self, session: QueueSession, rows: Sequence[tuple[Forwarder, Queue, Sequence[int]]], making: _Making
     ) -> None:
-        """Move on what is in transit, in transactions of its own. If a queue fails here, the next turn sets it aside."""
+        """Move on what is in transit, in transactions of its own. The next turn sees a queue that fails."""
         for forwarder, queue, row_versions in rows:
             try:
                 stay = forwarder.move(queue, row_versions)
@@ -167,7 +166,7 @@ class Claims(BatchMaker):
 
 
 def without_keys_of_others(session: QueueSession, parts: list[QueueRows]) -> list[QueueRows]:
-    """The same claim, without the index keys of others' rows that it may have kept on a heap: see :func:`claim_again`."""
+    """The same claim without index keys of others' rows, kept on a heap: see :func:`claim_again`."""
     while any(part.rows.stepped_over and part.queue.table.keeps_skipped for part in parts):
         session.connection.rollback()
         again = [QueueRows(part.queue, claim_again(part.queue, part.rows), full=part.full) for part in parts]

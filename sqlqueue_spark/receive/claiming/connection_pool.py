@@ -1,4 +1,4 @@
-"""The connections of one stream, each with the stream's queues; a connection that failed is never used again."""
+"""The connections of one stream, each with the stream's queues. One that failed is never used again."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class QueueSession:
         self._open.pop(table, None)
 
     def hurry(self) -> None:
-        """With several queues, let no statement of the transaction wait long for a lock: the other queues go on."""
+        """With several queues, let no statement of this transaction wait long for a lock."""
         if self.several:
             self.connection.hurry(LOCKED_MS)
 
@@ -195,12 +195,12 @@ class ConnectionPool:
             self._seen.add(queue.name)
 
     def announce(self, queue: Queue) -> None:
-        """Check a queue that was opened on a connection, and tell the other streams that this one reads it."""
+        """Check a queue that was opened on a connection, and tell other streams that this one reads it."""
         self._check_takes_changes(queue)
         queue.announce(self._sessions, workers_take=self._options.transaction_mode == NO_TRANSACTION)
 
     def _check_takes_changes(self, queue: Queue) -> None:
-        """Refuse a readable copy of a database: SQL Server ignores lock hints there, so no row would be locked."""
+        """Refuse a readable copy of a database: SQL Server ignores lock hints there and locks no row."""
         if queue.table.read_only:
             kind = ConnectionLost if self.opened_before else ConfigurationError
             raise kind(
@@ -211,7 +211,8 @@ class ConnectionPool:
     def check_belongs(self, offset: Offset, session: QueueSession) -> None:
         """Refuse a checkpoint that does not belong to this stream.
 
-        A batch over several queues is finished in all its queues, also in those that the stream no longer reads.
+        A batch over several queues is finished in all its queues, also in those that the stream no longer
+        reads.
 
         :raises ConfigurationError: the offset was written for another queue or database.
         """
@@ -269,7 +270,7 @@ class ConnectionPool:
             yield session
 
     def retried(self, action: Callable[[], T]) -> T:
-        """Run a step. When the database gives way, run it again on a new connection, within a limit of time."""
+        """Run a step. If the database gives way, run it again on a new connection, within a limit of time."""
 
         def worth_it(error: TryAgain) -> bool:
             return not isinstance(error, RowsHeld) and self.opened_before

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from sqlqueue_spark import plain_text
@@ -25,10 +24,7 @@ class Looks(BatchMaker):
     """Looks at each queue, one after the other. Rows that others hold stay in the table."""
 
     def __init__(
-        self,
-        options: SourceOptions,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        self, options: SourceOptions, clock: Callable[[], float], sleep: Callable[[float], None]
     ) -> None:
         super().__init__()
         self._options = options
@@ -78,10 +74,11 @@ class Looks(BatchMaker):
 
 
 class _QueueLook:
-    """Looks at one queue. Rows that were planned before are planned again only when one of them has become free.
+    """Looks at one queue. Rows that were planned before are planned again only when one of them has become
+    free.
 
-    If they were planned again already and the same rows are still left, they also wait for a pause. Another receiver
-    may lock rows and give them back again and again, and each time they would make an empty batch.
+    If they were planned again already and the same rows are still left, they also wait for a pause. Another
+    receiver may lock rows and give them back again and again, and each time they would make an empty batch.
     """
 
     def __init__(self, pace: PollBackoff, forwarder: Forwarder) -> None:
@@ -89,7 +86,8 @@ class _QueueLook:
         self._forwarder = forwarder
         #: The highest row that was ever planned.
         self.planned_to = LOWEST
-        #: Whether the run ends when no row is found. Then :meth:`find` sleeps in the pause, and looks for no other rows.
+        #: Whether the run ends when no row is found. Then :meth:`find` sleeps in the pause, and looks for no
+        #: other rows.
         self.bounded = False
         self._pace = pace
         #: The rows that were planned again the last time.

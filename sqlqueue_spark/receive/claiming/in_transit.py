@@ -1,8 +1,9 @@
 """Moves on messages in transit: delayed messages on their way through their sender's queue to another one.
 
-Such a row is not for this endpoint, and the transport of a .NET endpoint moves it on before any handler sees it. So do we, in
-short transactions of their own: these rows belong to no batch and stand in no offset. A claim that finds some gives its rows
-back, lets them be moved, and claims again, once. What comes up in between is locked and not claimed, and goes the next time.
+A row in transit is not for this endpoint. The transport of a .NET endpoint moves it on before a handler sees
+it. A stream does the same, in short transactions: these rows belong to no batch and stand in no offset. A
+claim that finds some gives its rows back, lets them be moved, and claims again, once. Rows in transit that
+appear in between are locked and not claimed, and are moved the next time.
 """
 
 from __future__ import annotations
@@ -91,7 +92,8 @@ class Forwarder:
     def move(self, queue: Queue, row_versions: Sequence[int]) -> set[int]:
         """Move these rows to their destinations, in transactions of their own.
 
-        :returns: the rows that cannot go there and have no error queue to go to: they are rows of the batch like any other.
+        :returns: the rows that cannot go there and have no error queue to go to: they are rows of the batch
+            like any other.
         """
         stay: set[int] = set()
         for start in range(0, len(row_versions), _CHUNK):
@@ -121,7 +123,7 @@ class Forwarder:
                 moved += its
             except _ItsOwnError:
                 stay.update(row.row_version for row in its)
-            except LockTimeout as error:  # somebody holds this destination; the others are not held up
+            except LockTimeout as error:  # another session holds this destination; the others go on
                 self._wait(queue, error)
             except SqlQueueError as error:
                 if isinstance(error, TryAgain):
@@ -157,7 +159,7 @@ class Forwarder:
             _insert(queue, found, [_forwarded(row) for row in rows])
 
     def _fail(self, queue: Queue, address: str, rows: Sequence[InTransit], error: SqlQueueError) -> bool:
-        """Move rows that cannot be delivered to the error queue; False where there is none, or it refuses them."""
+        """Move undeliverable rows to the error queue; False where there is none, or it refuses them."""
         to = self._options.error_queue
         if to is not None:
             naming = self._naming(queue)
@@ -197,7 +199,7 @@ class _ItsOwnError(SqlQueueError):
 
 
 def _destination(headers: str | None) -> str | None:
-    """Where a row is to go; None where it is an ordinary one. Who has failed goes nowhere by himself."""
+    """Where a row is to go; None where it is an ordinary one. A failed message does not move on by itself."""
     read = parse_headers(headers) or {}
     return None if FAILED_QUEUE in read else read.get(FORWARD_DESTINATION) or None
 

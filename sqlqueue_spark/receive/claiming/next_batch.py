@@ -81,11 +81,11 @@ class NextBatch:
         return any(part.full for part in self.parts)
 
     def follow(self, start: Offset | None) -> None:
-        """Become the batch after ``start``, whichever batch the rows were found behind."""
+        """Become the batch after ``start``. The rows may have been found before that batch was known."""
         self.start, self.end = start, self.end.after(start)
 
     def release(self) -> None:
-        """Give the rows back to everybody. Never raises."""
+        """Give the rows back, so that any consumer can take them. Never raises."""
         if self.session is not None:
             self.session.connection.close()
 
@@ -111,7 +111,8 @@ class BatchMaker(ABC):
     ) -> NextBatch | None:
         """Make a batch of what a turn finds; None where it finds nothing.
 
-        :param turn: looks at each queue in turn. It may be called again after the transaction was rolled back.
+        :param turn: looks at each queue in turn. It may be called again after the transaction was rolled
+            back.
         :raises QueueFails: something is wrong with one queue; the batch can be made without it.
         """
 
@@ -132,7 +133,7 @@ class QueueFails(Exception):
 
 @contextmanager
 def setting_aside(session: QueueSession, name: str) -> Iterator[None]:
-    """Within the block an error of one queue is a :class:`QueueFails`, where the stream has others to go on with."""
+    """Within the block an error of one queue is a :class:`QueueFails`, if the stream has other queues."""
     try:
         yield
     except session.set_aside as error:

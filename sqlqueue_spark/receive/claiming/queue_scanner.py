@@ -1,4 +1,4 @@
-"""Finds the next rows of one queue: where to look, what is left to neighbours, how long to rest when nothing is there."""
+"""Finds the next rows of one queue: where to look, what is left to neighbours, how long to rest."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class QueueScanner:
         self.backlog = Backlog(options.poll_interval, clock)
         self.headroom = Headroom(options.neighbour_headroom, clock)
         self.cleanup = IndexCleanup(Target.of(options), clock)
-        #: Whether a limit ended the last share of a batch, so that a backlog waits; and the number of that share.
+        #: Whether a limit ended the last share of a batch, so that a backlog waits; and the number of that
+        #: share.
         self.full, self.served = False, 0
         #: What was wrong with the queue when it was last looked at, and until when it is set aside.
         self.failure: SqlQueueError | None = None
@@ -91,7 +92,7 @@ class QueueScanner:
         self.backlog.is_empty()
 
     def look_from_start_next(self) -> None:
-        """Begin the next look at the start: a claim was given up or lost, so rows may stand anywhere below."""
+        """Begin the next look at the start: a claim was given up or lost, so rows may stand below."""
         self.scans.head.look_from_start_next()
         self.headroom.forget_claims()
 
@@ -106,7 +107,8 @@ class QueueScanner:
     ) -> QueueRows | None:
         """Look behind the rows that are left to neighbours.
 
-        :param ahead: whether the rows are claimed for a batch after the present one, which has what is left to neighbours in sight.
+        :param ahead: whether the rows are claimed for a batch after the present one, which has what is left
+            to neighbours in sight.
         """
         before = self.headroom.beside_neighbours
         above = after if ahead else max(after, self.headroom.begin(queue))

@@ -1,12 +1,12 @@
 """Finds the rows of the next batch: when to look, what comes first, how much to claim, how long to rest.
 
-A stream has a scanner of its own for each queue, which knows where it has looked, what it leaves to neighbours, and how
-long it rests. With several queues, one that fails is set aside for a while, and the batch is claimed without it.
+A stream has a scanner of its own for each queue, which knows where it has looked, what it leaves to
+neighbours, and how long it rests. With several queues, one that fails is set aside for a while, and the batch
+is claimed without it.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -44,7 +44,8 @@ _LIST_SECONDS = 5.0
 class Scanner:
     """Makes the claims of one stream, one after the other.
 
-    The caller settles or releases each claim that it is given. A claim ahead belongs to the scanner until it is asked for.
+    The caller settles or releases each claim that it is given. A claim ahead belongs to the scanner until it
+    is asked for.
 
     :param maker: how to look at a queue, and how the rows that are found become a batch.
     """
@@ -54,8 +55,8 @@ class Scanner:
         options: SourceOptions,
         pool: ConnectionPool,
         maker: BatchMaker,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
     ) -> None:
         self._options = options
         self._pool = pool
@@ -70,7 +71,8 @@ class Scanner:
         #: Whether this run ends at the rows that are there now (``Trigger.AvailableNow``).
         self._bounded = False
         self._ahead: ClaimAhead | None = None
-        #: Late rows went before the claim ahead. Now it comes next: it is locked, and there may always be another late row.
+        #: Late rows went before the claim ahead. Now it comes next: it is locked, and there may always be
+        #: another late row.
         self._ahead_waited = False
         self._limits = BatchLimits.of(options)
         self._size: BatchSize | None = None
@@ -99,7 +101,8 @@ class Scanner:
         return self._ahead is not None or not self._members or bool(self._due())
 
     def next(self, start: Offset | None, max_rows: int | None) -> NextBatch | None:
-        """Claim the next rows; None when there are none, it is not time to look, or ``stopFile`` asks to stop.
+        """Claim the next rows; None when there are none, it is not time to look, or ``stopFile`` asks to
+        stop.
 
         :param start: the offset that the claim follows.
         :param max_rows: most rows to claim; None is everything that is there now.
@@ -131,7 +134,8 @@ class Scanner:
         self._bounded = True
 
     def waiting(self) -> Json | None:
-        """How many rows wait behind the last claim and how old the oldest is, and how many were left to neighbours.
+        """How many rows wait behind the last claim and how old the oldest is, and how many were left to
+        neighbours.
 
         All is as last seen; it asks no database.
         """
@@ -145,7 +149,7 @@ class Scanner:
         return {"rows": rows, "oldestSeconds": max(ages, default=None), "leftToNeighbours": left}
 
     def look_from_start_next(self) -> None:
-        """Begin the next look at the start: a claim was given up or lost, so rows may stand anywhere below."""
+        """Begin the next look at the start: a claim was given up or lost, so rows may stand below."""
         for member in self._members.values():
             member.look_from_start_next()
 
@@ -158,7 +162,7 @@ class Scanner:
             self._ahead.give_up_within(IDLE_SECONDS)
 
     def _batch_ended(self) -> None:
-        """Learn from the time of the present batch how many rows the next may have; calling again is harmless."""
+        """Learn from the time of the present batch how many rows the next may have."""
         if self._size is not None and self._began is not None:
             self._size.done(self._clock() - self._began, cold=self._cold)
             self._cold = False
@@ -191,8 +195,8 @@ class Scanner:
         def claim(asked: Asked) -> NextBatch | None:
             within = limits
             if not self._options.several:
-                # Spark need not wait for a batch that grows faster than it is claimed, and batches get no smaller by that.
-                # With several queues those that are looked at last would get less.
+                # Spark need not wait for a batch that grows faster than it is claimed, and batches get no
+                # smaller by that. With several queues those that are looked at last would get less.
                 within = replace(limits, enough=lambda rows: asked() and rows >= least)
             return self._claim(end, among, within, ahead, ahead=True)
 
@@ -205,7 +209,7 @@ class Scanner:
             self._ahead = None
 
     def _give_back_ahead(self, because: str = "") -> None:
-        """Give back what was claimed ahead, and wait: a claim that follows at once would step over rows that are not free yet."""
+        """Give back the claim ahead, and wait: the next claim would step over rows that are not free yet."""
         if self._ahead is not None:
             self._ahead.give_back(because)
             self._ahead = None
@@ -255,8 +259,9 @@ class Scanner:
         if due:
             session.hurry()
         for part in due:
-            # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's next statement.
-            # Every VACUUM waits for that page, our cleanup too, for as long as the batch lasts. The attempt's end lets it go.
+            # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's
+            # next statement. Every VACUUM waits for that page, our cleanup too, for as long as the batch
+            # lasts. The attempt's end lets it go.
             with setting_aside(session, part.name), session.connection.attempt():
                 self._members[part.name].backlog.look(session.at(part.queue.table.table), part.last)
         if due:
@@ -265,7 +270,7 @@ class Scanner:
     # -- what comes first ------------------------------------------------------------------------
 
     def _next(self, start: Offset | None, max_rows: int) -> NextBatch | None:
-        """Late rows from below when it is time to look for them, else the claim made ahead, else a new one."""
+        """Late rows from below if it is time to look for them, else the claim ahead, else a new claim."""
         rows = max_rows if self._size is None else min(max_rows, self._size.rows)
         self._limits = replace(self._limits, rows=rows)
         found = None
@@ -320,7 +325,8 @@ class Scanner:
         """A batch of what these queues have.
 
         :param counts: whether a queue without rows then rests.
-        :param ahead: whether it is claimed ahead. Then queues do not rest where none of them has rows: Spark asks soon.
+        :param ahead: whether it is claimed ahead. Then queues do not rest where none of them has rows: Spark
+            asks soon.
         """
         if not members:
             return None

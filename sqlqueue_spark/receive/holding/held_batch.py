@@ -1,4 +1,4 @@
-"""The batch whose rows a stream holds: planned, settled, given back, or locked again after a loss or a restart."""
+"""The batch whose rows a stream holds: planned, settled, given back, or locked again after a loss."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ log = plain_text.logger(__name__)
 
 
 class HeldBatch:
-    """Holds at most one claim at a time, whichever process made it first, until its batch is settled or given back.
+    """Holds at most one claim at a time until its batch is settled or given back, also one that another
+    process made.
 
-    Two threads use it, one at a time: Spark's thread, and the thread that watches ``doneFile`` and settles. Take ``lock``
-    for whatever must not be settled in between.
+    Two threads use it, one at a time: Spark's thread, and the thread that watches ``doneFile`` and settles.
+    Take ``lock`` for whatever must not be settled in between.
     """
 
     def __init__(self, options: SourceOptions, pool: ConnectionPool, scanner: Scanner) -> None:
@@ -52,8 +53,8 @@ class HeldBatch:
         return held.end if held is not None and held.follows(start) else None
 
     def finish(self, start: Offset | None) -> None:
-        """Settle what is held if ``start`` is its offset; else give it back, and settle what a previous process left of
-        the batch that ends with ``start``.
+        """Settle what is held if ``start`` is its offset; else give it back, and settle what a previous
+        process left of the batch that ends with ``start``.
         """
         if self._held is not None:
             if start == self._held.end:
@@ -66,7 +67,7 @@ class HeldBatch:
             self._settle()
 
     def plan(self, start: Offset | None, end: Offset) -> Sequence[Task]:
-        """The slices of the batch that ends with ``end``; locks its rows again if this process does not hold them."""
+        """The tasks of the batch that ends with ``end``; locks its rows again if they are not held here."""
         with self.lock:
             if self._held is None or self._held.end != end:
                 self._pool.retried(lambda: self._replay(start, end))
@@ -86,7 +87,7 @@ class HeldBatch:
                 self._scanner.batch_done()
 
     def close(self) -> None:
-        """Settle the held batch if ``doneFile`` says that it is logged, else give it back; then let go of the stage."""
+        """Settle the held batch if ``doneFile`` says that it is logged, else give it back. Free the stage."""
         if self._done_file is not None:
             self._done_file.close()
         with self.lock:
@@ -106,7 +107,7 @@ class HeldBatch:
     # -- steps ----------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Settle the held claim, as its batch is logged. If its transaction is gone, lock and settle what is left of it."""
+        """Settle the held claim: its batch is logged. After a loss, lock and settle what is left of it."""
         held = self._held
         assert held is not None, "only what is held is settled"
         if held.lost:
@@ -154,7 +155,8 @@ class HeldBatch:
     def _lock(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[QueueSession, list[QueueRows]]:
         """Lock what is left of these rows of a batch.
 
-        :returns: the session whose open transaction holds these rows, and the rows of each queue: none where they are others.
+        :returns: the session whose open transaction holds these rows, and the rows of each queue: none where
+            they are others.
         """
         session = self._pool.borrow()
         try:

@@ -31,8 +31,8 @@ class Settling(Enum):
 class OpenClaim:
     """A claim, and the session whose open transaction holds its rows.
 
-    ``start`` and ``end`` are the offsets between which the batch lies, as Spark knows them. ``parts`` are the rows that are
-    locked, of each queue.
+    ``start`` and ``end`` are the offsets between which the batch lies, as Spark knows them. ``parts`` are the
+    rows that are locked, of each queue.
     """
 
     session: QueueSession
@@ -71,8 +71,8 @@ class OpenClaim:
     def settle(self, send: Callable[[], None]) -> None:
         """Delete the rows, send what the batch has staged, and commit.
 
-        Spark has logged the batch, so its rows are not given back for a passing reason. An attempt that fails is undone to a
-        savepoint, and tried again for ``commandTimeout``.
+        Spark has logged the batch, so its rows are not given back for a passing reason. An attempt that fails
+        is undone to a savepoint, and tried again for ``commandTimeout``.
 
         :param send: sends in the open transaction. It may be called again after its work was undone.
         :raises ConnectionLost: the transaction is gone. Any other error leaves it open, and the rows locked.
@@ -111,7 +111,7 @@ class OpenClaim:
         fail_points.step(fail_points.COMMITTED if own else fail_points.LEFT_COMMITTED)
 
     def locked_again(self, session: QueueSession, parts: Sequence[QueueRows]) -> OpenClaim:
-        """The same logged batch after its own transaction was lost: the transaction of ``session`` now holds ``parts``."""
+        """The same logged batch after its transaction was lost: that of ``session`` now holds ``parts``."""
         ours = self.settling is Settling.ITS_CLAIM
         return replace(
             self,
@@ -141,7 +141,8 @@ class OpenClaim:
 def may_go_away(error: SqlQueueError) -> bool:
     """Whether the error that keeps a batch from being settled may go away while the transaction stays open.
 
-    A :class:`ConfigurationError` whose first cause is no driver's error does not: we refuse the batch ourselves.
+    A :class:`ConfigurationError` whose first cause is no driver's error does not: we refuse the batch
+    ourselves.
     """
     first: BaseException = error
     while first.__cause__ is not None:

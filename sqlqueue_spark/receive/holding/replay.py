@@ -1,7 +1,7 @@
 """Locks a claim again after its locks were lost: the same rows, proven to be the same, or none.
 
-The receiver needs this when a connection is lost before the claim was settled, when a new process finds a logged batch
-and its rows may still be there, and when Spark replays a batch.
+The receiver needs this when a connection is lost before the claim was settled, when a new process finds a
+logged batch and its rows may still be there, and when Spark replays a batch.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def relock(queue: Queue, offset: Offset, live: RowSet, expired: RowSet) -> Claim
     """Lock what is left of a claim, and wait for rows that others hold.
 
     :param live: those of the offset's live rows that are to be locked; ``expired`` likewise.
-    :returns: the rows; None where the rows with these numbers are not the claim's. None also for a batch of mode ``none``,
-        which has claimed no rows: what its workers did not take was not emitted either.
+    :returns: the rows; None where the rows with these numbers are not the claim's. None also for a batch of
+        mode ``none``, which has claimed no rows: what its workers did not take was not emitted either.
     :raises RowsHeld: another session held a row for longer than ``lockTimeout``; the message says who.
     """
     if offset.taken:
@@ -64,7 +64,7 @@ def relock(queue: Queue, offset: Offset, live: RowSet, expired: RowSet) -> Claim
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Rows of one queue that are to be locked again: those that an offset names, or what is known to be left of them."""
+    """Rows of one queue to lock again: those that an offset names, or what is known to be left of them."""
 
     offset: Offset
     live: RowSet
@@ -79,7 +79,8 @@ class Wanted:
 def locked_again(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueRows]:
     """Lock what is left of a batch, in each of its queues, in the open transaction. Errors as :func:`relock`.
 
-    What a queue has no more, because it is gone or because its rows are others now, does not hold up the rest.
+    What a queue has no more, because it is gone or because its rows are others now, does not hold up the
+    rest.
     """
     while True:
         parts: list[QueueRows] = []
@@ -118,8 +119,8 @@ def _last_proven(queue: Queue, offset: Offset) -> int | None:
 def _up_to(rows: Claimed, last: int) -> Claimed:
     """The rows up to the last witness: a witness that matches proves the rows before it, and none after it.
 
-    A table that was restored from a copy goes on from the copy's last number. If the copy was made in the middle of the
-    claim, a number above the last witness can belong to a message that came since.
+    A table that was restored from a copy goes on from the copy's last number. If the copy was made in the
+    middle of the claim, a number above the last witness can belong to a message that came since.
     """
     if all(not len(runs) or runs.last <= last for runs in (rows.live, rows.expired)):
         return rows

@@ -1,4 +1,4 @@
-"""Peeks at a queue by ranges of RowVersion, or at some of its rows: nothing is claimed, locked, counted or deleted."""
+"""Peeks at ranges or rows of a queue: nothing is claimed, locked, counted or deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue, QueueTable
 
-#: The most numbers of one range, however few rows have them: a :class:`RowSet` counts all its numbers, in 63 bits.
+#: The most numbers of one range, however few rows have them: a :class:`RowSet` counts all its numbers, in 63
+#: bits.
 _WIDEST = 1 << 62
 
 
@@ -28,10 +29,12 @@ class Present(NamedTuple):
 
 
 def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Present]:
-    """Every row that can be seen in a queue now, in RowVersion order; none is read whole, and no transaction stays open.
+    """Every row that can be seen in a queue now, in RowVersion order; none is read whole, no transaction
+    stays open.
 
-    A look goes over the whole queue, because no number tells what is new: numbers are given before rows are committed, so a
-    lower one may come up later. It ends at the highest number of its beginning, however many rows arrive meanwhile.
+    A look goes over the whole queue, because no number tells what is new: numbers are given before rows are
+    committed, so a lower one may appear later. The look ends at the number that was the highest when it
+    began.
 
     :param again: whether the database was reached before, as for ``connect``.
     """
@@ -55,7 +58,7 @@ def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Pre
 
 
 def plan_rows(options: SourceOptions, rows: RowSet) -> list[Task]:
-    """Slices of these rows, with similar numbers of rows; who reads them gets those that are still there and not expired."""
+    """Tasks of similar size for these rows. A reader gets the rows that are still there and not expired."""
     target = Target.of(options)
     dialect = target.dialect
 

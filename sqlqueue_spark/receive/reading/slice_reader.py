@@ -21,9 +21,9 @@ from sqlqueue_spark.row_set import LOWEST, RowSet
 
 _TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
 
-#: How long a worker waits for a lock. A statement that alters the table waits for the claim, the worker waits behind it,
-#: and the claim waits for the worker. No server sees that circle, and every sender waits meanwhile. Spark may run the
-#: task again.
+#: How long a worker waits for a lock. A statement that alters the table waits for the claim, the worker waits
+#: behind it, and the claim waits for the worker. No server sees that circle, and every sender waits
+#: meanwhile. Spark may run the task again.
 MOST_WAITING = timedelta(seconds=5)
 #: How long a worker keeps its connection for the next slice.
 _IDLE_SECONDS = 30.0
@@ -36,7 +36,7 @@ class SliceReader:
         self._target = target
 
     def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """Read or take the rows of a task, whichever the kind of its slices says."""
+        """Read or take the rows of a task, as the kind of each slice says."""
         for part in task:
             for batch in self.take(part) if isinstance(part, DestructiveSlice) else self.read(part):
                 yield _with_queue(batch, part)
@@ -44,8 +44,8 @@ class SliceReader:
     def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
         """The rows of a slice in RowVersion order, and exactly those.
 
-        :raises ClaimLost: fewer rows are there than were claimed, or other rows have their numbers; Spark must not log the
-            batch.
+        :raises ClaimLost: fewer rows are there than were claimed, or other rows have their numbers; Spark
+            must not log the batch.
         """
         hasty = replace(self._target, lock_timeout=min(self._target.lock_timeout, MOST_WAITING))
         seen = 0
@@ -70,7 +70,7 @@ class SliceReader:
             )
 
     def take(self, part: DestructiveSlice) -> Generator[pa.RecordBatch, None, None]:
-        """Delete the free rows of a slice, commit, and then yield them in RowVersion order, without the expired ones."""
+        """Delete the free rows of a slice, commit, and yield the unexpired ones in RowVersion order."""
         reader = _KEPT.take(self._target)
         patience = Retry(f"taking from {part.queue}")
 
@@ -109,7 +109,8 @@ class SliceReader:
     def _batches(
         self, part: Slice, target: Target, *, worth_it: Callable[[TryAgain], bool] = lambda _: True
     ) -> Iterator[pa.RecordBatch]:
-        """Read a slice. After an error that may pass, go on behind the last row that was read, on a new connection.
+        """Read a slice. After an error that may pass, go on behind the last row that was read, on a new
+        connection.
 
         A connection that was kept may have died meanwhile.
         """
@@ -158,7 +159,7 @@ def _with_queue(batch: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
 
 
 def _check_same(batch: pa.RecordBatch, part: Slice) -> None:
-    """Refuse other rows that have the numbers of the claimed ones: the table was truncated and filled again."""
+    """Refuse other rows with the numbers of the claimed ones: the table was truncated and filled again."""
     numbers = batch["RowVersion"]
     first, last = numbers[0].as_py(), numbers[-1].as_py()
     for row_version, row_id in part.witnesses.items():
@@ -175,7 +176,7 @@ def _check_same(batch: pa.RecordBatch, part: Slice) -> None:
 
 @contextlib.contextmanager
 def _let_in() -> Iterator[None]:
-    """Treat a refusal that may pass as a lost connection, so that the worker tries again: the driver has the same login."""
+    """Treat a refusal that may pass as a lost connection, so that the worker tries again."""
     try:
         yield
     except ConfigurationError as error:
@@ -192,7 +193,7 @@ def _only(batch: pa.RecordBatch, rows: RowSet) -> pa.RecordBatch:
 
 
 def _unexpired(taken: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The unexpired rows that one statement took, in RowVersion order: SQL Server promises no order of deleted rows."""
+    """The unexpired rows of one statement, in RowVersion order: SQL Server deletes in no order."""
     rows = pa.Table.from_batches(taken, _TAKEN)
     if pc.any(rows["expired"]).as_py():
         rows = rows.filter(pc.invert(rows["expired"]))
@@ -204,7 +205,7 @@ def _unexpired(taken: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Kept:
-    """The connection that a worker process keeps between slices: making a new one costs as much as 40,000 rows."""
+    """The connection that a worker process keeps between slices: a new one costs as much as 40,000 rows."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -31,11 +31,13 @@ SCHEMA = pa.schema(
 #: The columns of a stream over several queues.
 JOINT_SCHEMA = SCHEMA.append(pa.field("Queue", pa.string()))
 
-#: Rows that are further apart are read by separate statements: a statement costs about as much as so many rows.
+#: Rows that are further apart are read by separate statements: a statement costs about as much as 200 rows.
 _GAP = 200
-#: So many small rows on end are worth a statement of their own, and further statements for the rows around them.
+#: A run of at least this many small rows is worth a statement of its own, and further ones for the rows
+#: around it.
 _RUN = 1_000
-#: If more than one row in so many is large, the slice counts as having no small rows: hardly a run would be worth it.
+#: If more than one row in 500 is large, the slice counts as having no small rows: hardly a run would be worth
+#: it.
 _FEW = 500
 
 
@@ -50,7 +52,8 @@ class Slice:
     address: str = ""
     #: Those of the rows that are known to be small.
     small: RowSet = field(default_factory=RowSet)
-    #: The witnesses among the rows: by RowVersion, the Id when the row was claimed. They prove that the rows are the same.
+    #: The witnesses among the rows: by RowVersion, the Id when the row was claimed. They prove that the rows
+    #: are the same.
     witnesses: Mapping[int, str] = field(default_factory=dict)
 
     def above(self, row_version: int) -> Slice:
@@ -58,7 +61,7 @@ class Slice:
         return replace(self, rows=self.rows.between(row_version + 1, HIGHEST))
 
     def ranges(self) -> Iterator[tuple[RowSet, bool]]:
-        """The rows in pieces, in their order, each read by one range; and whether a piece is a run of small rows only."""
+        """The rows in pieces, each read by one range; and whether a piece has small rows only."""
         for span in self.rows.spans(_GAP):
             begin = span.first
             for first, last in self.small.between(span.first, span.last):
@@ -121,11 +124,12 @@ def uncut(parts: Sequence[QueueRows], *, several: bool, take: bool = False) -> l
 
 
 def plan(batch: Sequence[Uncut], pieces: int, small_row: int | None = None) -> list[Task]:
-    """Cut the rows of a batch for at most ``pieces`` tasks of similar bytes. A task has a fixed cost, so small queues share one.
+    """Cut the rows of a batch for at most ``pieces`` tasks of similar bytes. A task has a fixed cost: small
+    queues share one.
 
-    The rows of one queue are in RowVersion order, within a task and from one to the next. A slice may have no witness, and
-    that is enough: the first and the last row of the claim are always witnesses, and Spark does not log a batch of which
-    one slice fails.
+    The rows of one queue are in RowVersion order, within a task and from one to the next. A slice may have no
+    witness, and that is enough: the first and the last row of the claim are always witnesses, and Spark does
+    not log a batch of which one slice fails.
 
     :param small_row: bytes up to which a row is small; None where size makes no difference.
     """
@@ -133,7 +137,7 @@ def plan(batch: Sequence[Uncut], pieces: int, small_row: int | None = None) -> l
 
 
 def plan_taking(batch: Sequence[Uncut], pieces: int, most_rows: int) -> list[Task]:
-    """As :func:`plan`, for workers that take the rows: at most ``most_rows`` and a record batch's bytes a statement."""
+    """As :func:`plan`, for workers that take the rows: a statement has ``most_rows`` and 8 MB at most."""
 
     def cut(each: Uncut, counts: Iterable[int]) -> list[Slice]:
         return _to_take(each.claimed, _cut(each, counts), most_rows)
