@@ -47,12 +47,12 @@ def _search(session: QueueSession, table: Table, *, held: bool) -> Search:
     """:param held: whether the transaction holds rows of other queues already."""
 
     def search(find: Callable[[Queue], QueueRows | None]) -> QueueRows | None:
-        found = find(session.at(table))
-        if not held and (found is None or not found.locked):
+        part = find(session.at(table))
+        if not held and (part is None or not part.locked):
             # A statement that alters an idle queue need not wait until the batch of the others is settled.
             session.connection.rollback()
             session.hurry()
-        return found
+        return part
 
     return search
 

@@ -142,24 +142,24 @@ class Headroom:
         self._left, self._claimed_to = _Left(LOWEST, LOWEST, 0, now), LOWEST
         return True
 
-    def claimed(self, queue: Queue, after: int, found: QueueRows | None, *, ahead: bool = False) -> None:
+    def claimed(self, queue: Queue, after: int, part: QueueRows | None, *, ahead: bool = False) -> None:
         """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet.
 
         :param ahead: whether it was claimed ahead. Then it is not known when its batch begins.
         """
-        self._backlog = found is not None and found.full
-        if self._wanted == 0 or found is None:
+        self._backlog = part is not None and part.full
+        if self._wanted == 0 or part is None:
             return
         self._claimed_at = None if ahead else self._clock()
-        self._claimed_to = max(self._claimed_to, found.last)
-        self.batches.begins(found.rows.rows)
+        self._claimed_to = max(self._claimed_to, part.last)
+        self.batches.begins(part.rows.rows)
         if self.rows:
             return
         self._left = None  # of these rows some may be among the claimed ones
-        if found.full:
-            seen = queue.oldest(found.last, found.last, found.last, _SAMPLE)
+        if part.full:
+            seen = queue.oldest(part.last, part.last, part.last, _SAMPLE)
             self._left = _Left(seen.floor, seen.last, seen.free, self._clock())
-        elif found.rows.rows <= _SEARCHED:
+        elif part.rows.rows <= _SEARCHED:
             seen = queue.oldest(after, after, after, _SAMPLE)
         else:
             return

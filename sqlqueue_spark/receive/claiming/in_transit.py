@@ -67,11 +67,11 @@ class Forwarder:
 
         :param look: looks or claims; what it tells of as in transit, it leaves out. It may be called twice.
         """
-        found = look(self.elsewhere)
-        if not found.in_transit or not self.due:
-            return found
+        claimed = look(self.elsewhere)
+        if not claimed.in_transit or not self.due:
+            return claimed
         queue.connection.rollback()
-        stay = self.move(queue, found.in_transit)
+        stay = self.move(queue, claimed.in_transit)
         return look(lambda same, rows: set(self.elsewhere(same, rows)) - stay)
 
     @property

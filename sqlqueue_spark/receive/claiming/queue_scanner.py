@@ -61,11 +61,11 @@ class QueueScanner:
 
     def onward(self, search: Search, limits: BatchLimits) -> QueueRows | None:
         """What stands above what was found last, or anywhere when it is time to look there."""
-        found = self._first(search, self.scans.onward(), limits)
-        if found is None and self.scans.bounded and self.headroom.beside_neighbours:
+        part = self._first(search, self.scans.onward(), limits)
+        if part is None and self.scans.bounded and self.headroom.beside_neighbours:
             # The run ends with what was left to neighbours.
-            found = self._first(search, [Scan(LOWEST, self.scans.end)], limits)
-        return found
+            part = self._first(search, [Scan(LOWEST, self.scans.end)], limits)
+        return part
 
     def late(self, search: Search, limits: BatchLimits) -> QueueRows | None:
         """Late rows from below, when it is time to look for them."""
@@ -119,27 +119,27 @@ class QueueScanner:
             above = LOWEST
         if above >= up_to:
             return None
-        found = self._find(queue, above, up_to, self.headroom.limited(limits))
-        if found is not None:
-            self.cleanup.rows += found.rows.rows
-        self.headroom.claimed(queue, above, found, ahead=ahead)
-        return found
+        part = self._find(queue, above, up_to, self.headroom.limited(limits))
+        if part is not None:
+            self.cleanup.rows += part.rows.rows
+        self.headroom.claimed(queue, above, part, ahead=ahead)
+        return part
 
     def _first(self, search: Search, scans: Iterable[Scan], limits: BatchLimits) -> QueueRows | None:
         """What the first scan that finds rows has found."""
         for scan in scans:
-            if (found := self._look(search, scan, limits)) is not None:
-                return found
+            if (part := self._look(search, scan, limits)) is not None:
+                return part
         return None
 
     def _look(self, search: Search, scan: Scan, limits: BatchLimits) -> QueueRows | None:
         def find(queue: Queue) -> QueueRows | None:
             began = self._clock()  # not before: the time to make a connection is not part of the look
             look = self.find_onward if scan.leaves_headroom else self._find
-            found = look(queue, scan.after, scan.up_to, limits)
+            part = look(queue, scan.after, scan.up_to, limits)
             scan.seconds = self._clock() - began
-            return found
+            return part
 
-        found = search(find)
+        part = search(find)
         self.scans.done(scan)
-        return found
+        return part

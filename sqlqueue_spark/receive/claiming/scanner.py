@@ -116,13 +116,13 @@ class Scanner:
             return None
         if max_rows is None:
             self._give_back_ahead()
-            found = self._everything(start)
+            batch = self._everything(start)
         else:
-            found = self._next(start, max_rows)
-        if found is not None and self._size is not None:
-            self._size.begins(found.count, more=found.full)
+            batch = self._next(start, max_rows)
+        if batch is not None and self._size is not None:
+            self._size.begins(batch.count, more=batch.full)
             self._began = self._clock()
-        return found
+        return batch
 
     def stop_at_present_end(self) -> None:
         """Claim nothing that arrives from now on."""
@@ -273,16 +273,16 @@ class Scanner:
         """Late rows from below if it is time to look for them, else the claim ahead, else a new claim."""
         rows = max_rows if self._size is None else min(max_rows, self._size.rows)
         self._limits = replace(self._limits, rows=rows)
-        found = None
+        batch = None
         self._give_back_to_neighbours()
         if self._ahead is not None:
-            if not self._ahead_waited and (found := self._late(start)) is not None:
+            if not self._ahead_waited and (batch := self._late(start)) is not None:
                 self._ahead_waited = True
-                return found
-            found = self._take_ahead(start)
-        if found is None:
-            found = self._onward(start)
-        return found
+                return batch
+            batch = self._take_ahead(start)
+        if batch is None:
+            batch = self._onward(start)
+        return batch
 
     def _everything(self, start: Offset | None) -> NextBatch | None:
         """Everything that is there now."""
@@ -296,19 +296,19 @@ class Scanner:
 
     def _onward(self, start: Offset | None) -> NextBatch | None:
         """The next rows."""
-        found = self._mark(self._claim(start, self._due(), self._limits, QueueScanner.onward))
-        if found is None and self._bounded:
+        batch = self._mark(self._claim(start, self._due(), self._limits, QueueScanner.onward))
+        if batch is None and self._bounded:
             for member in self._members.values():
                 if isinstance(member.failure, TryAgain):
                     raise member.failure  # the run must not end as if that queue were empty
-        return found
+        return batch
 
-    def _mark(self, found: NextBatch | None) -> NextBatch | None:
+    def _mark(self, batch: NextBatch | None) -> NextBatch | None:
         """Let the next looks begin where this batch ends."""
-        for part in () if found is None else found.parts:
+        for part in () if batch is None else batch.parts:
             if part.name in self._members:
                 part.mark(self._members[part.name].scans.head)
-        return found
+        return batch
 
     # -- looking ---------------------------------------------------------------------------------
 
