@@ -29,7 +29,7 @@ from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline import DeltaOptions, drain_to_delta, run_until_stopped, stoppable
 from sqlqueue_spark.receive import Receiver, SliceReader
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.tables import queues
 
 #: What docs/streams.md recommends for bulk work on two cores.
@@ -267,8 +267,8 @@ class Drain:
         began = time.perf_counter()
         end = self._receiver.latest(self._start, rows)
         claimed = time.perf_counter() - began
-        parts = self._receiver.plan(self._start, end)
-        read = sum(batch.num_rows for part in parts for batch in self._reader.rows(part))
+        tasks = self._receiver.plan(self._start, end)
+        read = sum(batch.num_rows for task in tasks for batch in self._reader.rows(task))
         assert read == rows, f"{read} rows of {rows}"
         self._receiver.settle(end)
         self._start = end

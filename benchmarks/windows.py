@@ -29,7 +29,7 @@ from sqlqueue_spark.engines.sqlserver.block_reader import ColumnReader
 from sqlqueue_spark.engines.sqlserver.connection import RowReader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.tables import queues
 
 _TOP = re.compile(r"^SELECT TOP \(\d+\) ")

@@ -146,7 +146,7 @@ class _Watch:
                 self._begin(queue)
                 self._told_begun()
         look = QueueLook(QueueAdmin(queue.connection, queue.table), self._selection)
-        from sqlqueue_spark.receive.poll_backoff import PollBackoff
+        from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
 
         rest, checked = PollBackoff(_LONGEST_REST), time.monotonic()
         while True:

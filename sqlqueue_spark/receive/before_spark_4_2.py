@@ -1,9 +1,11 @@
-"""Receives for Spark before 4.2, which asks only for the newest offset and does not say which batch it has logged as done.
+"""Receives for Spark before 4.2, which asks only for the newest offset and does not say which batch it has
+logged as done.
 
-A batch that fails ends the query. So when Spark asks again, the batch that was planned last is done. A new process learns
-only from its first plan which batch was the last one. Before that plan it may claim rows that the last batch has processed
-and its process did not live to delete. It then gives its claim back, deletes these rows, and locks again what is left of
-the claim, as in a replay. Before that plan it also leaves alone what is on a stage.
+A batch that fails ends the query. So when Spark asks again, the batch that was planned last is done. A new
+process learns only from its first plan which batch was the last one. Before that plan it may claim rows that
+the last batch has processed and its process did not live to delete. It then gives its claim back, deletes
+these rows, and locks again what is left of the claim, as in a replay. Before that plan it also leaves alone
+what is on a stage.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import secrets
 from collections.abc import Sequence
 
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.slices import JointSlice, Slice
+from sqlqueue_spark.receive.reading.slices import Task
 from sqlqueue_spark.receive.stream_source import StreamSource
 
 
@@ -22,31 +24,32 @@ class ReceiverBeforeSpark42:
     def __init__(self, source: StreamSource, max_rows: int) -> None:
         self._source = source
         self._max_rows = max_rows
-        #: The last batch that is done, and the last one that was planned. They count only once they are known.
+        #: The last batch that is done, and the last one that was planned. They count only once they are
+        #: known.
         self._done: Offset | None = None
         self._planned: Offset | None = None
         self._known = False
 
     def initial(self) -> None:
-        """Spark asks for the offset before the first batch. It does so only where the checkpoint has no offset yet."""
+        """Note that Spark asks for the offset before the first batch: the checkpoint has no offset yet."""
         self._known = True
 
     def latest(self) -> Offset | None:
         """Settle the batch that was planned last, then claim the next rows and return their offset.
 
-        :returns: the last batch's offset when there is nothing to claim. A process that does not know it yet returns the
-            offset before the first batch: Spark then runs an empty batch.
+        :returns: the last batch's offset when there is nothing to claim. A process that does not know it yet
+            returns the offset before the first batch: Spark then runs an empty batch.
         """
         self._done = self._planned
         newest = self._source.latest(self._done, self._max_rows, sure=self._known)
         if not self._known and newest is not None:
-            # The claim may have just the rows that the last batch left. Its offset would then be that batch's own, and no
-            # news to Spark.
+            # The claim may have just the rows that the last batch left. Its offset would then be that batch's
+            # own, and no news to Spark.
             return newest.told_by(secrets.token_hex(8))
         return newest
 
-    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
-        """The slices of the batch that ends with ``end``. If this process does not hold its rows, it locks them again."""
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
+        """The tasks of the batch that ends with ``end``; locks its rows again if they are not held here."""
         if not self._known or start != self._done:
             self._source.finish(start, rows=end is not None)
             self._done, self._known = start, True

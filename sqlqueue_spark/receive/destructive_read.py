@@ -1,4 +1,4 @@
-"""Receiving in transaction mode ``none``: workers take rows with a delete that returns them, each at most once.
+"""Receiving in mode ``none``: workers take rows with a delete that returns them, each at most once.
 
 ::
 
@@ -7,85 +7,51 @@
                                          │
                                    workers take rows
 
-Nothing is held between two calls: a row leaves the table when a worker takes it, before anybody knows whether its batch
-will be done. A batch may not take all its rows, because others held them or because everything died. A later look finds
-the rows that are left, and they come in a later batch. So an interrupted batch is not taken again. A batch that was begun
-in another mode is finished in that mode.
+Nothing is held between two calls. A row leaves the table when a worker takes it, before it is known whether its
+batch will be done. A batch may not take all its rows, because other consumers held them or because the process died.
+A later look finds the rows that are left, and they come in a later batch. So an interrupted batch is not taken again.
+A batch that was begun in another mode is finished in that mode.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sqlqueue_spark import fail_points
-from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.connection_pool import ConnectionPool, SessionPool
-from sqlqueue_spark.receive.held_batch import HeldBatch
-from sqlqueue_spark.receive.in_transit import Forwarder
-from sqlqueue_spark.receive.joint_look import JointLooks, JointPlan
-from sqlqueue_spark.receive.joint_scanner import JointScanner
-from sqlqueue_spark.receive.joint_session import JointPool
-from sqlqueue_spark.receive.lookout import Lookout, Planned
-from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.poll_backoff import PollBackoff
-from sqlqueue_spark.receive.replay import say_not_taken_again
-from sqlqueue_spark.receive.scanner import Scanner, StreamScanner
-from sqlqueue_spark.receive.slices import JointSlice, Share, Slice, plan_taking, plan_taking_jointly
+from sqlqueue_spark.receive.claiming.destructive_look import Looks
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch
+from sqlqueue_spark.receive.holding.replay import say_not_taken_again
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.reading.slices import Task, plan_taking, uncut
 from sqlqueue_spark.receive.stream_source import StreamSource
-from sqlqueue_spark.tables import queues
-from sqlqueue_spark.tables.queues import Queue
 
 
 class DestructiveReceiver(StreamSource):
     """Plans the micro-batches of one stream; its workers take the rows."""
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        *,
-        on_first_open: Callable[[Queue], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._options = options
-        self._pool: SessionPool[Any]
-        self._scanner: StreamScanner[Any]
-        self._looks: Lookout | JointLooks
-        if options.several:
-            self._pool = several = JointPool(options, on_first_open)
-            self._looks = looks = JointLooks(options, clock, sleep)
-            self._moved_on = looks.moved_on
-            self._scanner = JointScanner(options, several, looks, clock, sleep)
-        else:
-            self._pool = one = ConnectionPool(options, on_first_open)
-            pace, forwarder = PollBackoff(options.poll_interval, clock, sleep), Forwarder(options, clock)
-            self._moved_on = forwarder.moved_on
-            self._looks = lookout = Lookout(pace, forwarder)
-            self._scanner = Scanner(options, one, lookout.find, clock, sleep)
-        #: A batch that was begun in another mode.
-        self._batch = HeldBatch(options, self._pool, self._scanner)
-        self._planned: Planned | JointPlan | None = None
-        self._finished: Offset | None = None
+    _planned: NextBatch | None = None
+    _finished: Offset | None = None
+
+    def _batch_maker(self, clock: Callable[[], float], sleep: Callable[[float], None]) -> Looks:
+        self._looks = Looks(self._options, clock, sleep)
+        return self._looks
 
     def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:  # noqa: ARG002 -- it has no stage
         """Look for the next rows and return their offset; ``start`` itself when there are none."""
         self._scanner.rest()
         return self._pool.retried(lambda: self._latest(start, max_rows))
 
-    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
-        """The slices of the batch that ends with ``end``.
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
+        """The tasks of the batch that ends with ``end``.
 
-        A batch that this process did not look for has none, unless it was begun in another mode: then its rows are locked
-        again.
+        A batch that this process did not look for has none, unless it was begun in another mode: then its
+        rows are locked again.
         """
         if end is None or start == end:
             return []
         if self._planned is not None and self._planned.end == end:
             fail_points.step(fail_points.OFFSET_LOGGED)
-            return self._slices(self._planned)
+            return self._tasks(self._planned)
         self._pool.retried(lambda: self._check_belongs(end))
         if not end.taken:
             return self._batch.plan(start, end)
@@ -94,31 +60,14 @@ class DestructiveReceiver(StreamSource):
         return []
 
     def finish(self, start: Offset | None, *, rows: bool) -> None:  # noqa: ARG002 -- it has no stage
-        """Finish the last batch of a previous process if it was begun in another mode; else leave it as it is."""
+        """Finish the last batch of a previous process if it was begun in another mode."""
         if start != self._finished:
             self._pool.retried(lambda: self._finish(start))
             self._finished = start
 
-    def settle(self, end: Offset | None) -> None:
-        """Settle a batch that was begun in another mode; a batch of mode ``none`` needs nothing."""
-        self._batch.settle(end)
-
     def stop_at_present_end(self) -> None:
-        self._pool.retried(self._scanner.stop_at_present_end)
+        super().stop_at_present_end()
         self._looks.bounded = True
-
-    def waiting(self) -> Json | None:
-        return self._moved_on.tell(self._scanner.waiting())
-
-    def close(self) -> None:
-        """Give back the rows that are held for a batch of another mode, and end the connections."""
-        try:
-            self._batch.close()
-        finally:
-            self._scanner.close()
-            self._pool.close()
-
-    # -- steps of the protocol ------------------------------------------------------------------
 
     def _latest(self, start: Offset | None, max_rows: int | None) -> Offset | None:
         planned = self._planned
@@ -132,11 +81,9 @@ class DestructiveReceiver(StreamSource):
             return start
         self._looks.note(self._planned)
         self._scanner.claim_ahead(self._planned)
-        end: Offset = self._planned.end
-        return end
+        return self._planned.end
 
     def _finish(self, start: Offset | None) -> None:
-        """Finish a batch of a previous process if it was begun in another mode; else leave it as it is."""
         if start is None:
             return
         self._check_belongs(start)
@@ -150,19 +97,7 @@ class DestructiveReceiver(StreamSource):
         with self._pool.transaction() as session:
             self._pool.check_belongs(end, session)
 
-    def _slices(self, planned: Planned | JointPlan) -> Sequence[Slice | JointSlice]:
-        dialect = Target.of(self._options).dialect
-        shares = [
-            Share(
-                statement=queues.read_statement(dialect, part.table, "take", part.rows.kept_in_transit),
-                queue=part.name,
-                address=part.table.table.to_address(quoted=dialect.quoted_addresses),
-                claimed=part.rows,
-            )
-            for part in planned.parts
-        ]
-        pieces = self._options.slices(planned.count)
-        if self._options.several:
-            return plan_taking_jointly(shares, pieces, dialect.chunk)
-        (one,) = shares
-        return plan_taking(one.statement, one.queue, one.claimed, pieces, dialect.chunk)
+    def _tasks(self, planned: NextBatch) -> Sequence[Task]:
+        dialect = planned.parts[0].queue.connection.dialect
+        rows = uncut(planned.parts, several=self._options.several, take=True)
+        return plan_taking(rows, self._options.slices(planned.count), dialect.chunk)

@@ -1,7 +1,8 @@
-"""What Spark writes into the checkpoint for a micro-batch: the exact rows, and how to prove that they are the same.
+"""What Spark writes into the checkpoint for a micro-batch: the exact rows, and how to prove that they are the
+same.
 
-A RowVersion alone proves nothing: a truncated or restored table hands out the same numbers again. So an offset
-carries the table's identity and the row ids of some dozens of witnesses spread over the claim.
+A RowVersion alone proves nothing: a truncated or restored table hands out the same numbers again. So an
+offset carries the table's identity and the row ids of some dozens of witnesses spread over the claim.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ _OF_A_QUEUE = ("queue", "table", "rows", "live", "expired", "witnesses")
 class Offset:
     """The rows of one micro-batch. ``live`` rows are emitted and deleted, ``expired`` rows are only deleted.
 
-    In mode ``none`` they are the rows that a look saw. Those that others held were neither emitted nor deleted, and may
-    stand in a later batch again. ``serial`` counts on from batch to batch, so that two batches of the same rows have
-    different offsets. A fail-over or a restore can bring back rows that were settled, and Spark would take the offset that
-    it knows already for no news.
+    In mode ``none`` they are the rows that a look saw. Those that others held were neither emitted nor
+    deleted, and may stand in a later batch again. ``serial`` counts on from batch to batch, so that two
+    batches of the same rows have different offsets. A fail-over or a restore can bring back rows that were
+    settled, and Spark would take the offset that it knows already for no news.
 
-    An offset keeps its JSON as it was read: Spark and the stage know a batch by it. Two offsets are equal where their JSON is.
-    Its rows are decoded when they are first asked for: a million scattered ones take a second.
+    An offset keeps its JSON as it was read: Spark and the stage know a batch by it. Two offsets are equal
+    where their JSON is. Its rows are decoded when they are first asked for: a million scattered ones take a
+    second.
     """
 
     def __init__(
@@ -116,7 +118,8 @@ class Offset:
         self._json = json
         self.mode: str = json.get("mode", RECEIVE_ONLY)
         self.serial: int = json.get("serial", 0)
-        #: In mode ``sendsAtomicWithReceive`` the stage: the table on which what the batch sends waits until it is settled.
+        #: In mode ``sendsAtomicWithReceive`` the stage: the table on which what the batch sends waits until
+        #: it is settled.
         self.stage: str = json.get("stage", "")
 
     def to_json(self) -> Json:
@@ -170,9 +173,11 @@ class Offset:
 
 
 class JointOffset(Offset):
-    """The rows of a micro-batch of several queues: for each of them what an :class:`Offset` has, in the order of their names.
+    """The rows of a micro-batch of several queues: for each of them what an :class:`Offset` has, in the order
+    of their names.
 
-    Queues that the batch has no rows of are not in it. Mode, serial and stage are the batch's, and stand in it once.
+    Queues that the batch has no rows of are not in it. Mode, serial and stage are the batch's, and stand in
+    it once.
     """
 
     def __init__(
@@ -207,6 +212,19 @@ class JointOffset(Offset):
     @property
     def empty(self) -> bool:
         return all(part.empty for part in self._parts)
+
+
+def batch_offset(
+    parts: Sequence[Offset], *, several: bool, mode: str, serial: int, stage: str = ""
+) -> Offset:
+    """The offset of a batch: that of its one queue, or for a stream over several queues a joint one.
+
+    :param parts: the rows of each queue, each with the same mode, serial and stage.
+    """
+    if several:
+        return JointOffset(parts, mode=mode, serial=serial, stage=stage)
+    (only,) = parts
+    return only
 
 
 def to_json(offset: Offset | None) -> Json:

@@ -7,32 +7,19 @@
      ▲                            │        DELETE the claim, COMMIT
      └── rollback: close(), connection lost, process gone
 
-Spark may call twice, late or never; every method here is harmless when repeated.
+Spark may call twice, late or never.
 """
 
 from __future__ import annotations
 
-import functools
-import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from sqlqueue_spark import fail_points, plain_text
-from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claim import Portion
-from sqlqueue_spark.receive.connection_pool import ConnectionPool, SessionPool
-from sqlqueue_spark.receive.held_batch import HeldBatch
-from sqlqueue_spark.receive.in_transit import Forwarder
-from sqlqueue_spark.receive.joint_claim import JointClaims
-from sqlqueue_spark.receive.joint_scanner import JointScanner
-from sqlqueue_spark.receive.joint_session import JointPool
-from sqlqueue_spark.receive.offset import Json, Offset
-from sqlqueue_spark.receive.open_claim import OpenClaim, hold
-from sqlqueue_spark.receive.scanner import Scanner, StreamScanner
-from sqlqueue_spark.receive.slices import JointSlice, Slice
-from sqlqueue_spark.receive.stage_dispatch import stage_of
+from sqlqueue_spark.receive.claiming.claimed_batch import Claims
+from sqlqueue_spark.receive.holding.stage_dispatch import stage_of
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.receive.reading.slices import Task
 from sqlqueue_spark.receive.stream_source import StreamSource
-from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
@@ -40,98 +27,55 @@ log = plain_text.logger(__name__)
 class Receiver(StreamSource):
     """Claims, plans and settles the micro-batches of one stream."""
 
-    def __init__(
-        self,
-        options: SourceOptions,
-        *,
-        on_first_open: Callable[[Queue], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._options = options
-        table = stage_of(options)
-        stage = "" if table is None else table.to_text()
-        self._pool: SessionPool[Any]
-        self._scanner: StreamScanner[OpenClaim]
-        if options.several:
-            self._pool = several = JointPool(options, on_first_open)
-            claims = JointClaims(options, stage, clock)
-            self._moved_on = claims.moved_on
-            self._scanner = JointScanner(options, several, claims, clock, sleep)
-        else:
-            self._pool = one = ConnectionPool(options, on_first_open)
-            forwarder = Forwarder(options, clock)
-            self._moved_on = forwarder.moved_on
-            find = functools.partial(
-                hold,
-                portion=Portion(),
-                forwarder=forwarder,
-                most_locked=options.most_locked_rows,
-                stage=stage,
-            )
-            self._scanner = Scanner(options, one, find, clock, sleep)
-        self._batch = HeldBatch(options, self._pool, self._scanner)
-        self._staging = self._batch.staging
-        self._told_of_everything = False
+    _told_of_everything = False
+
+    def _batch_maker(self, clock: Callable[[], float], sleep: Callable[[float], None]) -> Claims:  # noqa: ARG002 -- as its base
+        stage = stage_of(self._options)
+        return Claims(self._options, "" if stage is None else stage.to_text(), clock)
 
     def latest(self, start: Offset | None, max_rows: int | None, *, sure: bool = True) -> Offset | None:
         """Settle what is held if ``start`` is its offset, then claim the next rows and return their offset.
 
-        :returns: ``start`` itself when there is nothing to claim; but in an atomic pipeline whose stage ``start`` does not
-            name, an offset of no rows that names it.
+        :returns: ``start`` itself when there is nothing to claim; but in an atomic pipeline whose stage
+            ``start`` does not name, an offset of no rows that names it.
         """
         self._scanner.rest()
         if max_rows is None and not self._told_of_everything:
             self._told_of_everything = True
-            log.warning("everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the queue until the "
-                        "stream is started again; take trigger(availableNow=True)", self._options.title)  # fmt: skip
+            log.warning(
+                "everything_at_once queue=%s: the trigger ignores every limit, and its rows stay in the queue until the "
+                "stream is started again; take trigger(availableNow=True)",
+                self._options.title,
+            )
         with self._batch.lock:
             return self._pool.retried(lambda: self._latest(start, max_rows, sure=sure))
 
-    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Slice | JointSlice]:
-        """The slices of the batch that ends with ``end``; locks its rows again if this process never held it."""
+    def plan(self, start: Offset | None, end: Offset | None) -> Sequence[Task]:
         return [] if end is None or start == end else self._batch.plan(start, end)
 
     def finish(self, start: Offset | None, *, rows: bool) -> None:
-        """Settle what is held if ``start`` is its offset; else give it back, and settle what a previous process left of
-        the batch that ends with ``start``.
+        """Settle what is held if ``start`` is its offset; else give it back, and settle what a process before
+        has left.
 
-        What waits on a stage stays there: the batch that follows may have staged it, and may be running again.
+        What waits on a stage stays there: the batch that follows may have staged it, and may be running
+        again.
         """
         with self._batch.lock:
             self._pool.retried(lambda: self._batch.finish(start))
             if not rows:
-                self._pool.retried(lambda: self._staging.take(start))
-
-    def settle(self, end: Offset | None) -> None:
-        """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
-        self._batch.settle(end)
-
-    def stop_at_present_end(self) -> None:
-        self._pool.retried(self._scanner.stop_at_present_end)
-
-    def waiting(self) -> Json | None:
-        return self._moved_on.tell(self._scanner.waiting())
-
-    def close(self) -> None:
-        """Settle the held batch if ``doneFile`` says that it is logged, else give it back; then end the connections."""
-        try:
-            self._batch.close()
-        finally:
-            self._scanner.close()
-            self._pool.close()
+                self._pool.retried(lambda: self._batch.staging.take(start))
 
     def _latest(self, start: Offset | None, max_rows: int | None, *, sure: bool) -> Offset | None:
         if (end := self._batch.claimed_after(start)) is not None:
             return end
         self._batch.finish(start)
         if sure and self._scanner.due:  # an idle stream looks at its stage as often as at its queue
-            self._staging.tidy(start)
-        self._staging.hold()
-        claim = self._scanner.next(start, max_rows)
-        if claim is None:
-            return self._staging.named_after(start)
-        self._batch.hold(claim)
+            self._batch.staging.tidy(start)
+        self._batch.staging.hold()
+        claimed = self._scanner.next(start, max_rows)
+        if claimed is None:
+            return self._batch.staging.named_after(start)
+        self._batch.hold(claimed)
         fail_points.step(fail_points.ROWS_LOCKED)
-        self._scanner.claim_ahead(claim)
-        return claim.end
+        self._scanner.claim_ahead(claimed)
+        return claimed.end

@@ -26,15 +26,14 @@ from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
 from sqlqueue_spark.plain_text import logger
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
-    JointSlice,
     Receiver,
     ReceiverBeforeSpark42,
-    Slice,
     SliceReader,
     StreamSource,
+    Task,
 )
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
-from sqlqueue_spark.receive.peek import plan_peek, plan_rows
+from sqlqueue_spark.receive.reading.peek import plan_peek, plan_rows
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.spark.processes import begin_task, leave_ctrl_c_to_the_program, log_to_stderr
 from sqlqueue_spark.tables.queues import Queue
@@ -55,9 +54,9 @@ JOINT_SCHEMA = StructType([*SCHEMA.fields, StructField("Queue", StringType())])
 
 @dataclass
 class SlicePartition(InputPartition):
-    """A slice on its way to a worker."""
+    """What one task reads, on its way to a worker."""
 
-    part: Slice | JointSlice
+    task: Task
 
 
 class QueueStreamReader(DataSourceStreamReader):
@@ -75,12 +74,12 @@ class QueueStreamReader(DataSourceStreamReader):
         return dict(INITIAL)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SlicePartition]:
-        return [SlicePartition(part) for part in self._plan(Offset.from_json(start), Offset.from_json(end))]
+        return [SlicePartition(task) for task in self._plan(Offset.from_json(start), Offset.from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SlicePartition), "Spark hands back what partitions() returned"
         begin_task()
-        return SliceReader(Target.of(self._options)).rows(partition.part)
+        return SliceReader(Target.of(self._options)).rows(partition.task)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._source.settle(Offset.if_ours(end))
@@ -124,14 +123,14 @@ class SqlQueuePeekReader(DataSourceReader):
     def partitions(self) -> list[SlicePartition]:
         options, rows = self._options, self._rows
         return [
-            SlicePartition(part)
-            for part in (plan_peek(options) if rows is None else plan_rows(options, rows))
+            SlicePartition(task)
+            for task in (plan_peek(options) if rows is None else plan_rows(options, rows))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SlicePartition):  # one of Spark's own, where there is nothing to read
             return iter(())
-        return SliceReader(Target.of(self._options)).peek(partition.part)
+        return SliceReader(Target.of(self._options)).peek(partition.task)
 
 
 def schema_of(options: SourceOptions) -> StructType:

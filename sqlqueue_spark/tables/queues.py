@@ -257,14 +257,6 @@ class Queue:
         """The canonical name of its table."""
         return self.table.name
 
-    def named(self, name: str) -> Queue | None:
-        """The queue itself, if that is its name."""
-        return self if name == self.name else None
-
-    def reads(self, name: str) -> bool:
-        """Whether that is its name."""
-        return name == self.name
-
     def claim(self, after: int, up_to: int, limit: int) -> ClaimedColumns | None:
         """Lock the next rows above ``after``, stepping over rows that others hold; None if there are none."""
         found = self._execute("claim", "claiming from", after=after, up_to=up_to, count=limit)

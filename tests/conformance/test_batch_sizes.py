@@ -1,12 +1,10 @@
 """Batches follow the time that they take, up to the limits, on every engine."""
 
-from typing import Any
-
 import pytest
 
 from sqlqueue_spark.engines.connect import Target
-from sqlqueue_spark.receive import scanner
-from sqlqueue_spark.receive.claim_ahead import ClaimAhead
+from sqlqueue_spark.receive.claiming import scanner
+from sqlqueue_spark.receive.claiming.claim_ahead import ClaimAhead
 from tests.support.clock import Clock
 from tests.support.driver import streaming
 
@@ -27,7 +25,7 @@ def sizes(engine, queue, seconds, **options):
 def small(monkeypatch):
     """A stream begins with ten rows."""
     monkeypatch.setattr(scanner, "_FIRST_ROWS", 10)
-    monkeypatch.setattr("sqlqueue_spark.receive.batch_size.LEAST", 4)
+    monkeypatch.setattr("sqlqueue_spark.receive.claiming.batch_size.LEAST", 4)
 
 
 def test_batches_grow_while_they_are_short(engine, queue):
@@ -52,7 +50,7 @@ def test_a_claim_ahead_that_spark_waits_for_ends_with_the_rows_of_the_present_ba
 ):
     """Each statement locks four rows, so there are up to three more."""
 
-    class WaitedFor(ClaimAhead[Any]):
+    class WaitedFor(ClaimAhead):
         def _make(self, claim):
             super()._make(lambda _: claim(lambda: True))
 

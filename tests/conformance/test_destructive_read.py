@@ -11,7 +11,7 @@ from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.offset import INITIAL, Offset
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import RowSet
 from tests.support import tampering
 from tests.support.driver import at_step, crash, streaming

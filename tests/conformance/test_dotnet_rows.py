@@ -18,7 +18,7 @@ from sqlqueue_spark.inspection.doctor import State, examine
 from sqlqueue_spark.messages.message import parse_time
 from sqlqueue_spark.options import ConnectionOptions, SinkOptions, SourceOptions
 from sqlqueue_spark.receive import SliceReader
-from sqlqueue_spark.receive.peek import plan_peek
+from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.send import Destinations, FrameColumns, MessageBuilder, Sender, Sent
 from tests.support import dotnet
 from tests.support.driver import streaming

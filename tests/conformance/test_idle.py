@@ -119,7 +119,8 @@ class Taking:
         self.taker = DestructiveReceiver(self.options, clock=self.clock, sleep=self.clock.sleep)
         self.start = None
 
-    def taken(self, part):
+    def taken(self, task):
+        (part,) = task
         assert isinstance(part, DestructiveSlice)
         return SliceReader(Target.of(self.options)).take(part)
 
@@ -135,8 +136,8 @@ class Taking:
                     parts = self.taker.plan(self.start, end)
                     rows = [
                         row
-                        for part in parts
-                        for each in self.taken(part)
+                        for task in parts
+                        for each in self.taken(task)
                         for row in each["RowVersion"].to_pylist()
                     ]
                     other.rollback()

@@ -9,7 +9,7 @@ import pytest
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import NO_TRANSACTION, RECEIVE_ONLY
-from sqlqueue_spark.receive import in_transit
+from sqlqueue_spark.receive.claiming import in_transit
 from sqlqueue_spark.receive.offset import INITIAL, Offset
 from tests.support.driver import Crash, at_step, crash, streaming
 from tests.support.forwarding import forwarding

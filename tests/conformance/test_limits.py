@@ -8,7 +8,7 @@ from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.messages.message import COLUMNS
 from sqlqueue_spark.receive import SliceReader
 from sqlqueue_spark.receive.offset import INITIAL
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import RowSet
 from tests.support.driver import streaming
 from tests.support.messages import body, headers, row_id, row_ids
@@ -98,7 +98,7 @@ def test_a_batch_without_a_limit_takes_everything(engine, queue):
     queue.insert(3000, size=2000)
     with streaming(engine, queue, maxMessagesPerTrigger="10", maxBytesPerTrigger="4k") as stream:
         end = stream.receiver.latest(dict(INITIAL), None)
-        assert (end["rows"], sum(len(part.rows) for part in stream.receiver.plan(dict(INITIAL), end))) == (
+        assert (end["rows"], sum(len(part.rows) for (part,) in stream.receiver.plan(dict(INITIAL), end))) == (
             3000,
             3000,
         )

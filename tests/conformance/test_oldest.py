@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Oldest
 from tests.support.driver import streaming
@@ -24,7 +24,8 @@ def look(postgresql, queue):
 
     def oldest(*asked):
         with pool.transaction() as opened:
-            return opened.oldest(*asked)
+            (read,) = opened.all()
+            return read.oldest(*asked)
 
     with contextlib.closing(pool):
         yield oldest
@@ -110,7 +111,8 @@ def test_the_look_locks_nothing(postgresql, queue):
     options = SourceOptions.parse({"url": postgresql.url, "queue": queue.address})
     pool = ConnectionPool(options, None)
     with contextlib.closing(pool), pool.transaction() as opened, queue.session() as neighbour:
-        assert opened.oldest(LOWEST, LOWEST, LOWEST, 5) == found(0, 0, 0, 5, 5)
+        (read,) = opened.all()
+        assert read.oldest(LOWEST, LOWEST, LOWEST, 5) == found(0, 0, 0, 5, 5)
         assert [neighbour.take().row_version for _ in range(5)] == [1, 2, 3, 4, 5]
 
 

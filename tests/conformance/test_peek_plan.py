@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import Slice, SliceReader
-from sqlqueue_spark.receive.peek import plan_peek
+from sqlqueue_spark.receive import SliceReader
+from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support import tampering
 from tests.support.driver import streaming, watched_connections
@@ -39,8 +39,8 @@ def test_the_ranges_of_a_peek_cover_everything_once(engine, queue):
     tampering.delete(engine, queue, 20, 60)
     tampering.delete(engine, queue, 1, 3)
     given = options(engine, queue, minMessagesPerPartition="30", maxConcurrency="4")
-    slices = [part for part in plan_peek(given) if isinstance(part, Slice)]
-    assert [part.rows for part in slices] == [
+    slices = plan_peek(given)
+    assert [part.rows for (part,) in slices] == [
         RowSet([(4, 35)]),
         RowSet([(36, 67)]),
         RowSet([(68, 100)]),

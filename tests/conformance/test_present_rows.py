@@ -10,7 +10,7 @@ from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.pipeline.running.readiness import check_visible
 from sqlqueue_spark.receive import SliceReader
-from sqlqueue_spark.receive.peek import Present, plan_rows, present_rows
+from sqlqueue_spark.receive.reading.peek import Present, plan_rows, present_rows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from tests.support import tampering
 from tests.support.messages import body, headers, row_id
@@ -87,4 +87,4 @@ def test_who_looks_needs_select_and_no_more(postgresql, guarded_url):
     postgresql.execute("GRANT SELECT ON orders TO guarded")
     check_visible(given)
     assert [row.row_version for row in present_rows(given)] == [1, 2]
-    assert [part.rows for part in plan_rows(given, RowSet.of([2]))] == [RowSet([(2, 2)])]
+    assert [part.rows for (part,) in plan_rows(given, RowSet.of([2]))] == [RowSet([(2, 2)])]

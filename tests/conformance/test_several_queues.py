@@ -12,7 +12,7 @@ from sqlqueue_spark.errors import ConfigurationError, QueueError
 from sqlqueue_spark.messages.message import FORWARD_DESTINATION
 from sqlqueue_spark.options import SourceOptions
 from sqlqueue_spark.receive import SliceReader
-from sqlqueue_spark.receive.peek import plan_peek
+from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.tables.queues import Queue
 from tests.support.clock import Clock
 from tests.support.driver import streaming, told
@@ -114,8 +114,7 @@ def test_a_slice_goes_over_several_queues(mode, queues, engine):
     small: dict[str, Any] = {"minMessagesPerPartition": "15", "maxConcurrency": "2"}
     with streaming(engine, queues, queues=queues.listed, **small, **mode) as stream:
         assert stream.construct()
-        slices = stream.plan()
-        assert [[(address.partition("@")[0], len(part.rows)) for address, part in each.slices] for each in slices] == [
+        assert [[(part.address.partition("@")[0], len(part.rows)) for part in task] for task in stream.tasks()] == [
             [("a", 10), ("b", 5)], [("b", 5), ("c", 10)],
         ]  # fmt: skip
         stream.run()

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive import Receiver, claim_ahead, slices
-from sqlqueue_spark.receive.open_claim import hold
+from sqlqueue_spark.receive import Receiver
+from sqlqueue_spark.receive.claiming import claim_ahead
+from sqlqueue_spark.receive.claiming.claim import claim
+from sqlqueue_spark.receive.reading import slice_reader
 from tests.support.driver import streaming, told
 from tests.support.messages import row_ids
 from tests.support.streams import free
@@ -17,7 +19,9 @@ from tests.support.waiting import eventually
 @pytest.mark.parametrize("known", [True, False], ids=["batch known to be done", "no trigger for long"])
 def test_a_claim_ahead_not_asked_for_is_given_back(engine, queue, tmp_path, monkeypatch, known):
     monkeypatch.setattr(
-        "sqlqueue_spark.receive.scanner.IDLE_SECONDS" if known else claim_ahead.__name__ + ".UNASKED_SECONDS",
+        "sqlqueue_spark.receive.claiming.scanner.IDLE_SECONDS"
+        if known
+        else claim_ahead.__name__ + ".UNASKED_SECONDS",
         0.1,
     )
     queue.insert(30)
@@ -46,7 +50,7 @@ def test_a_stream_that_stops_leaves_no_session_behind(postgresql, batches):
         stream.plan()  # which begins to claim ahead
         assert len(postgresql.fetch(sessions.format(stream.name))) > 0
         stream.receiver.close()
-        slices._KEPT._close()  # the worker's, which would end by itself
+        slice_reader._KEPT._close()  # the worker's, which would end by itself
         eventually(lambda: not postgresql.fetch(sessions.format(stream.name)))
         assert queue.take().row_version == 500 * batches + 1
 
@@ -56,21 +60,21 @@ def test_a_stop_during_a_claim_ahead_leaves_no_session(postgresql, monkeypatch):
     queue.insert(20)
     begun, closed = threading.Event(), threading.Event()
 
-    def hold_when_closed(*arguments, **named):
+    def claim_when_closed(*arguments, **named):
         if threading.current_thread().name == "sqlqueue-claim-ahead":
             begun.set()
             assert closed.wait(10)
             queue.execute("DELETE FROM {table}")
-        return hold(*arguments, **named)
+        return claim(*arguments, **named)
 
     sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'ahead' AND state IS NOT NULL"
     url = f"{postgresql.url}?application_name=ahead"
-    monkeypatch.setattr("sqlqueue_spark.receive.receiver.hold", hold_when_closed)
+    monkeypatch.setattr("sqlqueue_spark.receive.claiming.claimed_batch.claim", claim_when_closed)
     receiver = Receiver(SourceOptions.parse({"url": url, "queue": queue.address}))
     end = receiver.latest(None, 10)
     receiver.plan(None, end)
     assert begun.wait(10)
     receiver.close()
     closed.set()
-    slices._KEPT._close()
+    slice_reader._KEPT._close()
     eventually(lambda: not postgresql.fetch(sessions))

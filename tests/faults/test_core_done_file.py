@@ -7,7 +7,7 @@ from threading import Event
 import pytest
 
 from sqlqueue_spark.receive import Receiver
-from sqlqueue_spark.receive.done_file import DoneFile
+from sqlqueue_spark.receive.holding.done_file import DoneFile
 from tests.support.driver import streaming, told
 from tests.support.messages import row_ids
 from tests.support.streams import free
@@ -30,7 +30,7 @@ def test_a_done_file_settles_its_batch(engine, queue, tmp_path):
 
 
 def test_a_stop_settles_what_is_known_to_be_done(engine, queue, tmp_path, monkeypatch):
-    monkeypatch.setattr("sqlqueue_spark.receive.done_file._LOOK_SECONDS", 3600)
+    monkeypatch.setattr("sqlqueue_spark.receive.holding.done_file._LOOK_SECONDS", 3600)
     queue.insert(10)
     done = tmp_path / "done"
     with streaming(engine, queue, doneFile=str(done)) as stream:

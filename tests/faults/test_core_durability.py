@@ -12,7 +12,7 @@ from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.engines.connect import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.options import ConnectionOptions
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 from tests.support.driver import streaming
 from tests.support.messages import message_ids, row_ids
 from tests.support.postgresql import PostgresEngine

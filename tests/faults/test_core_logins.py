@@ -16,7 +16,7 @@ from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.engines.connect import Target, connect, open_reader
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 
 PASSWORD = "hunter2"
 RULES = """

@@ -13,7 +13,7 @@ from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.options import ConnectionOptions, SourceOptions
 from sqlqueue_spark.receive import DestructiveReceiver, Receiver
-from sqlqueue_spark.receive.peek import plan_peek
+from sqlqueue_spark.receive.reading.peek import plan_peek
 from sqlqueue_spark.send import Destinations, Sender, Sent, prepare
 from tests.support import pgbouncer
 from tests.support.driver import streaming

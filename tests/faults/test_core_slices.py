@@ -9,7 +9,8 @@ import pytest
 
 from sqlqueue_spark.engines.connect import Target
 from sqlqueue_spark.errors import ClaimLost, LockTimeout
-from sqlqueue_spark.receive import SliceReader, slices
+from sqlqueue_spark.receive import SliceReader
+from sqlqueue_spark.receive.reading import slice_reader
 from tests.support import tampering
 from tests.support.driver import streaming
 from tests.support.streams import free
@@ -31,7 +32,7 @@ def test_a_slow_reader_does_not_run_into_the_command_timeout(engine, queue):
 
 def test_a_worker_behind_somebody_who_alters_the_table_fails_its_task_soon(engine, queue, monkeypatch):
     """He waits for the claim, and the claim for the worker. When the batch has failed, he has the table."""
-    monkeypatch.setattr(slices, "MOST_WAITING", timedelta(milliseconds=200))
+    monkeypatch.setattr(slice_reader, "MOST_WAITING", timedelta(milliseconds=200))
     queue.insert(3)
     with streaming(engine, queue) as stream, ThreadPoolExecutor(1) as operator:
         assert stream.construct()

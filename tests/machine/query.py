@@ -28,17 +28,14 @@ from sqlqueue_spark.options import ATOMIC, NO_OUTBOX, NO_TRANSACTION, RECEIVE_ON
 from sqlqueue_spark.receive import (
     DestructiveReceiver,
     DestructiveSlice,
-    JointSlice,
     Receiver,
     ReceiverBeforeSpark42,
-    Slice,
     SliceReader,
-    claim_ahead,
-    joint_scanner,
-    joint_turn,
-    slices,
+    Task,
 )
+from sqlqueue_spark.receive.claiming import claim_ahead, connection_pool, scanner
 from sqlqueue_spark.receive.offset import INITIAL, Offset, to_json
+from sqlqueue_spark.receive.reading import slice_reader
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch
@@ -207,7 +204,7 @@ class _Reader:
             return to_json(self._follower.latest())
         return to_json(self._core.latest(Offset.from_json(start), self._most))
 
-    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Slice | JointSlice]:
+    def plan(self, start: dict[str, Any], end: dict[str, Any]) -> list[Task]:
         planned = (self._follower or self._core).plan(Offset.from_json(start), Offset.from_json(end))
         return [pickle.loads(pickle.dumps(each)) for each in planned]  # noqa: S301 -- as Spark sends them
 
@@ -596,20 +593,20 @@ class Query:
 
     def _plan_and_read(self, batch: int, ends: list[dict[str, Any]], way: Way) -> list[dict[str, Any]]:
         starts = self._offsets(batch)
-        parts: list[Slice | JointSlice] = []
+        tasks: list[Task] = []
         for _ in range(way.plans):
-            parts = [
-                part
+            tasks = [
+                task
                 for reader, start, end in zip(self._readers, starts, ends, strict=True)
                 if end != start or batch == 0
-                for part in reader.plan(start, end)
+                for task in reader.plan(start, end)
             ]
-        self._planned = {n for part in parts for n in self._numbers_of(part)}
-        found = self._read(parts)
+        self._planned = {n for task in tasks for n in self._numbers_of(task)}
+        found = self._read(tasks)
         self.at_risk |= {int(message["Body"]) for message in found}
         for _ in range(way.reads - 1):
-            taking = any(isinstance(each, DestructiveSlice) for part in parts for each in _slices(part))
-            if not taking and self._read(parts) != found:
+            taking = any(isinstance(part, DestructiveSlice) for task in tasks for part in task)
+            if not taking and self._read(tasks) != found:
                 raise self.broken("a task that runs twice reads two different things")
         wrong = {int(message["Body"]) for message in found} & self.world.ledger.in_transit
         if wrong:
@@ -623,16 +620,16 @@ class Query:
             *({"Body": str(n), "Headers": f'{{"NServiceBus.MessageId":"m{n}"}}'} for n in elsewhere),
         ]
 
-    def _numbers_of(self, part: Slice | JointSlice) -> list[int]:
+    def _numbers_of(self, task: Task) -> list[int]:
         return [
-            self.world.ledger.numbers.get((each.queue.partition("@")[0], seq), 0)
-            for each in _slices(part)
-            for seq in each.rows.rows()
+            self.world.ledger.numbers.get((part.queue.partition("@")[0], seq), 0)
+            for part in task
+            for seq in part.rows.rows()
         ]
 
-    def _read(self, parts: list[Slice | JointSlice]) -> list[dict[str, Any]]:
+    def _read(self, tasks: list[Task]) -> list[dict[str, Any]]:
         reader = SliceReader(Target.of(self._source_options(0)))
-        return [message for part in parts for batch in reader.rows(part) for message in batch.to_pylist()]
+        return [message for task in tasks for batch in reader.rows(task) for message in batch.to_pylist()]
 
     def _may_lose_what_is_taken(self) -> None:
         """Allow for mode none: if a batch is not written, the rows that it has taken are lost."""
@@ -846,10 +843,6 @@ class Query:
         return Broken("\n".join(["", *self.world.story, f"BROKEN: {what}"]))
 
 
-def _slices(part: Slice | JointSlice) -> list[Slice]:
-    return [each for _, each in part.slices] if isinstance(part, JointSlice) else [part]
-
-
 _O = TypeVar("_O", SourceOptions, SinkOptions)
 
 _parsed_before: dict[object, Any] = {}
@@ -936,9 +929,9 @@ def protocol() -> Iterator[None]:
         mock.patch.object(
             claim_ahead, "threading", SimpleNamespace(Thread=_Inline, Lock=threading.Lock, Timer=_Timer)
         ),
-        mock.patch.object(joint_turn, "LOCKED_MS", 20),
-        mock.patch.object(joint_scanner, "LATER_SECONDS", 1.0),
-        mock.patch.object(slices, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
+        mock.patch.object(connection_pool, "LOCKED_MS", 20),
+        mock.patch.object(scanner, "LATER_SECONDS", 1.0),
+        mock.patch.object(slice_reader, "threading", SimpleNamespace(Timer=_NoTimer, Lock=threading.Lock)),
         stamina.set_testing(True, attempts=2),
     ):
         yield

@@ -11,17 +11,18 @@ from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError
 from sqlqueue_spark.messages.addresses import Table
-from sqlqueue_spark.receive import headroom, held_batch, lookout, offset, open_claim, replay
-from sqlqueue_spark.receive.held_batch import HeldBatch
-from sqlqueue_spark.receive.in_transit import Forwarder
-from sqlqueue_spark.receive.joint_session import JointSession
+from sqlqueue_spark.receive import offset
+from sqlqueue_spark.receive.claiming import claimed_batch, destructive_look, headroom
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.in_transit import Forwarder
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.claiming.scanner import Scanner
+from sqlqueue_spark.receive.holding import held_batch, replay
+from sqlqueue_spark.receive.holding.held_batch import HeldBatch
+from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling
+from sqlqueue_spark.receive.holding.replay import Wanted
+from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.open_claim import OpenClaim, Settling
-from sqlqueue_spark.receive.part import Part
-from sqlqueue_spark.receive.queue_session import Session
-from sqlqueue_spark.receive.replay import Wanted
-from sqlqueue_spark.receive.scanner import StreamScanner
-from sqlqueue_spark.receive.stage_dispatch import StageDispatch
 from sqlqueue_spark.send.composed import Composed
 from sqlqueue_spark.send.destinations import Destination
 from sqlqueue_spark.send.outcomes import Keys, Outcomes
@@ -43,8 +44,8 @@ def serials() -> Iterator[None]:
 
     with (
         mock.patch.object(offset, "next_serial", same),
-        mock.patch.object(open_claim, "next_serial", same),
-        mock.patch.object(lookout, "next_serial", same),
+        mock.patch.object(claimed_batch, "next_serial", same),
+        mock.patch.object(destructive_look, "next_serial", same),
     ):
         yield
 
@@ -93,7 +94,7 @@ def patient_settling() -> Iterator[None]:
             self.release()
             raise
 
-    def send_and_empty(self: StageDispatch, session: Session, end: Offset, *, deleting: int) -> None:
+    def send_and_empty(self: StageDispatch, session: QueueSession, end: Offset, *, deleting: int) -> None:
         send(self, session, end, deleting=deleting)
         if self._sent is not None:
             Stage(session.connection, Table.from_text(end.stage)).clear()
@@ -144,12 +145,12 @@ def keys_of_final_addresses() -> Iterator[None]:
 def turns_of_claims_ahead() -> Iterator[None]:
     """Late rows always go before what is claimed ahead."""
 
-    def never(_: StreamScanner[Any]) -> bool:
+    def never(_: Scanner) -> bool:
         return False
 
-    def forget(_: StreamScanner[Any], __: bool) -> None: ...
+    def forget(_: Scanner, __: bool) -> None: ...
 
-    with mock.patch.object(StreamScanner, "_ahead_waited", property(never, forget), create=True):
+    with mock.patch.object(Scanner, "_ahead_waited", property(never, forget), create=True):
         yield
 
 
@@ -189,7 +190,7 @@ def stage_of_the_offset() -> Iterator[None]:
     """A source that is no longer atomic deletes a batch and leaves on the stage what the batch sends."""
     send = StageDispatch.send
 
-    def send_if_atomic(self: StageDispatch, session: Session, end: Offset, *, deleting: int) -> None:
+    def send_if_atomic(self: StageDispatch, session: QueueSession, end: Offset, *, deleting: int) -> None:
         if self._own is not None:
             send(self, session, end, deleting=deleting)
 
@@ -230,7 +231,7 @@ def every_queue_of_a_batch() -> Iterator[None]:
     """What is left of a batch over several queues is looked for in the first of them."""
     again = replay.locked_again
 
-    def of_the_first(session: Session, wanted: Sequence[Wanted]) -> list[Part]:
+    def of_the_first(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueRows]:
         return again(session, wanted[:1])
 
     with mock.patch.object(held_batch, "locked_again", of_the_first):
@@ -240,12 +241,12 @@ def every_queue_of_a_batch() -> Iterator[None]:
 @contextlib.contextmanager
 def queues_off_the_list() -> Iterator[None]:
     """What is left of a batch is looked for in the queues that are read now."""
-    named = JointSession.named
+    named = QueueSession.named
 
-    def of_the_list(self: JointSession, name: str) -> Queue | None:
+    def of_the_list(self: QueueSession, name: str) -> Queue | None:
         return named(self, name) if self.reads(name) else None
 
-    with mock.patch.object(JointSession, "named", of_the_list):
+    with mock.patch.object(QueueSession, "named", of_the_list):
         yield
 
 

@@ -201,12 +201,16 @@ class Stream:
         return True
 
     def plan(self) -> list[Any]:
-        slices = self.receiver.plan(self.end(self.done), self.end(self.done + 1))
-        return [pickle.loads(pickle.dumps(each)) for each in slices]  # noqa: S301 -- as Spark sends them
+        """The slices of the batch that was constructed, whichever tasks have them."""
+        return [part for task in self.tasks() for part in task]
+
+    def tasks(self) -> list[Any]:
+        planned = self.receiver.plan(self.end(self.done), self.end(self.done + 1))
+        return [pickle.loads(pickle.dumps(each)) for each in planned]  # noqa: S301 -- as Spark sends them
 
     def read(self, slices: list[Any]) -> list[Message]:
         reader = SliceReader(Target.of(self.options))
-        return [message for each in slices for batch in reader.rows(each) for message in batch.to_pylist()]
+        return [message for batch in reader.rows(tuple(slices)) for message in batch.to_pylist()]
 
     def write(self, messages: list[Message]) -> None:
         """Write as an idempotent sink does, which knows by its number a batch that it already has."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from sqlqueue_spark.options import ATOMIC, SinkOptions
-from sqlqueue_spark.receive import Slice
+from sqlqueue_spark.receive import Slice, Task
 from sqlqueue_spark.send import Destinations, Sender, prepare, seal, stage
 from sqlqueue_spark.tables.stage import Run
 from sqlqueue_spark.tables.stage_mark import Batch, Mark
@@ -79,9 +79,9 @@ class Forward(Stream):
     def read(self, slices: list[Slice]) -> list[Message]:
         return super().read(slices) + self.others.get(self.done, [])
 
-    def plan(self) -> list[Slice]:
+    def tasks(self) -> list[Task]:
         """Spark does not plan a source without rows."""
-        return [] if self.end(self.done) == self.end(self.done + 1) else super().plan()
+        return [] if self.end(self.done) == self.end(self.done + 1) else super().tasks()
 
     def write(self, messages: list[Message]) -> None:
         """Send a batch as the sink does for ``foreachBatch``, in two tasks."""

@@ -12,7 +12,7 @@ from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.errors import QueueError
 from sqlqueue_spark.messages.addresses import Naming, Table
 from sqlqueue_spark.options import SinkOptions
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.send.destinations import Destinations
 from sqlqueue_spark.send.sender import Sender

@@ -1,6 +1,6 @@
 """How many rows the next batch has, by the time that the last ones took."""
 
-from sqlqueue_spark.receive.batch_size import BatchSize
+from sqlqueue_spark.receive.claiming.batch_size import BatchSize
 
 
 def test_a_batch_that_lasts_too_long_gets_smaller():

@@ -17,7 +17,7 @@ from sqlqueue_spark.engines.sqlserver.tds import session
 from sqlqueue_spark.engines.sqlserver.windows import WINDOW_ROWS
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ConnectionLost, SqlQueueError
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from tests.support import recording
 from tests.support.recording import Answer, Recorder, Refused

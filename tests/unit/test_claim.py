@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.receive.scan_positions import Head
+from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.scan_positions import Head
 from sqlqueue_spark.row_set import LOWEST, RowSet
 
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sqlqueue_spark.receive.claim_ahead import ClaimAhead
+from sqlqueue_spark.receive.claiming.claim_ahead import ClaimAhead
 from tests.support.waiting import eventually
 
 

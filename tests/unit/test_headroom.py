@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from sqlqueue_spark.receive.claim import Claimed, Limits
-from sqlqueue_spark.receive.headroom import Headroom
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.headroom import Headroom
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Oldest
 
@@ -57,7 +59,7 @@ class Beside:
         if free:
             rows = Claimed(live=RowSet([(free[0], free[-1])]))
             full = len(free) == self.batch
-            self.headroom.claimed(self.queue, above, SimpleNamespace(rows=rows, last=free[-1], full=full))
+            self.headroom.claimed(self.queue, above, QueueRows(self.queue, rows, full=full))
         self.now += 1.0
         return free[0] if free else None
 
@@ -66,7 +68,7 @@ def test_without_neighbours_nothing_is_left():
     beside = Beside(range(1, 10_000))
     assert [beside.claim() for _ in range(3)] == [1, 1_001, 2_001]
     assert (beside.headroom.beside_neighbours, beside.headroom.left) == (False, 0)
-    assert beside.headroom.limited(Limits(rows=70, bytes=8)) == Limits(rows=70, bytes=8)
+    assert beside.headroom.limited(BatchLimits(rows=70, bytes=8)) == BatchLimits(rows=70, bytes=8)
 
 
 def test_rows_that_vanish_behind_a_claim_are_a_neighbours():

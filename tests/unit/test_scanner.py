@@ -4,15 +4,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.scanner import Scanner
-from sqlqueue_spark.row_set import LOWEST
+from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.scanner import Scanner
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.row_set import LOWEST, RowSet
 
 OPTIONS = SourceOptions.parse(
     {"url": "postgresql://h/d", "queue": "orders", "pollInterval": "1ms", "neighbourHeadroom": "0"}
 )
+NAME = "orders@[public]@[d]"
+ROW = RowSet([(7, 7)])
 
 
 class SlowPool(ConnectionPool):
@@ -26,33 +31,54 @@ class SlowPool(ConnectionPool):
     def borrow(self):
         self._now[0] += self._seconds
         self._seconds = 0.0
-        return SimpleNamespace(connection=SimpleNamespace(rollback=lambda: None, close=lambda: None))
+        self.opened_before, self.names = True, {Table(table="orders", schema="public"): NAME}
+        connection = SimpleNamespace(rollback=lambda: None, close=lambda: None)
+        queue = SimpleNamespace(connection=connection, name=NAME)
+        return SimpleNamespace(
+            connection=connection,
+            rollback=connection.rollback,
+            hurry=lambda: None,
+            set_aside=(),
+            at=lambda _: queue,
+        )
 
-    def give_back(self, queue):
+    def give_back(self, session):
         pass
+
+
+class Seen(BatchMaker):
+    """Sees one row from the start of the queue, and locks none."""
+
+    def __init__(self, now, seconds):
+        super().__init__()
+        self.now, self.seconds, self.looks = now, seconds, []
+
+    def find(self, _):
+        def find(queue, after, up_to, limits):
+            self.now[0] += self.seconds
+            self.looks.append(after)
+            return QueueRows(queue, Claimed(live=ROW), locked=False) if after == LOWEST else None
+
+        return find
+
+    def make(self, _, start, turn):
+        parts = turn()
+        end = Offset(queue=NAME, identity="", live=ROW, expired=RowSet())
+        return NextBatch(start, end, parts) if parts else None
 
 
 @pytest.mark.parametrize("seconds", [0.25, 0.5])
 def test_time_to_connect_does_not_delay_late_rows(seconds):
     """They are looked for by how long a look took."""
-    now, looks = [0.0], []
-
-    def find(queue, start, after, up_to, limits):
-        now[0] += seconds
-        looks.append(after)
-        return Found() if after == LOWEST else None
-
-    class Found:
-        last, session, rows, full, count = 7, None, Claimed(), False, 0
-
-        def mark(self, head):
-            head.passed(self.last)
-
-    seeker = Scanner(OPTIONS, SlowPool(now), find, lambda: now[0], lambda _: None)
-    seeker._queue.backlog._next_look = 1e9
-    assert seeker.next(None, 10) is not None
+    now = [0.0]
+    maker, pool = Seen(now, seconds), SlowPool(now)
+    scanner = Scanner(OPTIONS, pool, maker, lambda: now[0], lambda _: None)
+    scanner._list()
+    scanner._members[NAME].backlog._next_look = 1e9
+    pool._seconds = 60.0  # for the connection of the first look
+    assert scanner.next(None, 10) is not None
     now[0] += 20 * seconds - 0.1
-    assert seeker.next(None, 10) is None
+    assert scanner.next(None, 10) is None
     now[0] += 0.2
-    assert seeker.next(None, 10) is not None
-    assert looks == [LOWEST, 7, LOWEST]
+    assert scanner.next(None, 10) is not None
+    assert maker.looks == [LOWEST, 7, LOWEST]

@@ -14,17 +14,15 @@ from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Reader, Target
 from sqlqueue_spark.engines.statements import Statement
 from sqlqueue_spark.errors import ClaimLost, ConnectionLost, LockTimeout
 from sqlqueue_spark.messages.arrow import pc
-from sqlqueue_spark.receive import slices
-from sqlqueue_spark.receive.claim import Claimed
-from sqlqueue_spark.receive.slices import (
+from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.reading import slice_reader
+from sqlqueue_spark.receive.reading.slice_reader import SliceReader
+from sqlqueue_spark.receive.reading.slices import (
     DestructiveSlice,
-    Share,
     Slice,
-    SliceReader,
+    Uncut,
     plan,
-    plan_jointly,
     plan_taking,
-    plan_taking_jointly,
 )
 from sqlqueue_spark.row_set import RowSet
 
@@ -38,8 +36,19 @@ def claimed(*runs, size=100):
     return Claimed(live=rows, sizes=array("q", [size] * len(rows)))
 
 
+def cut_alone(rows, pieces, small_row=None, **more):
+    """The slices of one queue: each is a task of its own."""
+    tasks = plan([Uncut(statement=READ, queue="orders", claimed=rows, **more)], pieces, small_row)
+    return [part for (part,) in tasks]
+
+
+def cut_to_take(rows, pieces, most_rows):
+    tasks = plan_taking([Uncut(statement=TAKE, queue="orders", claimed=rows)], pieces, most_rows)
+    return [part for (part,) in tasks]
+
+
 def test_a_claim_is_cut_into_contiguous_slices():
-    assert plan(READ, "orders", claimed((1, 3), (7, 9)), 2) == [
+    assert cut_alone(claimed((1, 3), (7, 9)), 2) == [
         Slice(statement=READ, queue="orders", rows=RowSet([(1, 3)])),
         Slice(statement=READ, queue="orders", rows=RowSet([(7, 9)])),
     ]
@@ -47,7 +56,7 @@ def test_a_claim_is_cut_into_contiguous_slices():
 
 def test_each_slice_gets_its_own_witnesses():
     witnesses = {1: "one", 3: "three", 5: "of a row that another consumer took", 9: "nine"}
-    parts = plan(READ, "orders", claimed((1, 3), (7, 12)), 3, witnesses=witnesses)
+    parts = cut_alone(claimed((1, 3), (7, 12)), 3, witnesses=witnesses)
     assert [(part.rows, part.witnesses) for part in parts] == [
         (RowSet([(1, 3)]), {1: "one", 3: "three"}),
         (RowSet([(7, 9)]), {9: "nine"}),
@@ -57,7 +66,7 @@ def test_each_slice_gets_its_own_witnesses():
 
 def test_slices_to_take_are_cut_into_statements():
     """They are the same slices as those to read."""
-    assert plan_taking(TAKE, "orders", claimed((1, 6), (10, 15)), 2, 4) == [
+    assert cut_to_take(claimed((1, 6), (10, 15)), 2, 4) == [
         DestructiveSlice(statement=TAKE, queue="orders", rows=RowSet([(1, 6)]), counts=(4, 2)),
         DestructiveSlice(statement=TAKE, queue="orders", rows=RowSet([(10, 15)]), counts=(4, 2)),
     ]
@@ -66,14 +75,14 @@ def test_slices_to_take_are_cut_into_statements():
 @pytest.mark.parametrize("size, counts", [(MEGABYTE, (8, 2)), (5 * MEGABYTE, (1,) * 10), (100 * MEGABYTE, (1,) * 10)])  # fmt: skip
 def test_a_statement_takes_at_most_8_megabytes(size, counts):
     """Or one row."""
-    (part,) = plan_taking(TAKE, "orders", claimed((1, 10), size=size), 1, 4000)
+    (part,) = cut_to_take(claimed((1, 10), size=size), 1, 4000)
     assert isinstance(part, DestructiveSlice)
     assert part.counts == counts
 
 
 def test_sizes_belong_to_the_rows_of_their_slice():
     rows = Claimed(live=RowSet([(1, 20)]), sizes=array("q", [*[7 * MEGABYTE] * 4, *[MEGABYTE] * 16]))
-    counts = [part.counts for part in plan_taking(TAKE, "orders", rows, 2, 4000) if isinstance(part, DestructiveSlice)]  # fmt: skip
+    counts = [part.counts for part in cut_to_take(rows, 2, 4000) if isinstance(part, DestructiveSlice)]  # fmt: skip
     assert counts == [(1, 1, 1, 1), (8, 8)]
 
 
@@ -82,7 +91,7 @@ def test_sizes_belong_to_the_rows_of_their_slice():
 
 def planned(sizes, pieces=1, small_row=4_000):
     rows = Claimed(live=RowSet([(1, len(sizes))]), sizes=array("q", sizes))
-    return [(part.rows, part.small) for part in plan(READ, "orders", rows, pieces, small_row)]
+    return [(part.rows, part.small) for part in cut_alone(rows, pieces, small_row)]
 
 
 def test_the_dialect_says_which_rows_are_small():
@@ -115,12 +124,12 @@ def test_a_slice_is_small_or_not_by_its_own_rows():
 
 
 def test_a_slice_of_small_rows_is_no_larger_to_send():
-    (part,) = plan(READ, "orders", claimed(*((row, row) for row in range(1, 200_000, 2))), 1, 4_000)
+    (part,) = cut_alone(claimed(*((row, row) for row in range(1, 200_000, 2))), 1, 4_000)
     assert len(pickle.dumps(part)) < 1.01 * len(pickle.dumps(replace(part, small=RowSet())))
 
 
 def test_what_is_taken_is_not_asked_for_its_size():
-    (part,) = plan_taking(TAKE, "orders", claimed((1, 6)), 1, 4_000)
+    (part,) = cut_to_take(claimed((1, 6)), 1, 4_000)
     assert part.small == RowSet()
 
 
@@ -188,7 +197,7 @@ def read(monkeypatch):
     """Reads a slice of a table; the RowVersions of the rows and the ranges that were asked for."""
 
     def run(table, part):
-        monkeypatch.setattr(slices, "open_reader", lambda _: table)
+        monkeypatch.setattr(slice_reader, "open_reader", lambda _: table)
         # A worker keeps its connection for the next slice of the same place, so each table has a place of its own.
         batches = SliceReader(Target(url=f"Server=nowhere,{next(PORTS)}")).read(part)
         return [row for batch in batches for row in batch["RowVersion"].to_pylist()], table.asked
@@ -288,20 +297,20 @@ class Failing(Table):
         raise self.error
 
 
-def shares(*rows, **more):
+def several(*rows, **more):
     return [
-        Share(statement=READ, queue=f"queue {at}", address=f"address {at}", claimed=claimed(*each), **more)
+        Uncut(statement=READ, queue=f"queue {at}", address=f"address {at}", claimed=claimed(*each), **more)
         for at, each in enumerate(rows)
     ]
 
 
-def cut(parts):
-    return [[(address, part.queue, list(part.rows)) for address, part in each.slices] for each in parts]
+def cut(tasks):
+    return [[(part.address, part.queue, list(part.rows)) for part in task] for task in tasks]
 
 
 def test_slices_over_several_queues_are_cut_where_bytes_are_similar():
     """A queue's rows may go on in the next slice, and a slice may have several queues."""
-    parts = plan_jointly(shares([(1, 6)], [(1, 2)], [(7, 10)]), 3)
+    parts = plan(several([(1, 6)], [(1, 2)], [(7, 10)]), 3)
     assert cut(parts) == [
         [("address 0", "queue 0", [(1, 4)])],
         [("address 0", "queue 0", [(5, 6)]), ("address 1", "queue 1", [(1, 2)])],
@@ -311,27 +320,29 @@ def test_slices_over_several_queues_are_cut_where_bytes_are_similar():
 
 @pytest.mark.parametrize("pieces", range(1, 20))
 def test_the_slices_have_every_row_of_every_queue_once_and_in_order(pieces):
-    given = shares([(1, 5), (9, 9)], [(3, 3)], [], [(1, 30)])
-    parts = plan_jointly(given, pieces)
+    given = several([(1, 5), (9, 9)], [(3, 3)], [], [(1, 30)])
+    parts = plan(given, pieces)
     assert len(parts) <= pieces
-    assert all(each.slices for each in parts)
-    for share in given:
-        rows = [row for each in parts for _, part in each.slices if part.queue == share.queue for row in part.rows.rows()]  # fmt: skip
-        assert rows == list(share.claimed.live.rows())
+    assert all(parts)
+    for each in given:
+        rows = [
+            row for task in parts for part in task if part.queue == each.queue for row in part.rows.rows()
+        ]
+        assert rows == list(each.claimed.live.rows())
 
 
 def test_slices_over_several_queues_have_the_witnesses_of_their_rows():
-    (one,) = plan_jointly(shares([(1, 3)], [(2, 4)], witnesses={1: "one", 4: "four"}), 1)
-    assert [part.witnesses for _, part in one.slices] == [{1: "one"}, {4: "four"}]
+    (one,) = plan(several([(1, 3)], [(2, 4)], witnesses={1: "one", 4: "four"}), 1)
+    assert [part.witnesses for part in one] == [{1: "one"}, {4: "four"}]
 
 
 def test_slices_over_several_queues_are_taken_as_those_of_one_are():
-    parts = plan_taking_jointly(shares([(1, 6)], [(1, 6)]), 2, 4)
-    assert [[(address, part.counts) for address, part in each.slices if isinstance(part, DestructiveSlice)] for each in parts] == [
+    parts = plan_taking(several([(1, 6)], [(1, 6)]), 2, 4)
+    assert [[(part.address, part.counts) for part in task if isinstance(part, DestructiveSlice)] for task in parts] == [
         [("address 0", (4, 2))],
         [("address 1", (4, 2))],
     ]  # fmt: skip
 
 
 def test_without_live_rows_there_are_no_slices():
-    assert plan_jointly(shares([], []), 4) == []
+    assert plan(several([], []), 4) == []

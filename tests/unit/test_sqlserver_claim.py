@@ -1,22 +1,28 @@
 """A claim on SQL Server, as far as it is told without one: which statements it says, depending on how the rows are kept."""
 
+import time
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.registry import SQLSERVER
 from sqlqueue_spark.errors import TooMuch
-from sqlqueue_spark.receive.claim import Claimed, Limits, Portion, claim
-from sqlqueue_spark.receive.open_claim import hold
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits, BearableRows
+from sqlqueue_spark.receive.claiming.claim import claim
+from sqlqueue_spark.receive.claiming.claimed_batch import Claims, without_keys_of_others
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables.queues import Queue, read_statement
 from tests.support.recording import Answer, Recorder, Refused
 from tests.support.statements import ID, IDENTITY, QUEUE
 
 ROWS = [[number, 0, 700, 0] for number in (5, 6, 9)]
-LIMITS = Limits(rows=10, bytes=1 << 20)
+LIMITS = BatchLimits(rows=10, bytes=1 << 20)
 CLAIM = Answer("OFFSET 0 ROWS", "ibib", ROWS)
 DELETED = [Answer("DELETE q", changed=3)]
 
@@ -60,7 +66,23 @@ class _Anything(dict):  # type: ignore[type-arg]
 
 
 NO_VALUES = _Anything()
-take = partial(claim, after=LOWEST, up_to=HIGHEST, limits=LIMITS)
+
+
+def session_of(queue):
+    """The session of a stream that reads this queue alone."""
+    options = SourceOptions.parse({"url": "sqlserver://h/shop", "queue": "orders"})
+    pool = ConnectionPool(options, None)
+    pool.names = {QUEUE.table: QUEUE.name}
+    session = QueueSession(queue.connection, pool)
+    session._open[QUEUE.table] = queue
+    return session
+
+
+def take(queue, limits=LIMITS):
+    """The rows that a claim has in the end, or None."""
+    rows = claim(queue, LOWEST, HIGHEST, limits)
+    parts = without_keys_of_others(session_of(queue), [QueueRows(queue, rows)] if rows.rows else [])
+    return parts[0].rows if parts else None
 
 
 @pytest.mark.parametrize("rows,end", [(3, 9), (10, HIGHEST)])
@@ -69,7 +91,7 @@ def test_rows_of_others_count_wherever_the_claim_looked(rows, end, library, tmp_
     recorder = Recorder(library, tmp_path, (CLAIM, counted(3)))
     with connect(Target(url=recorder.url)) as connection:
         queue = Queue(connection, replace(QUEUE, keeps_skipped=True))
-        claim(queue, 2, HIGHEST, Limits(rows=rows, bytes=1 << 20))
+        claim(queue, 2, HIGHEST, BatchLimits(rows=rows, bytes=1 << 20))
     (execution,) = [each for each in recorder.executions() if "COUNT_BIG" in each.text]
     assert [each.value for each in execution.bound] == [2, end]
 
@@ -101,8 +123,8 @@ def test_what_is_taken_meanwhile_is_not_stepped_over(claiming):
 
 
 def test_a_claim_on_a_heap_may_lose_all_its_rows(claiming):
-    found, _, endings = claiming(take, CLAIM, counted(4), again(), again(), keeps_skipped=True)
-    assert (found, endings) == (Claimed(stepped_over=True), ["rollback"] * 2)
+    found, _, endings = claiming(take, CLAIM, counted(4), again(), keeps_skipped=True)
+    assert (found, endings) == (None, ["rollback"])
 
 
 @pytest.mark.parametrize(
@@ -110,13 +132,30 @@ def test_a_claim_on_a_heap_may_lose_all_its_rows(claiming):
 )
 def test_a_claim_on_a_clustered_table_stays(rows, versions, asked, claiming):
     """It keeps nothing of the rows that it stepped over. They matter only if the next batch might be claimed ahead."""
-    few = partial(take, limits=Limits(rows=rows, bytes=1 << 20))
+    few = partial(take, limits=BatchLimits(rows=rows, bytes=1 << 20))
     found, statements, endings = claiming(few, CLAIM, counted(4), row_versions=versions)
     assert (found.live, found.stepped_over) == (RowSet([(5, 6), (9, 9)]), bool(asked))
     assert (statements, endings) == (["claim", *asked], [])
 
 
-held = partial(hold, start=None, after=LOWEST, up_to=HIGHEST)
+def held(queue, limits, most_locked=HIGHEST, bearable=None) -> NextBatch | None:
+    """The batch that is claimed within limits; None where there are no rows."""
+    given: dict[str, Any] = {
+        "url": "sqlserver://h/shop",
+        "queue": "orders",
+        "maxMessagesPerTrigger": str(most_locked),
+    }
+    claims = Claims(SourceOptions.parse(given), "", time.monotonic)
+    claims._bearable = bearable or claims._bearable
+    find = claims.find(QUEUE.table)
+
+    def turn():
+        part = find(queue, LOWEST, HIGHEST, limits.at_most(claims.most_rows))
+        return [] if part is None else [part]
+
+    return claims.make(session_of(queue), None, turn)
+
+
 IDS = Answer("q.Id", "iw", [[5, ID], [9, ID]])
 
 
@@ -125,7 +164,7 @@ def test_rows_are_deleted_when_claimed_if_reads_see_versions(versions, deleting,
     """One-row receivers then count nothing, and rest; else they would try each row that is claimed, again and again."""
     answers = (CLAIM, counted(3), IDENTITY, IDS, *DELETED)
     found, statements, endings = claiming(partial(held, limits=LIMITS), *answers, row_versions=versions)
-    assert (found.parts[0].deleted, found.rows.live) == (versions, RowSet([(5, 6), (9, 9)]))
+    assert (found.parts[0].deleted, found.parts[0].rows.live) == (versions, RowSet([(5, 6), (9, 9)]))
     assert statements == ["claim", "identity", "ids", *deleting]
     assert endings == []
 
@@ -133,7 +172,7 @@ def test_rows_are_deleted_when_claimed_if_reads_see_versions(versions, deleting,
 @pytest.mark.parametrize("versions,others,ahead", [(False, 3, True), (False, 4, False), (True, 4, True)])
 def test_none_is_claimed_ahead_among_rows_of_others(versions, others, ahead, claiming):
     """Where they would have to step over twice as many rows."""
-    limits = Limits(rows=3, bytes=1 << 20)
+    limits = BatchLimits(rows=3, bytes=1 << 20)
     answers = (CLAIM, counted(others), IDENTITY, IDS, *DELETED)
     found, *_ = claiming(partial(held, limits=limits), *answers, row_versions=versions)
     assert found.full is ahead
@@ -147,7 +186,10 @@ def test_a_batch_that_others_step_over_is_small(versions, asked, expected, claim
     recorder = Recorder(library, tmp_path, [Answer("OFFSET 0 ROWS", "ibi", [])])
     with connect(Target(url=recorder.url)) as connection:
         table = replace(QUEUE, row_versions=versions)
-        assert held(Queue(connection, table), limits=Limits(rows=asked, bytes=1 << 20), most_locked=2) is None
+        assert (
+            held(Queue(connection, table), limits=BatchLimits(rows=asked, bytes=1 << 20), most_locked=2)
+            is None
+        )
     (execution,) = [each for each in recorder.executions() if "OFFSET 0 ROWS" in each.text]
     assert execution.bound[-1].value == expected
 
@@ -162,30 +204,30 @@ def test_claimed_rows_are_read_without_locks_if_reads_see_versions(versions, hin
 @pytest.mark.parametrize("asked,next_rows", [(20_000, 10_000), (1, 1), (HIGHEST, 500_000)])
 def test_a_claim_that_was_too_large_is_halved(number, asked, next_rows, claiming, caplog):
     """It would be too large as often as it is tried again."""
-    portion = Portion()
+    bearable = BearableRows()
     refused = Answer(
         "OFFSET 0 ROWS", rows=[Refused("42000", number, f"[recording][SQL Server]No. ({number})")]
     )
-    limits = Limits(rows=asked, bytes=1 << 20)
+    limits = BatchLimits(rows=asked, bytes=1 << 20)
     with pytest.raises(TooMuch):
-        claiming(partial(held, limits=limits, portion=portion), refused)
-    assert portion.rows == next_rows
+        claiming(partial(held, limits=limits, bearable=bearable), refused)
+    assert bearable.rows == next_rows
     assert f"claim_too_large queue=orders@[dbo]@[shop] next={next_rows}: " in caplog.text
 
 
 def test_a_larger_claim_is_tried_again_after_a_while():
-    portion = Portion()
-    portion.too_large(1_000)
+    bearable = BearableRows()
+    bearable.too_large(1_000)
     for _ in range(20):
-        assert portion.rows == 500
-        portion.borne()
-    assert portion.rows == 1_000
+        assert bearable.rows == 500
+        bearable.borne()
+    assert bearable.rows == 1_000
 
 
 def test_a_heap_has_two_locks_a_row(library, tmp_path):
     recorder = Recorder(library, tmp_path, [Answer("OFFSET 0 ROWS", "ibi", [])])
     with connect(Target(url=recorder.url)) as connection:
         queue = Queue(connection, replace(QUEUE, keeps_skipped=True))
-        assert held(queue, limits=Limits(rows=100, bytes=1 << 20), most_locked=20) is None
+        assert held(queue, limits=BatchLimits(rows=100, bytes=1 << 20), most_locked=20) is None
     (execution,) = [each for each in recorder.executions() if "OFFSET 0 ROWS" in each.text]
     assert execution.bound[-1].value == 10

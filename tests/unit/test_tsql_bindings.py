@@ -31,8 +31,8 @@ from sqlqueue_spark.errors import (
 )
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.connection_pool import ConnectionPool
-from sqlqueue_spark.receive.slices import SCHEMA
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool
+from sqlqueue_spark.receive.reading.slices import SCHEMA
 from sqlqueue_spark.row_set import HIGHEST, LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.insert import Inserter

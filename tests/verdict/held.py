@@ -78,8 +78,8 @@ def _receiving(place: Place, look: Snapshot) -> Iterator[tuple[str, Locks]]:
         assert stream.construct()
         yield "claimed", look(stream.name)
         reader = SliceReader(Target.of(stream.options))
-        (part,) = stream.plan()
-        batches = reader.rows(part)
+        (task,) = stream.tasks()
+        batches = reader.rows(task)
         next(batches)
         yield "slice being read", look(stream.name)
         for _ in batches:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sqlqueue_spark import fail_points
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.peek import Present, present_rows
+from sqlqueue_spark.receive.reading.peek import Present, present_rows
 from sqlqueue_spark.row_set import RowSet, bounded
 from sqlqueue_spark.spark.some_rows import SomeRows
 

@@ -11,7 +11,7 @@ from sqlqueue_spark.errors import SqlQueueError
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import logger
-from sqlqueue_spark.receive.queue_list import tables_of
+from sqlqueue_spark.receive.claiming.queue_list import tables_of
 from sqlqueue_spark.send import Destinations
 from sqlqueue_spark.send.delayed_mover import DelayedMover, Moved
 from sqlqueue_spark.tables import delayed

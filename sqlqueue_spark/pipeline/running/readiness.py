@@ -17,7 +17,7 @@ from sqlqueue_spark.errors import NoRight, QueueError
 from sqlqueue_spark.inspection.findings import of_rights
 from sqlqueue_spark.options import ATOMIC, SinkOptions, SourceOptions
 from sqlqueue_spark.plain_text import plain
-from sqlqueue_spark.receive.queue_list import opened, shown, tables_of
+from sqlqueue_spark.receive.claiming.queue_list import opened, shown, tables_of
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.send import Destinations, check_one_database, check_outbox
 from sqlqueue_spark.tables import delayed, queues, rights

@@ -13,7 +13,7 @@ from sqlqueue_spark.tables.queues import Queue
 
 
 def tables_of(connection: Connection, options: SourceOptions) -> list[Table]:
-    """The tables that the options name now. A pattern finds queue tables alone, and those of the default schema."""
+    """The tables that the options name now. A pattern finds only queue tables of the default schema."""
     naming = options.naming(connection.dialect)
     if options.queue_pattern is None:
         return [naming.table(address) for address in _listed(options)]

@@ -1,20 +1,21 @@
 """How many rows a batch may have so that it lasts about as long as it should.
 
-A batch has a fixed cost, so small ones waste a backlog's time. A long one keeps a transaction open, which costs every queue of
-a PostgreSQL database. Nobody but the batches themselves tells how fast a sink is, so each batch's time decides about the next.
+A batch has a fixed cost, so small ones waste the time of a backlog. A long one keeps a transaction open,
+which costs every queue of a PostgreSQL database. Only the time of a batch tells how fast a sink is, so it
+decides the size of the next.
 """
 
 from __future__ import annotations
 
-#: A batch has so many rows at least, however long it lasts.
+#: The least rows of a batch, however long it lasts.
 LEAST = 1_000
-#: The size changes by so much at most from one batch to the next. A batch has a fixed cost, so four times
-#: the rows last less than four times as long.
+#: The greatest change of the size from one batch to the next. A batch has a fixed cost, so four times the
+#: rows last less than four times as long.
 _MOST_GROWTH, _MOST_SHRINKING = 4.0, 0.5
-#: A batch with so much of its size is full. Only then does the size grow.
+#: A batch with this part of its size is full. Only then does the size grow.
 _FULL = 0.8
-#: Where a batch with so few of a larger one's rows lasts so much of its time, the time does not depend on the rows. Then the
-#: larger size is kept for so many batches.
+#: Where a batch has at most 0.6 of the rows of the one before and lasts more than 0.9 of its time, the time
+#: does not depend on the rows. Then the larger size is kept for 20 batches.
 _SMALLER, _SHORTER, _KEPT_FOR = 0.6, 0.9, 20
 
 
@@ -40,13 +41,14 @@ class BatchSize:
 
     @property
     def _full(self) -> bool:
-        """Whether the last batch had about as many rows as it may have, or more were there, so that more may wait."""
+        """Whether the last batch had about as many rows as it may have, or more were there: more may wait."""
         return self._more or self.had >= _FULL * self.rows
 
     def begins(self, rows: int, *, more: bool = False) -> None:
-        """Note that a batch of so many rows begins.
+        """Note that a batch of this number of rows begins.
 
-        :param more: whether more were there. Its claim may have ended before its size, because Spark waited for it.
+        :param more: whether more were there. Its claim may have ended before its size, because Spark waited
+            for it.
         """
         self.had, self._more = rows, more
 

@@ -1,38 +1,36 @@
-"""The batch whose rows a stream holds: planned, settled, given back, or locked again after a loss or a restart."""
+"""The batch whose rows a stream holds: planned, settled, given back, or locked again after a loss."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from sqlqueue_spark import fail_points, plain_text
 from sqlqueue_spark.errors import ConfigurationError, ConnectionLost, QueueError, SqlQueueError
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.connection_pool import SessionPool
-from sqlqueue_spark.receive.done_file import DoneFile
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.scanner import Scanner
+from sqlqueue_spark.receive.holding.done_file import DoneFile
+from sqlqueue_spark.receive.holding.open_claim import OpenClaim, Settling, may_go_away
+from sqlqueue_spark.receive.holding.replay import Wanted, locked_again, say_not_taken_again
+from sqlqueue_spark.receive.holding.stage_dispatch import StageDispatch
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.open_claim import OpenClaim, Settling, may_go_away
-from sqlqueue_spark.receive.part import Part
-from sqlqueue_spark.receive.queue_session import Session
-from sqlqueue_spark.receive.replay import Wanted, locked_again, say_not_taken_again
-from sqlqueue_spark.receive.scanner import StreamScanner
-from sqlqueue_spark.receive.slices import JointSlice, Share, Slice, plan, plan_jointly
-from sqlqueue_spark.receive.stage_dispatch import StageDispatch
-from sqlqueue_spark.tables import queues
+from sqlqueue_spark.receive.reading.slices import Task, plan, uncut
 
 log = plain_text.logger(__name__)
 
 
 class HeldBatch:
-    """Holds at most one claim at a time, whichever process made it first, until its batch is settled or given back.
+    """Holds at most one claim at a time until its batch is settled or given back, also one that another
+    process made.
 
-    Two threads use it, one at a time: Spark's thread, and the thread that watches ``doneFile`` and settles. Take ``lock``
-    for whatever must not be settled in between.
+    Two threads use it, one at a time: Spark's thread, and the thread that watches ``doneFile`` and settles.
+    Take ``lock`` for whatever must not be settled in between.
     """
 
-    def __init__(self, options: SourceOptions, pool: SessionPool[Any], scanner: StreamScanner[Any]) -> None:
+    def __init__(self, options: SourceOptions, pool: ConnectionPool, scanner: Scanner) -> None:
         self._options = options
         self._pool = pool
         self._scanner = scanner
@@ -44,9 +42,10 @@ class HeldBatch:
         self.staging = StageDispatch(options, pool)
         self.lock = threading.RLock()
 
-    def hold(self, claim: OpenClaim) -> None:
-        """Hold a claim that was just made; the one before is settled."""
-        self._held = claim
+    def hold(self, claimed: NextBatch) -> None:
+        """Hold a batch that was just claimed; the one before is settled."""
+        assert claimed.session is not None, "a claim holds its rows"
+        self._held = OpenClaim(claimed.session, claimed.start, claimed.end, claimed.parts)
 
     def claimed_after(self, start: Offset | None) -> Offset | None:
         """The offset of the batch that was claimed after ``start`` and is held; None where there is none."""
@@ -54,8 +53,8 @@ class HeldBatch:
         return held.end if held is not None and held.follows(start) else None
 
     def finish(self, start: Offset | None) -> None:
-        """Settle what is held if ``start`` is its offset; else give it back, and settle what a previous process left of
-        the batch that ends with ``start``.
+        """Settle what is held if ``start`` is its offset; else give it back, and settle what a previous
+        process left of the batch that ends with ``start``.
         """
         if self._held is not None:
             if start == self._held.end:
@@ -67,8 +66,8 @@ class HeldBatch:
             self._held = OpenClaim(session, None, start, parts, settling=Settling.THE_NEXT_PROCESS)
             self._settle()
 
-    def plan(self, start: Offset | None, end: Offset) -> Sequence[Slice | JointSlice]:
-        """The slices of the batch that ends with ``end``; locks its rows again if this process does not hold them."""
+    def plan(self, start: Offset | None, end: Offset) -> Sequence[Task]:
+        """The tasks of the batch that ends with ``end``; locks its rows again if they are not held here."""
         with self.lock:
             if self._held is None or self._held.end != end:
                 self._pool.retried(lambda: self._replay(start, end))
@@ -78,7 +77,7 @@ class HeldBatch:
                 self._done_file.watch()
             fail_points.step(fail_points.OFFSET_LOGGED)
             self._pool.retried(lambda: self.staging.open(start, end))
-            return self._slices(held)
+            return self._tasks(held)
 
     def settle(self, end: Offset | None) -> None:
         """Delete and commit the held claim if ``end`` is its offset. Calling again is harmless."""
@@ -88,7 +87,7 @@ class HeldBatch:
                 self._scanner.batch_done()
 
     def close(self) -> None:
-        """Settle the held batch if ``doneFile`` says that it is logged, else give it back; then let go of the stage."""
+        """Settle the held batch if ``doneFile`` says that it is logged, else give it back. Free the stage."""
         if self._done_file is not None:
             self._done_file.close()
         with self.lock:
@@ -101,37 +100,14 @@ class HeldBatch:
                 self._release()
                 self.staging.close()
 
-    def _slices(self, held: OpenClaim) -> Sequence[Slice | JointSlice]:
-        dialect, pieces = held.session.connection.dialect, self._options.slices(held.live)
-        if self._options.several:
-            shares = [
-                Share(
-                    statement=queues.read_statement(dialect, part.queue.table),
-                    queue=part.queue.name,
-                    address=part.queue.table.table.to_address(quoted=dialect.quoted_addresses),
-                    claimed=part.rows,
-                    witnesses=part.witnesses,
-                )
-                for part in held.parts
-            ]
-            return plan_jointly(shares, pieces, dialect.small_row)
-        return [
-            each
-            for part in held.parts
-            for each in plan(
-                queues.read_statement(dialect, part.queue.table),
-                part.queue.name,
-                part.rows,
-                pieces,
-                dialect.small_row,
-                witnesses=part.witnesses,
-            )
-        ]
+    def _tasks(self, held: OpenClaim) -> Sequence[Task]:
+        rows = uncut(held.parts, several=self._options.several)
+        return plan(rows, self._options.slices(held.live), held.session.connection.dialect.small_row)
 
     # -- steps ----------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        """Settle the held claim, as its batch is logged. If its transaction is gone, lock and settle what is left of it."""
+        """Settle the held claim: its batch is logged. After a loss, lock and settle what is left of it."""
         held = self._held
         assert held is not None, "only what is held is settled"
         if held.lost:
@@ -176,10 +152,11 @@ class HeldBatch:
             log.warning("replaying queue=%s rows=%d taken_by_others=%d", session.name, held.live,
                         wanted - held.live)  # fmt: skip
 
-    def _lock(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[Session, list[Part]]:
+    def _lock(self, end: Offset, wanted: Sequence[Wanted]) -> tuple[QueueSession, list[QueueRows]]:
         """Lock what is left of these rows of a batch.
 
-        :returns: the session whose open transaction holds these rows, and the rows of each queue: none where they are others.
+        :returns: the session whose open transaction holds these rows, and the rows of each queue: none where
+            they are others.
         """
         session = self._pool.borrow()
         try:

@@ -1,13 +1,13 @@
 """Moves on messages in transit: delayed messages on their way through their sender's queue to another one.
 
-Such a row is not for this endpoint, and the transport of a .NET endpoint moves it on before any handler sees it. So do we, in
-short transactions of their own: these rows belong to no batch and stand in no offset. A claim that finds some gives its rows
-back, lets them be moved, and claims again, once. What comes up in between is locked and not claimed, and goes the next time.
+A row in transit is not for this endpoint. The transport of a .NET endpoint moves it on before a handler sees
+it. A stream does the same, in short transactions: these rows belong to no batch and stand in no offset. A
+claim that finds some gives its rows back, lets them be moved, and claims again, once. Rows in transit that
+appear in between are locked and not claimed, and are moved the next time.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,7 +21,7 @@ from sqlqueue_spark.messages.message import (
     without_headers,
 )
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.claim import Claimed, Elsewhere
+from sqlqueue_spark.receive.claiming.claim import Claimed, Elsewhere
 from sqlqueue_spark.receive.offset import Json
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables import queues
@@ -53,25 +53,25 @@ class Forwarder:
     def __init__(
         self,
         options: SourceOptions,
-        clock: Callable[[], float] = time.monotonic,
-        moved_on: MovedOn | None = None,
+        clock: Callable[[], float],
+        moved_on: MovedOn,
     ) -> None:
         """:param moved_on: counts what is moved."""
         self._options = options
         self._clock = clock
         self._not_before = clock()
-        self.moved_on = moved_on or MovedOn()
+        self.moved_on = moved_on
 
     def find(self, queue: Queue, look: Callable[[Elsewhere], Claimed]) -> Claimed:
         """What a look or a claim finds, when the messages in transit that it meets have been moved on.
 
         :param look: looks or claims; what it tells of as in transit, it leaves out. It may be called twice.
         """
-        found = look(self.elsewhere)
-        if not found.in_transit or not self.due:
-            return found
+        claimed = look(self.elsewhere)
+        if not claimed.in_transit or not self.due:
+            return claimed
         queue.connection.rollback()
-        stay = self.move(queue, found.in_transit)
+        stay = self.move(queue, claimed.in_transit)
         return look(lambda same, rows: set(self.elsewhere(same, rows)) - stay)
 
     @property
@@ -92,7 +92,8 @@ class Forwarder:
     def move(self, queue: Queue, row_versions: Sequence[int]) -> set[int]:
         """Move these rows to their destinations, in transactions of their own.
 
-        :returns: the rows that cannot go there and have no error queue to go to: they are rows of the batch like any other.
+        :returns: the rows that cannot go there and have no error queue to go to: they are rows of the batch
+            like any other.
         """
         stay: set[int] = set()
         for start in range(0, len(row_versions), _CHUNK):
@@ -122,7 +123,7 @@ class Forwarder:
                 moved += its
             except _ItsOwnError:
                 stay.update(row.row_version for row in its)
-            except LockTimeout as error:  # somebody holds this destination; the others are not held up
+            except LockTimeout as error:  # another session holds this destination; the others go on
                 self._wait(queue, error)
             except SqlQueueError as error:
                 if isinstance(error, TryAgain):
@@ -158,7 +159,7 @@ class Forwarder:
             _insert(queue, found, [_forwarded(row) for row in rows])
 
     def _fail(self, queue: Queue, address: str, rows: Sequence[InTransit], error: SqlQueueError) -> bool:
-        """Move rows that cannot be delivered to the error queue; False where there is none, or it refuses them."""
+        """Move undeliverable rows to the error queue; False where there is none, or it refuses them."""
         to = self._options.error_queue
         if to is not None:
             naming = self._naming(queue)
@@ -198,7 +199,7 @@ class _ItsOwnError(SqlQueueError):
 
 
 def _destination(headers: str | None) -> str | None:
-    """Where a row is to go; None where it is an ordinary one. Who has failed goes nowhere by himself."""
+    """Where a row is to go; None where it is an ordinary one. A failed message does not move on by itself."""
     read = parse_headers(headers) or {}
     return None if FAILED_QUEUE in read else read.get(FORWARD_DESTINATION) or None
 

@@ -1,7 +1,8 @@
 """Claims the next batch while Spark works on the present one: the time of the claim hides behind the read.
 
-A claim ahead is made only where a limit ended the present claim, so that a backlog is likely to wait. It begins above the
-present claim's last row. So two claims of one stream never want the same row, even when the first one's connection is lost.
+A claim ahead is made only where a limit ended the present claim, so that a backlog is likely to wait. It
+begins above the present claim's last row. So two claims of one stream never want the same row, even when the
+first one's connection is lost.
 """
 
 from __future__ import annotations
@@ -10,38 +11,36 @@ import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Generic, TypeVar
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import SqlQueueError
-from sqlqueue_spark.receive.found import Alone, Batch
+from sqlqueue_spark.receive.claiming.next_batch import NextBatch
 
 log = plain_text.logger(__name__)
 
-#: After so long a claim ahead that nobody asks for is given back: the next trigger may be an hour away.
+#: A claim ahead that Spark does not ask for within this time is given back: the next trigger may be an hour
+#: away.
 UNASKED_SECONDS = 10.0
-#: The same where a program tells when a batch is done: until it does, somebody may well ask for the claim.
+#: The same where a program tells when a batch is done: until it does, Spark may well ask for the claim.
 UNTOLD_SECONDS = 60.0
 #: The same once the present batch is known to be done.
 IDLE_SECONDS = 2.0
 
-#: Whether somebody waits for a claim ahead.
+#: Whether a caller waits for the claim ahead.
 Asked = Callable[[], bool]
 
-B = TypeVar("B", bound=Batch)
 
+class ClaimAhead:
+    """One claim that another thread makes. The first call to take it or to give it up has it."""
 
-class ClaimAhead(Generic[B]):
-    """One claim that another thread makes. The first to take it has it: who asks for it, or who gives it up."""
-
-    def __init__(self, claim: Callable[[Asked], B | None], queue: str, *, told: bool = False) -> None:
-        """:param claim: makes the claim. It may end sooner once somebody asks for it, or gives it up.
+    def __init__(self, claim: Callable[[Asked], NextBatch | None], queue: str, *, told: bool = False) -> None:
+        """:param claim: makes the claim. It may end sooner once it is asked for, or given up.
         :param queue: what is received from, for the log.
         :param told: whether a program tells when a batch is done.
         """
         self._queue = queue
         self._unasked_seconds = UNTOLD_SECONDS if told else UNASKED_SECONDS
-        self._made: Future[B | None] = Future()
+        self._made: Future[NextBatch | None] = Future()
         self._asked = False
         #: Locked for good by the first to take the claim.
         self._taken = threading.Lock()
@@ -50,8 +49,8 @@ class ClaimAhead(Generic[B]):
         # A daemon, so that a program can end meanwhile. The threads of an executor are waited for.
         threading.Thread(target=self._make, args=(claim,), name="sqlqueue-claim-ahead", daemon=True).start()
 
-    def take(self) -> B | None:
-        """Wait until the claim is made, and return it; None where no row was there, it failed or was given back."""
+    def take(self) -> NextBatch | None:
+        """Wait until the claim is made. None: there was no row, or it failed, or it was given back."""
         made = self._wait()
         if self._timer is not None:
             self._timer.cancel()
@@ -62,7 +61,7 @@ class ClaimAhead(Generic[B]):
         self._asked = True
         self._made.add_done_callback(lambda _: self._release(because))
 
-    def made(self) -> B | None:
+    def made(self) -> NextBatch | None:
         """Wait until the claim is made, and leave it here; None as in :meth:`take`."""
         made = self._wait()
         return None if self._taken.locked() else made
@@ -72,19 +71,19 @@ class ClaimAhead(Generic[B]):
         self._release(because, at_once=True)
 
     def give_up_within(self, seconds: float) -> None:
-        """Release the claim unless somebody asks for it within ``seconds``. A later call replaces the one before."""
+        """Release the claim unless it is asked for within ``seconds``. A later call replaces this one."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = threading.Timer(seconds, lambda: self.give_up("no trigger asked for it"))
         self._timer.name, self._timer.daemon = "sqlqueue-claim-unasked", True
         self._timer.start()
 
-    def _wait(self) -> B | None:
+    def _wait(self) -> NextBatch | None:
         self._asked = True
         return self._made.result()
 
     def _release(self, because: str, *, at_once: bool = False) -> None:
-        """:param at_once: wait until the rows are free. Else the server frees them when it finds the connection closed."""
+        """:param at_once: wait until the rows are free. Else closing the connection frees them."""
         if (held := self.take()) is not None:
             if at_once and held.session is not None:
                 with contextlib.suppress(SqlQueueError):  # the connection is closed in any case
@@ -93,7 +92,7 @@ class ClaimAhead(Generic[B]):
             if because:
                 log.info("claim_ahead_given_back queue=%s: %s", self._queue, because)
 
-    def _make(self, claim: Callable[[Asked], B | None]) -> None:
+    def _make(self, claim: Callable[[Asked], NextBatch | None]) -> None:
         held = None
         try:
             held = claim(lambda: self._asked)
@@ -103,8 +102,3 @@ class ClaimAhead(Generic[B]):
             log.info("claim_ahead_failed queue=%s: %s", self._queue, error)
         finally:
             self._made.set_result(held)  # if it was given up meanwhile, this releases it
-
-
-def worthwhile(present: Alone, up_to: int) -> bool:
-    """Whether rows are likely to wait above the present claim."""
-    return present.full and present.last < up_to

@@ -1,4 +1,4 @@
-"""Where a look searches, and when it goes back for late rows: its scans, in their order, until one of them finds rows."""
+"""Where a look searches: its scans, in their order, and when it goes back for late rows."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from sqlqueue_spark.receive.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import Claimed
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 
 
 class Head:
     """Where the next look begins: where the last claim ended, or now and then at the start of the table.
 
-    Entries of deleted rows stay at the head of an index until the database cleans them up, and every look from the
-    start steps over them. But late rows do appear below the last claim (a late commit, another receiver's rollback).
-    So the stream looks for them again after twenty times as long as the last look for them took. While one claim follows
-    another, late rows can stand only in the ranges that the claims left out. :meth:`late_rows` has these ranges: before
-    the stream takes a claim ahead, it looks only there.
+    Entries of deleted rows stay at the head of an index until the database cleans them up, and every look
+    from the start steps over them. But late rows do appear below the last claim (a late commit, another
+    receiver's rollback). So the stream looks for them again after twenty times as long as the last look for
+    them took. While one claim follows another, late rows can stand only in the ranges that the claims left
+    out. :meth:`late_rows` has these ranges: before the stream takes a claim ahead, it looks only there.
     """
 
     _SHARE = 20
-    #: At most so many ranges are looked at one by one. Where there are more, those that lie closest are merged.
+    #: The most ranges that are looked at one by one. Where there are more, those that lie closest are merged.
     _RANGES = 16
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Head:
 
     @property
     def ended_at(self) -> int:
-        """The highest row that was claimed last; ``LOWEST`` where nobody knows."""
+        """The highest row that was claimed last; ``LOWEST`` where that is not known."""
         return LOWEST if self._ended_at is None else self._ended_at
 
     def next(self, now: float) -> int:
@@ -44,11 +44,11 @@ class Head:
         return list(self._unclaimed) if now >= self._due else []
 
     def looked_from_start(self, now: float, seconds: float) -> None:
-        """Note that a look from the start, or at all ranges of late rows, took so many seconds."""
+        """Note that a look from the start, or at all ranges of late rows, took this time."""
         self._due = now + self._SHARE * seconds
 
     def claimed(self, rows: Claimed) -> None:
-        """Note a claim of these rows. Its look began at the start of the table or where the last claim ended."""
+        """Note a claim. Its look began at the start of the table or where the last claim ended."""
         below = self._ended_at
         ranges = []
         for first, last in heapq.merge(rows.live, rows.expired):
@@ -61,11 +61,11 @@ class Head:
         self._unclaimed = self._fewer([*self._unclaimed, *ranges])
 
     def passed(self, last: int) -> None:
-        """Note a look that ended at this row and locked nothing. Rows that it saw may stay, so late rows may be anywhere."""
+        """Note a look that ended at this row and locked nothing. Late rows may be anywhere below."""
         self._ended_at, self._unclaimed = last, [(LOWEST, last)]
 
     def look_from_start_next(self) -> None:
-        """Begin the next look at the start: a claim was given up or lost, so rows may stand anywhere below."""
+        """Begin the next look at the start: a claim was given up or lost, so rows may stand below."""
         self._ended_at = None
 
     def _fewer(self, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -84,12 +84,14 @@ class Scan:
     after: int
     up_to: int
     seconds: float = 0.0
-    #: Whether it goes on from the last claim, and so leaves the oldest free rows to neighbours where such are seen.
+    #: Whether it goes on from the last claim. Then it leaves the oldest free rows to neighbours, if any are
+    #: seen.
     leaves_headroom: bool = False
 
 
 class Scans:
-    """Lists the scans of one look after the other. Go on with a list only when the scan before has found nothing.
+    """Lists the scans of one look after the other. Go on with a list only when the scan before has found
+    nothing.
 
     :param clock: seconds of any steady clock.
     """

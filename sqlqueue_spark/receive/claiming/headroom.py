@@ -1,42 +1,45 @@
-"""Leaves the oldest free rows to neighbours: other consumers of the queue, who take one row a transaction.
+"""Leaves the oldest free rows to neighbours: other consumers of the queue, which take one row a transaction.
 
-Each of their receives steps over every row that somebody holds at the head of the queue, so a claim at the head would bring
-them to a crawl. Where neighbours are seen, a claim begins behind a *headroom*: as many of the oldest free rows as they take
-while a batch lasts, with a margin. Why these figures: docs/decisions/headroom.md.
+Each of their receives steps over every locked row at the head of the queue, so a claim at the head would slow
+them to a crawl. Where neighbours are seen, a claim begins behind a *headroom*: as many of the oldest free
+rows as they take while a batch lasts, with a margin. Why these figures: docs/decisions/headroom.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sqlqueue_spark import plain_text
-from sqlqueue_spark.receive import batch_size
-from sqlqueue_spark.receive.batch_size import BatchSize
-from sqlqueue_spark.receive.claim import Limits
-from sqlqueue_spark.receive.found import Found
+from sqlqueue_spark.receive.claiming import batch_size
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchSize
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.row_set import HIGHEST, LOWEST
 from sqlqueue_spark.tables.queues import Oldest, Queue
 
 log = plain_text.logger(__name__)
 
-#: So many rows behind a claim are remembered. Where some of them are gone when the next claim begins, a neighbour took them.
+#: How many rows behind a claim are remembered. If some are gone when the next claim begins, a neighbour took
+#: them.
 _SAMPLE = 16
-#: A claim of at most so many rows is searched for rows that a neighbour holds.
+#: A claim of at most this number of rows is searched for rows that a neighbour holds.
 _SEARCHED = 1_000
 #: The headroom before it is known how fast the neighbours are, and its least and its greatest size.
 _FIRST, _LEAST, _MOST = 4_000, 32, 1_000_000
-#: The greatest size beside another stream of ours: rows that it takes cannot be told from those that neighbours take.
+#: The greatest size beside another stream of ours: rows that it takes cannot be told from those that
+#: neighbours take.
 _MOST_SHARED = 32_000
-#: The headroom lasts at least so many times as long as a batch.
+#: The headroom lasts at least twice as long as a batch.
 _MARGIN = 2.0
-#: While a backlog waits, it is filled up for so many seconds at once. Between two fillings the neighbours meet no row of ours.
+#: While a backlog waits, it is filled up for this time at once. Between two fillings neighbours meet no row
+#: of ours.
 _STOCK_SECONDS = 8.0
-#: Where the neighbours have taken all of it, nobody knows how fast they are: it grows by so much.
+#: Where the neighbours have taken all of it, their pace is not known: it grows by this factor.
 _GROWTH = 4
-#: Neighbours that have taken nothing for so long, and for so many looks, are gone.
+#: Neighbours that have taken nothing for this time, and at this number of looks, are gone.
 _GONE_SECONDS, _GONE_LOOKS = 2.0, 2
-#: So long a batch lasts beside neighbours, and the most rows of the first one.
+#: How long a batch lasts beside neighbours, and the most rows of the first one.
 _BATCH_SECONDS, _FIRST_BATCH = 1.0, 50_000
 
 
@@ -59,7 +62,7 @@ class _Left:
 class Headroom:
     """How many rows are left to neighbours, and where a claim may begin.
 
-    :param wanted: a fixed size; 0 leaves nothing to anybody; None follows the neighbours' pace.
+    :param wanted: a fixed size; 0 leaves no rows; None follows the neighbours' pace.
     :param clock: seconds of any steady clock.
     """
 
@@ -68,7 +71,8 @@ class Headroom:
         self._clock = clock
         #: How many free rows a claim leaves at least; 0 while no neighbour is seen.
         self.rows = wanted or 0
-        #: Whether the last look has found fewer, and filled the headroom up with rows behind those that the stream had drained.
+        #: Whether the last look has found fewer, and filled the headroom up with rows behind those that the
+        #: stream had drained.
         self.filled_up = False
         self._left: _Left | None = None
         #: When the neighbours last took a row, and how many looks ago.
@@ -82,7 +86,7 @@ class Headroom:
         self._claimed_to = LOWEST
         #: Whether a limit has ended the last claim, so that a backlog waits behind it.
         self._backlog = False
-        #: So many rows somebody held or looked for who took none; he may do so for ever.
+        #: How many rows were held or looked for by sessions that took none. They may do so for ever.
         self._known_held = 0
         self.batches = BatchSize(_FIRST_BATCH, _BATCH_SECONDS, HIGHEST)
 
@@ -101,12 +105,12 @@ class Headroom:
         """The last row that is left to neighbours; claims begin above it."""
         return self._left.up_to if self._left is not None and self.rows else LOWEST
 
-    def limited(self, limits: Limits) -> Limits:
+    def limited(self, limits: BatchLimits) -> BatchLimits:
         """The limits of the next claim: beside neighbours a batch lasts about a second."""
-        return replace(limits, rows=min(limits.rows, self.batches.rows)) if self.rows else limits
+        return limits.at_most(self.batches.rows) if self.rows else limits
 
     def begin(self, queue: Queue) -> int:
-        """Look what the neighbours do, and return the row above which a claim may begin: ``HIGHEST`` if it may not."""
+        """Look what neighbours do, and return the row above which a claim begins: ``HIGHEST`` for nowhere."""
         if self._wanted == 0:
             return LOWEST
         self.batch_done()
@@ -129,7 +133,7 @@ class Headroom:
         return self._left.up_to if self._left.enough else HIGHEST
 
     def appeared(self, queue: Queue) -> bool:
-        """Whether neighbours are seen who were not there when the last claim was made.
+        """Whether neighbours are seen that were not there when the last claim was made.
 
         If so, the caller gives that claim back, so the oldest free row may stand anywhere.
         """
@@ -138,24 +142,24 @@ class Headroom:
         self._left, self._claimed_to = _Left(LOWEST, LOWEST, 0, now), LOWEST
         return True
 
-    def claimed(self, queue: Queue, after: int, found: Found | None, *, ahead: bool = False) -> None:
+    def claimed(self, queue: Queue, after: int, part: QueueRows | None, *, ahead: bool = False) -> None:
         """Note what was claimed above ``after``, and look for neighbours beside it if none was seen yet.
 
-        :param ahead: whether it was claimed ahead. Then nobody knows when its batch begins.
+        :param ahead: whether it was claimed ahead. Then it is not known when its batch begins.
         """
-        self._backlog = found is not None and found.full
-        if self._wanted == 0 or found is None:
+        self._backlog = part is not None and part.full
+        if self._wanted == 0 or part is None:
             return
         self._claimed_at = None if ahead else self._clock()
-        self._claimed_to = max(self._claimed_to, found.last)
-        self.batches.begins(found.rows.rows)
+        self._claimed_to = max(self._claimed_to, part.last)
+        self.batches.begins(part.rows.rows)
         if self.rows:
             return
         self._left = None  # of these rows some may be among the claimed ones
-        if found.full:
-            seen = queue.oldest(found.last, found.last, found.last, _SAMPLE)
+        if part.full:
+            seen = queue.oldest(part.last, part.last, part.last, _SAMPLE)
             self._left = _Left(seen.floor, seen.last, seen.free, self._clock())
-        elif found.rows.rows <= _SEARCHED:
+        elif part.rows.rows <= _SEARCHED:
             seen = queue.oldest(after, after, after, _SAMPLE)
         else:
             return
@@ -190,7 +194,7 @@ class Headroom:
         return True
 
     def _new_holder(self, seen: Oldest) -> bool:
-        """Whether somebody holds rows, or looks for one, who did not when the neighbours were taken for gone."""
+        """Whether more sessions hold rows, or look for one, than when the neighbours were taken for gone."""
         holders = _holders(seen)
         new = holders > self._known_held
         self._known_held = min(self._known_held, holders)
@@ -208,12 +212,13 @@ class Headroom:
     def _filled(self, queue: Queue, left: _Left, looked: Oldest, asked: int, now: float) -> _Left:
         """What is left to the neighbours from now on.
 
-        Rows that were left stay so, while they are enough and not too many. Then no row that the stream drains stands before
-        a row of the neighbours, until the headroom is filled up.
+        Rows that were left stay so, while they are enough and not too many. Then no row that the stream
+        drains stands before a row of the neighbours, until the headroom is filled up.
 
         :param looked: a look for as many rows as were ``asked`` for.
         """
-        # Never less than was asked for, so it shrinks one look later: who pauses for a moment keeps his rows.
+        # Never less than was asked for, so it shrinks one look later: a neighbour that pauses for a moment
+        # keeps its rows.
         stock = max(asked, self._stock())
         self.filled_up = looked.free_before < self.rows
         if self.rows <= looked.free_before <= stock:
@@ -246,7 +251,7 @@ class Headroom:
             self.rows = self._size(taken, left, now - left.seconds)
 
     def _size(self, taken: int, left: _Left, seconds: float) -> int:
-        """The size of the headroom, when so many rows were taken from it within so many seconds."""
+        """The size of the headroom, when ``taken`` rows were taken from it within this time."""
         if taken >= left.rows:
             return min(self._most, _GROWTH * self.rows)
         self._pace = max(taken / seconds, self._pace / 2)
@@ -257,6 +262,7 @@ class Headroom:
 def _holders(seen: Oldest) -> int:
     """How many rows neighbours hold, but at least how many of them look for one.
 
-    Who steps over all that a fast stream holds looks for seconds, and would find no row if the stream did not see him.
+    A receive that steps over all rows of a fast stream looks for seconds. It would find no row if the stream
+    did not see it.
     """
     return max(seen.held, seen.looking)

@@ -1,7 +1,7 @@
 """Locks a claim again after its locks were lost: the same rows, proven to be the same, or none.
 
-The receiver needs this when a connection is lost before the claim was settled, when a new process finds a logged batch
-and its rows may still be there, and when Spark replays a batch.
+The receiver needs this when a connection is lost before the claim was settled, when a new process finds a
+logged batch and its rows may still be there, and when Spark replays a batch.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError
-from sqlqueue_spark.receive.claim import Claimed
+from sqlqueue_spark.receive.claiming.claim import Claimed
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
 from sqlqueue_spark.receive.offset import Offset
-from sqlqueue_spark.receive.part import Part
-from sqlqueue_spark.receive.queue_session import Session
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
 
@@ -25,8 +25,8 @@ def relock(queue: Queue, offset: Offset, live: RowSet, expired: RowSet) -> Claim
     """Lock what is left of a claim, and wait for rows that others hold.
 
     :param live: those of the offset's live rows that are to be locked; ``expired`` likewise.
-    :returns: the rows; None where the rows with these numbers are not the claim's. None also for a batch of mode ``none``,
-        which has claimed no rows: what its workers did not take was not emitted either.
+    :returns: the rows; None where the rows with these numbers are not the claim's. None also for a batch of
+        mode ``none``, which has claimed no rows: what its workers did not take was not emitted either.
     :raises RowsHeld: another session held a row for longer than ``lockTimeout``; the message says who.
     """
     if offset.taken:
@@ -64,7 +64,7 @@ def relock(queue: Queue, offset: Offset, live: RowSet, expired: RowSet) -> Claim
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Rows of one queue that are to be locked again: those that an offset names, or what is known to be left of them."""
+    """Rows of one queue to lock again: those that an offset names, or what is known to be left of them."""
 
     offset: Offset
     live: RowSet
@@ -76,13 +76,14 @@ class Wanted:
         return [cls(offset=part, live=part.live, expired=part.expired) for part in end.parts]
 
 
-def locked_again(session: Session, wanted: Sequence[Wanted]) -> list[Part]:
+def locked_again(session: QueueSession, wanted: Sequence[Wanted]) -> list[QueueRows]:
     """Lock what is left of a batch, in each of its queues, in the open transaction. Errors as :func:`relock`.
 
-    What a queue has no more, because it is gone or because its rows are others now, does not hold up the rest.
+    What a queue has no more, because it is gone or because its rows are others now, does not hold up the
+    rest.
     """
     while True:
-        parts: list[Part] = []
+        parts: list[QueueRows] = []
         refused: list[Wanted] = []
         for each in wanted:
             queue = session.named(each.offset.queue)
@@ -93,7 +94,7 @@ def locked_again(session: Session, wanted: Sequence[Wanted]) -> list[Part]:
             rows = relock(queue, each.offset, each.live, each.expired)
             if rows is None:
                 refused.append(each)
-            parts.append(Part(queue, rows or Claimed(), each.offset.witnesses))
+            parts.append(QueueRows(queue, rows or Claimed(), each.offset.witnesses))
         if not refused:
             return parts
         session.connection.rollback()  # it may have locked rows that are not the batch's
@@ -118,8 +119,8 @@ def _last_proven(queue: Queue, offset: Offset) -> int | None:
 def _up_to(rows: Claimed, last: int) -> Claimed:
     """The rows up to the last witness: a witness that matches proves the rows before it, and none after it.
 
-    A table that was restored from a copy goes on from the copy's last number. If the copy was made in the middle of the
-    claim, a number above the last witness can belong to a message that came since.
+    A table that was restored from a copy goes on from the copy's last number. If the copy was made in the
+    middle of the claim, a number above the last witness can belong to a message that came since.
     """
     if all(not len(runs) or runs.last <= last for runs in (rows.live, rows.expired)):
         return rows

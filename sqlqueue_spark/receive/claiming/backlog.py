@@ -1,4 +1,4 @@
-"""How many rows wait behind the last claim, and how old the oldest is: told as last seen, without a statement."""
+"""How many rows wait behind the last claim, and how old the oldest is, as last seen."""
 
 from __future__ import annotations
 

@@ -1,21 +1,22 @@
-"""Peeks at a queue by ranges of RowVersion, or at some of its rows: nothing is claimed, locked, counted or deleted."""
+"""Peeks at ranges or rows of a queue: nothing is claimed, locked, counted or deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
 from sqlqueue_spark.engines.connect import Target, connect
 from sqlqueue_spark.engines.database_retry import Retry
 from sqlqueue_spark.options import SourceOptions
-from sqlqueue_spark.receive.queue_list import opened, shown
-from sqlqueue_spark.receive.slices import JointSlice, Slice
+from sqlqueue_spark.receive.claiming.queue_list import opened
+from sqlqueue_spark.receive.reading.slices import Slice, Task, address_column
 from sqlqueue_spark.row_set import LOWEST, RowSet
 from sqlqueue_spark.tables import queues
 from sqlqueue_spark.tables.queues import Queue, QueueTable
 
-#: The most numbers of one range, however few rows have them: a :class:`RowSet` counts all its numbers, in 63 bits.
+#: The most numbers of one range, however few rows have them: a :class:`RowSet` counts all its numbers, in 63
+#: bits.
 _WIDEST = 1 << 62
 
 
@@ -28,10 +29,12 @@ class Present(NamedTuple):
 
 
 def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Present]:
-    """Every row that can be seen in a queue now, in RowVersion order; none is read whole, and no transaction stays open.
+    """Every row that can be seen in a queue now, in RowVersion order; none is read whole, no transaction
+    stays open.
 
-    A look goes over the whole queue, because no number tells what is new: numbers are given before rows are committed, so a
-    lower one may come up later. It ends at the highest number of its beginning, however many rows arrive meanwhile.
+    A look goes over the whole queue, because no number tells what is new: numbers are given before rows are
+    committed, so a lower one may appear later. The look ends at the number that was the highest when it
+    began.
 
     :param again: whether the database was reached before, as for ``connect``.
     """
@@ -54,8 +57,8 @@ def present_rows(options: SourceOptions, *, again: bool = False) -> Iterator[Pre
             after = row_versions[-1]
 
 
-def plan_rows(options: SourceOptions, rows: RowSet) -> list[Slice]:
-    """Slices of these rows, with similar numbers of rows; who reads them gets those that are still there and not expired."""
+def plan_rows(options: SourceOptions, rows: RowSet) -> list[Task]:
+    """Tasks of similar size for these rows. A reader gets the rows that are still there and not expired."""
     target = Target.of(options)
     dialect = target.dialect
 
@@ -67,25 +70,18 @@ def plan_rows(options: SourceOptions, rows: RowSet) -> list[Slice]:
     statement = queues.read_statement(dialect, table, "read_unexpired")
     pieces = options.slices(len(rows))
     return [
-        Slice(statement=statement, queue=table.name, rows=piece)
+        (Slice(statement=statement, queue=table.name, rows=piece),)
         for piece in rows.chunks(max(1, -(-len(rows) // pieces)))
     ]
 
 
-def plan_peek(options: SourceOptions) -> Sequence[Slice | JointSlice]:
-    """Ranges of similar width that cover what is in the queue now; none when it is empty. Of several queues, those of each."""
-    target = Target.of(options)
-    with connect(target) as connection, connection.transaction():
-        if not options.several:
-            return _ranges(queues.get(connection, options.one_queue, options.naming(target.dialect)), options)
-        return [
-            JointSlice(slices=((shown(connection, queue.table.table), part),))
-            for queue in opened(connection, options)
-            for part in _ranges(queue, options)
-        ]
+def plan_peek(options: SourceOptions) -> list[Task]:
+    """Ranges of similar width that cover what is in each queue now; none for a queue that is empty."""
+    with connect(Target.of(options)) as connection, connection.transaction():
+        return [task for queue in opened(connection, options) for task in _ranges(queue, options)]
 
 
-def _ranges(queue: Queue, options: SourceOptions) -> list[Slice]:
+def _ranges(queue: Queue, options: SourceOptions) -> list[Task]:
     ends = queue.ends()
     if ends is None:
         return []
@@ -94,7 +90,8 @@ def _ranges(queue: Queue, options: SourceOptions) -> list[Slice]:
     pieces = max(options.slices(width), -(-width // _WIDEST))
     firsts = [lowest + width * piece // pieces for piece in range(pieces + 1)]
     statement = queues.read_statement(queue.connection.dialect, queue.table, "read_unexpired")
+    address = address_column(queue, several=options.several)
     return [
-        Slice(statement=statement, queue=queue.table.name, rows=RowSet([(first, end - 1)]))
+        (Slice(statement=statement, queue=queue.name, rows=RowSet([(first, end - 1)]), address=address),)
         for first, end in pairwise(firsts)
     ]

@@ -1,4 +1,5 @@
-"""The file in which a program tells which batches Spark has logged, so that they are settled before the next trigger.
+"""The file in which a program tells which batches Spark has logged, so that they are settled before the next
+trigger.
 
 Spark itself says so only when it asks for the next batch, which may be an hour later.
 """
@@ -23,8 +24,8 @@ _LOOK_SECONDS = 0.05
 class DoneFile:
     """Watches a file and hands on what it says, on a thread of its own.
 
-    :param path: a file with a JSON list of the end offsets of a batch that was logged. The program replaces the file, and
-        never writes in place.
+    :param path: a file with a JSON list of the end offsets of a batch that was logged. The program replaces
+        the file, and never writes in place.
     :param done: what to do with each of them.
     """
 
@@ -36,7 +37,8 @@ class DoneFile:
         self._thread: threading.Thread | None = None
 
     def watch(self) -> None:
-        """Begin to watch, if the watch has not begun yet. What the file says already is of an earlier run, and is ignored.
+        """Begin to watch, if the watch has not begun yet. What the file says already is of an earlier run,
+        and is ignored.
 
         A batch that was logged then may have been taken back since, and may be running again.
         """
@@ -67,7 +69,7 @@ class DoneFile:
         return there.st_mtime_ns, there.st_ino
 
     def close(self) -> None:
-        """Stop watching, and wait for the thread: what it has read last may say that the present batch is logged."""
+        """Stop watching, and wait for the thread: it may have read that the present batch is logged."""
         self._closed.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

@@ -1,7 +1,9 @@
-"""Sends what a batch has staged when its claim is settled, in the claim's own transaction (``sendsAtomicWithReceive``).
+"""Sends what a batch has staged when its claim is settled, in the claim's own transaction
+(``sendsAtomicWithReceive``).
 
-The offset of a batch names its stage. So the batch is settled from that stage, whatever the mode in which the stream goes
-on. In another mode, or under another stream, a batch is either finished right or refused before Spark logs it.
+The offset of a batch names its stage. So the batch is settled from that stage, whatever the mode in which the
+stream goes on. In another mode, or under another stream, a batch is either finished right or refused before
+Spark logs it.
 """
 
 from __future__ import annotations
@@ -10,16 +12,14 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from sqlqueue_spark import plain_text
 from sqlqueue_spark.engines.connect import Connection
 from sqlqueue_spark.errors import ConfigurationError, RowsHeld
 from sqlqueue_spark.messages.addresses import Table
 from sqlqueue_spark.options import ATOMIC, SourceOptions
-from sqlqueue_spark.receive.connection_pool import SessionPool
-from sqlqueue_spark.receive.offset import JointOffset, Offset, next_serial
-from sqlqueue_spark.receive.queue_session import Session
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
+from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
 from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.ddl import create_stage
 from sqlqueue_spark.tables.stage import Incomplete, Stage, Unsealed
@@ -28,23 +28,24 @@ from sqlqueue_spark.tables.stage_table import table_of
 
 log = plain_text.logger(__name__)
 
-#: How long clearing a stage waits for those who read it.
+#: How long clearing a stage waits for its readers.
 _CLEARING_MS = 1
 
 
 class StageDispatch:
-    """Opens the stage for each batch, sends what is on it when the batch is settled, and clears it between batches.
+    """Opens the stage for each batch, sends what is on it when the batch is settled, and clears it between
+    batches.
 
-    An atomic source holds its stage on a connection of its own, from the first time it is asked for messages until it is
-    closed. Otherwise two sources of one stream would stage into each other's batches.
+    An atomic source holds its stage on a connection of its own, from the first time it is asked for messages
+    until it is closed. Otherwise two sources of one stream would stage into each other's batches.
     """
 
-    def __init__(self, options: SourceOptions, pool: SessionPool[Any]) -> None:
+    def __init__(self, options: SourceOptions, pool: ConnectionPool) -> None:
         self._options = options
         self._pool = pool
         self._own = stage_of(options)
         #: Its connection holds the stage.
-        self._home: Session | None = None
+        self._home: QueueSession | None = None
         self._just_taken = False
         self._opened: Offset | None = None
         #: Whether the stage has nothing but its mark, as far as this process knows.
@@ -54,11 +55,12 @@ class StageDispatch:
         self._sent: tuple[str, Table, int] | None = None
 
     def open(self, start: Offset | None, end: Offset) -> None:
-        """Give the stage to the batch that ends with ``end``, once: Spark may plan a batch again while it runs.
+        """Give the stage to the batch that ends with ``end``, once: Spark may plan a batch again while it
+        runs.
 
         :param start: the last batch before it that had a claim.
-        :raises ConfigurationError: the batch was begun in another mode or under another stream, and can be finished only
-            there; or somebody else uses the stage.
+        :raises ConfigurationError: the batch was begun in another mode or under another stream, and can be
+            finished only there; or another source uses the stage.
         """
         if self._opened == end:
             return
@@ -78,14 +80,16 @@ class StageDispatch:
                 self._leave_to_the_sink(end)
         self._opened = end
 
-    def send(self, session: Session, end: Offset, *, deleting: int) -> None:
-        """Move what the batch has staged into its destinations, in the open transaction. Calling again is harmless.
+    def send(self, session: QueueSession, end: Offset, *, deleting: int) -> None:
+        """Move what the batch has staged into its destinations, in the open transaction. Calling again is
+        harmless.
 
         Call :meth:`settled` when the transaction is committed.
 
-        :param deleting: how many of the batch's rows the transaction deletes. With 0, an earlier transaction did all this.
-        :raises ConfigurationError: not all that the batch has staged is there, and either rows would be deleted, or the
-            batch claimed none and so cannot run again.
+        :param deleting: how many of the batch's rows the transaction deletes. With 0, an earlier transaction
+            did all this.
+        :raises ConfigurationError: not all that the batch has staged is there, and either rows would be
+            deleted, or the batch claimed none and so cannot run again.
         """
         self._sent = None
         if not end.stage:
@@ -123,11 +127,12 @@ class StageDispatch:
     def take(self, start: Offset | None = None) -> None:
         """Hold the stage for a batch that has no rows of this queue, or whose rows do not come again.
 
-        What an earlier run of the batch has staged may wait there. If the mark names a claim that was not settled, the mark
-        is made idle: else the sink would stage the batch for that claim.
+        What an earlier run of the batch has staged may wait there. If the mark names a claim that was not
+        settled, the mark is made idle: else the sink would stage the batch for that claim.
 
-        :param start: the offset before the batch, for Spark before 4.2, which then logs an offset that names no stage. If the
-            stream has neither the mode nor the name of before, nobody else would ever find what waits on the stage of ``start``.
+        :param start: the offset before the batch, for Spark before 4.2, which then logs an offset that names
+            no stage. If the stream has neither the mode nor the name of before, no later step would find what
+            waits on the stage of ``start``.
         """
         if self._own is None:
             self._send_left_before(start)
@@ -141,8 +146,8 @@ class StageDispatch:
     def tidy(self, start: Offset | None) -> None:
         """Send what batches without rows of this queue have left, and clear the stage.
 
-        Call it between two batches, when the one that ends with ``start`` is settled. Spark asks for more only when it has
-        logged all earlier batches.
+        Call it between two batches, when the one that ends with ``start`` is settled. Spark asks for more
+        only when it has logged all earlier batches.
         """
         self._look_back(start)
         if self._own is None:
@@ -167,33 +172,39 @@ class StageDispatch:
                 self._empty = self._cleared(stage)
 
     def hold(self) -> None:
-        """Hold the source's stage before an offset names it: if another source held it, no batch could open it."""
+        """Hold the source's stage before an offset names it: while another source holds it, no batch opens it."""
         if self._own is not None:
             with self._at_home():
                 pass
 
     def named_after(self, start: Offset | None) -> Offset | None:
-        """The offset where there is nothing to claim: ``start``, or one of no rows that names the source's own stage.
+        """The offset where there is nothing to claim: ``start``, or one of no rows that names the source's
+        own stage.
 
-        A batch without rows of this queue leaves the offset as it is, and may stage messages all the same. The source looks
-        for them on the stage that the offset names, even when the stream has another stage by then.
+        A batch without rows of this queue leaves the offset as it is, and may stage messages all the same.
+        The source looks for them on the stage that the offset names, even when the stream has another stage
+        by then.
         """
         own = "" if self._own is None else self._own.to_text()
         if not own or (start is not None and start.stage == own):
             return start
         serial = next_serial(start)
-        if self._options.several:
-            return JointOffset([], mode=ATOMIC, serial=serial, stage=own)
-        with self._pool.transaction() as queue:
-            return Offset(
-                queue=queue.table.name,
-                identity=queue.identity() or "",
-                live=RowSet(),
-                expired=RowSet(),
-                mode=ATOMIC,
-                serial=serial,
-                stage=own,
-            )
+        parts: list[Offset] = []
+        if not self._options.several:
+            with self._pool.transaction() as session:
+                parts = [
+                    Offset(
+                        queue=queue.name,
+                        identity=queue.identity() or "",
+                        live=RowSet(),
+                        expired=RowSet(),
+                        mode=ATOMIC,
+                        serial=serial,
+                        stage=own,
+                    )
+                    for queue in session.all()
+                ]
+        return batch_offset(parts, several=self._options.several, mode=ATOMIC, serial=serial, stage=own)
 
     def forget(self) -> None:
         """Forget which batch has the stage: the next batch is another attempt, even at the same rows."""
@@ -209,7 +220,7 @@ class StageDispatch:
 
     @contextlib.contextmanager
     def _at_home(self) -> Iterator[Stage]:
-        """The source's stage, on the connection that holds it. After an error it is let go; the next call holds it again."""
+        """The source's stage on the connection that holds it. After an error the next call holds it again."""
         assert self._own is not None, "an atomic source has a stage"
         if self._home is None:
             self._home = self._taken(self._own)
@@ -220,8 +231,8 @@ class StageDispatch:
             self.close()
             raise
 
-    def _taken(self, table: Table) -> Session:
-        session: Session = self._pool.borrow()
+    def _taken(self, table: Table) -> QueueSession:
+        session = self._pool.borrow()
         try:
             create_stage(session.connection, table)
             stage = Stage(session.connection, table)
@@ -267,7 +278,7 @@ class StageDispatch:
             )
 
     def _leave_to_the_sink(self, end: Offset) -> None:
-        """Write into the mark of a batch's stage that its sink sends the batch by itself, so that the stage never does."""
+        """Write into the mark of a batch's stage that its sink sends the batch, and the stage never does."""
         table = Table.from_text(end.stage)
         with self._pool.borrowed() as session:
             create_stage(session.connection, table)
@@ -275,7 +286,7 @@ class StageDispatch:
             with session.connection.transaction():
                 whom = stage.holders()
                 if whom and end.empty and not _opened_for(end, stage.mark()):
-                    return  # another source of this query holds its own stage, and nothing of this batch counts there
+                    return  # another source of this query holds its stage; nothing of this batch counts there
                 if whom:
                     raise ConfigurationError(
                         f"The last batch of {session.name} was begun with the stage {table} and has not ended, and another "
@@ -287,11 +298,12 @@ class StageDispatch:
         self._say_sent(table, sent)
 
     def _given_up(self, stage: Stage, mark: Mark) -> Mark | None:
-        """Make the mark of a claim idle that does not belong to this checkpoint's last batch; return it as it was.
+        """Make the mark of a claim idle that does not belong to this checkpoint's last batch; return it as it
+        was.
 
-        :raises ConfigurationError: another source's batch is sealed. It may be logged, and what is on the stage may be all
-            that is left of it: beside the messages of its own source, the stage has those of the batch's other sources, whose
-            rows are deleted.
+        :raises ConfigurationError: another source's batch is sealed. It may be logged, and what is on the
+            stage may be all that is left of it: beside the messages of its own source, the stage has those of
+            the batch's other sources, whose rows are deleted.
         """
         assert self._home is not None, "called while the stage is held"
         others = [name for name in mark.queue.split("\n") if name and not self._home.reads(name)]
@@ -304,7 +316,7 @@ class StageDispatch:
         return stage.give_up()
 
     def _look_back(self, start: Offset | None) -> None:
-        """Send what batches without rows of this queue have left on stages that this stream has used before."""
+        """Send what batches without rows of this queue have left on stages that the stream used before."""
         if self._looked_back:
             return
         for table in self._named(start) | self._by_stream():
@@ -314,8 +326,8 @@ class StageDispatch:
     def _look_back_once(self, start: Offset | None, end: Offset) -> None:
         """Send what waits on the stage of the batch before, if this batch is opened for the first time.
 
-        Spark before 4.2 tells of that batch only now. An earlier run of this batch has looked there before it opened the own
-        stage; the sink may have put something there since.
+        Spark before 4.2 tells of that batch only now. An earlier run of this batch has looked there before it
+        opened the own stage; the sink may have put something there since.
         """
         named = self._named(start)
         if named:
@@ -326,7 +338,8 @@ class StageDispatch:
                     self._send_left(table)
 
     def _send_left_before(self, start: Offset | None, *, but: str = "") -> None:
-        """Send what waits on the stage that ``start`` names and nobody would find later. Spark before 4.2 tells of it only now.
+        """Send what waits on the stage that ``start`` names and that no later step would find. Spark before
+        4.2 tells of it only now.
 
         :param but: the stage that the next offset names.
         """
@@ -337,7 +350,7 @@ class StageDispatch:
     def _resent(self, stage: Stage, start: Offset | None, mark: Mark) -> int | None:
         """Send once more what a batch that claimed no rows has staged, if a fail-over took its settling back.
 
-        No row of the queue comes back with it, so that nobody else would notice.
+        No row of the queue comes back with it, so no other step would notice.
 
         :returns: how many messages; None when the stage is not that batch's.
         """
@@ -354,17 +367,19 @@ class StageDispatch:
         return ({Table.from_text(named)} if named else set[Table]()) - {self._own}
 
     def _by_stream(self) -> set[Table]:
-        """The stage that the option ``stream`` means to a source that has no stage of its own, because its mode was changed."""
+        """The stage that ``stream`` means to a source whose mode was changed, so that it has none."""
         if self._own is None and self._options.stream:
-            with contextlib.suppress(ConfigurationError):  # no stage can have such a name
+            with contextlib.suppress(ConfigurationError):  # no stage can have this name
                 return {table_of(self._options)}
         return set()
 
     def _send_left(self, table: Table) -> None:
-        """Send what a batch without rows of this queue has left on another stage, unless a live source holds that stage.
+        """Send what a batch without rows of this queue has left on another stage, unless a live source holds
+        that stage.
 
-        :raises ConfigurationError: messages wait there and a session holds the stage, perhaps one that a dead process has
-            left. The next offset would forget the stage, unless the option ``stream`` means it too.
+        :raises ConfigurationError: messages wait there and a session holds the stage, perhaps one that a dead
+            process has left. The next offset would forget the stage, unless the option ``stream`` means it
+            too.
         """
         with self._pool.transaction() as session:
             stage, sent = Stage(session.connection, table), None
@@ -376,10 +391,12 @@ class StageDispatch:
                     raise _in_use(table, ", ".join(whom))
         self._say_sent(table, sent)
 
-    def _last_batch(self, session: Session) -> Batch | None:
-        """The last batch in the mark of the source's own stage. What the same batch has staged on another stage is void.
+    def _last_batch(self, session: QueueSession) -> Batch | None:
+        """The last batch in the mark of the source's own stage. What the same batch has staged on another
+        stage is void.
 
-        None also where Spark does not tell which query it is: a batch of another query may have the same number.
+        None also where Spark does not tell which query it is: a batch of another query may have the same
+        number.
         """
         if self._own is None:
             return None

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from sqlqueue_spark.engines.registry import ClaimedColumns
 from sqlqueue_spark.errors import ClaimLost, QueueError
-from sqlqueue_spark.row_set import HIGHEST, RowSet
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.row_set import RowSet
 from sqlqueue_spark.tables.queues import Queue
 
 #: How many rows the first statement of a claim locks, before their sizes are known.
@@ -26,48 +27,16 @@ def nothing_in_transit(_: Queue, __: Sequence[int]) -> Collection[int]:
     return frozenset()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """The most rows and bytes of one claim. The first live row is claimed whatever its size."""
-
-    rows: int
-    bytes: int
-    #: Whether so many rows are enough by now; asked after each statement. None is a claim that goes on to its limits.
-    enough: Callable[[int], bool] | None = None
-
-
-class Portion:
-    """The most rows of a claim that the server can bear; no limit until it says that a claim was too large."""
-
-    #: After so many claims of this size a larger one is tried.
-    _CLAIMS = 20
-    #: A claim without a limit that was too large counts as one of so many rows.
-    _LARGEST = 1_000_000
-
-    def __init__(self) -> None:
-        self.rows = HIGHEST
-        self._borne = 0
-
-    def too_large(self, rows: int) -> None:
-        """Note that the server had too little memory, or too few locks, for a claim of up to so many rows."""
-        self.rows, self._borne = max(1, min(rows, self._LARGEST) // 2), 0
-
-    def borne(self) -> None:
-        """Note a claim that the server could bear."""
-        self._borne += 1
-        if self._borne >= self._CLAIMS:
-            self.rows, self._borne = min(2 * self.rows, HIGHEST), 0
-
-
 @dataclass(kw_only=True)
 class Claimed:
-    """Rows that a claim has locked, or that a look has seen. ``sizes`` are the bytes of the live rows, in their order."""
+    """Rows that a claim has locked or a look has seen. ``sizes``: the bytes of the live rows in order."""
 
     live: RowSet = field(default_factory=RowSet)
     expired: RowSet = field(default_factory=RowSet)
     sizes: array[int] = field(default_factory=lambda: array("q"))
     bytes: int = 0
-    #: A limit ended the claim, and it locked no row above. So more rows are likely to wait, and can be claimed in order.
+    #: A limit ended the claim, and it locked no row above. So more rows are likely to wait, and can be
+    #: claimed in order.
     full: bool = False
     #: Rows of others stood between those that were locked, as far as the engine tells.
     stepped_over: bool = False
@@ -82,32 +51,18 @@ class Claimed:
 
 
 def claim(
-    queue: Queue, after: int, up_to: int, limits: Limits, elsewhere: Elsewhere = nothing_in_transit
+    queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere = nothing_in_transit
 ) -> Claimed:
-    """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit is reached or none is left.
+    """Lock rows above ``after`` and up to ``up_to`` in RowVersion order until a limit is reached or none is
+    left.
 
-    One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the rows so far.
-    Rows that then do not fit are not claimed, but stay locked until the transaction ends. The next claim takes them first.
-    A claim whose rows are enough by now ends as at a limit.
+    One statement locks at most ``Dialect.chunk`` rows, and no more than fit if they have the mean size of the
+    rows before. Rows that then do not fit are not claimed, but stay locked until the transaction ends. The
+    next claim takes them first. A claim whose rows are enough by now ends as at a limit. On a heap the caller
+    has to claim again where rows of others were stepped over: see :func:`claim_again`.
 
-    :param elsewhere: which of the rows that may be messages in transit are to go elsewhere. These are not claimed.
-    """
-    claimed = claim_once(queue, after, up_to, limits, elsewhere)
-    while claimed.stepped_over and queue.table.keeps_skipped:
-        queue.connection.rollback()
-        again = claim_again(queue, claimed, limits)
-        if again.rows == claimed.rows:
-            return again
-        claimed = again
-    return claimed
-
-
-def claim_once(
-    queue: Queue, after: int, up_to: int, limits: Limits, elsewhere: Elsewhere = nothing_in_transit
-) -> Claimed:
-    """As :func:`claim`, in a transaction that holds more than this claim. It is never rolled back here.
-
-    On a heap the caller claims again, as :func:`claim` does, where rows of others were stepped over.
+    :param elsewhere: which of the rows that may be messages in transit are to go elsewhere. These are not
+        claimed.
     """
     claimed = _gather(queue, queue.claim, after, up_to, limits, elsewhere=elsewhere)
     claimed.stepped_over = _stepped_over(queue, claimed, after, up_to)
@@ -115,9 +70,11 @@ def claim_once(
 
 
 def _stepped_over(queue: Queue, claimed: Claimed, after: int, up_to: int) -> bool:
-    """Whether rows of others stand where the claim has looked: up to its last row, or to the end where it got too few.
+    """Whether rows of others stand where the claim has looked: up to its last row, or to the end where it got
+    too few.
 
-    We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step over each row.
+    We ask only where it matters: on a heap, and before the next batch is claimed ahead where others step over
+    each row.
     """
     matters = queue.table.keeps_skipped or (claimed.full and not queue.table.row_versions)
     if not (claimed.rows and matters):
@@ -126,22 +83,23 @@ def _stepped_over(queue: Queue, claimed: Claimed, after: int, up_to: int) -> boo
     return queue.count(after, end) > claimed.rows
 
 
-def claim_again(queue: Queue, before: Claimed, limits: Limits) -> Claimed:
-    """Lock the rows of a claim that was rolled back, as far as nobody has taken one meanwhile, and nothing beside them.
+def claim_again(queue: Queue, before: Claimed) -> Claimed:
+    """Lock the rows of a claim that was rolled back, but for those that were taken meanwhile, and no other.
 
-    The claim before had stepped over rows of others. On a heap it may have kept the index key of such a row. Whoever holds the
-    row and then needs its key would wait until the batch is settled, and might hold what the batch needs.
+    The claim before had stepped over rows of others. On a heap it may have kept the index key of such a row.
+    The session that holds that row and then needs its key would wait until the batch is settled. It might
+    hold what the batch needs.
     """
     claimed = Claimed(full=before.full, stepped_over=True, in_transit=before.in_transit)
     for columns in queue.claim_runs(RowSet(heapq.merge(before.live, before.expired))):
-        _add(claimed, columns, limits.bytes, queue.table.name, frozenset())
+        _add(claimed, columns, before.bytes, queue.table.name, frozenset())
     return claimed
 
 
 def look(
-    queue: Queue, after: int, up_to: int, limits: Limits, elsewhere: Elsewhere = nothing_in_transit
+    queue: Queue, after: int, up_to: int, limits: BatchLimits, elsewhere: Elsewhere = nothing_in_transit
 ) -> Claimed:
-    """Find the same rows as :func:`claim`, also those that others hold, and lock none. Expired rows count as live."""
+    """Find the rows of :func:`claim`, also those that are held, and lock none. Expired rows count as live."""
     return _gather(queue, queue.look, after, up_to, limits, elsewhere=elsewhere)
 
 
@@ -150,7 +108,7 @@ def _gather(
     next_rows: Callable[[int, int, int], ClaimedColumns | None],
     after: int,
     up_to: int,
-    limits: Limits,
+    limits: BatchLimits,
     *,
     elsewhere: Elsewhere,
 ) -> Claimed:

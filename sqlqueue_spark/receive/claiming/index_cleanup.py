@@ -1,9 +1,11 @@
-"""Removes the entries of deleted rows from the indexes of a queue, beside neighbours who would step over them.
+"""Removes the entries of deleted rows from the indexes of a queue, beside neighbours that would step over
+them.
 
-A database leaves the index entries of deleted rows to a cleanup of its own, which comes when it comes (PostgreSQL: about once
-a minute). Until then each receive of a neighbour walks through the pages of all rows that the stream has drained since. So
-beside neighbours the stream asks for the cleanup itself, in the background, where the engine has a statement for it and the
-login the right. Why and how often: docs/decisions/headroom.md.
+A database leaves the index entries of deleted rows to a cleanup of its own, which runs now and then
+(PostgreSQL: about once a minute). Until then each receive of a neighbour walks through the pages of all rows
+that the stream has drained since. So beside neighbours the stream asks for the cleanup itself, in the
+background, where the engine has a statement for it and the login the right. Why and how often:
+docs/decisions/headroom.md.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from sqlqueue_spark.tables.queues import Queue
 
 log = plain_text.logger(__name__)
 
-#: From so many deleted rows on a cleanup is worth it. It may take this part of the time, and after an error it rests so long.
+#: How many deleted rows make a cleanup worth it, the part of the time that it may take, and its rest after an
+#: error.
 _ROWS, _SHARE, _REST_SECONDS = 20_000, 0.1, 60.0
 
 

@@ -1,0 +1,1 @@
+"""Claiming: which rows the next batch has, and the open transaction that locks them."""

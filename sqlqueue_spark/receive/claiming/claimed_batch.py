@@ -1,0 +1,198 @@
+"""One claim: the rows of every queue of a batch are locked in one open transaction, and settled in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from sqlqueue_spark import plain_text
+from sqlqueue_spark.engines.connect import Connection
+from sqlqueue_spark.errors import ConfigurationError, LockTimeout, QueueError, TooMuch
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import ATOMIC, RECEIVE_ONLY, SourceOptions
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits, BearableRows
+from sqlqueue_spark.receive.claiming.claim import claim, claim_again
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.in_transit import Forwarder
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows, setting_aside
+from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
+from sqlqueue_spark.tables.queues import Queue
+
+log = plain_text.logger(__name__)
+
+#: The most witnesses of the rows of one queue.
+_MOST_WITNESSES = 32
+#: The witnesses of all queues of a batch together. Each has some: without any its rows could not be locked
+#: again.
+_WITNESSES, _LEAST_WITNESSES = 64, 4
+
+
+@dataclass
+class _Making:
+    """What a claim has met while it is being made."""
+
+    #: The messages in transit of the present turn: who moves them on, in which queue, which rows.
+    in_transit: list[tuple[Forwarder, Queue, Sequence[int]]] = field(default_factory=list)
+    #: Messages in transit that cannot be moved on, by queue: they are rows of the batch like any other.
+    stay: dict[str, set[int]] = field(default_factory=dict)
+    #: The rows that the present turn has locked, and the most that it has asked for.
+    locked: int = 0
+    asked: int = 0
+
+
+class Claims(BatchMaker):
+    """Claims rows of each queue in one transaction.
+
+    A step that must end the transaction ends it for all queues: the rows are given back, and all are claimed
+    anew.
+    """
+
+    def __init__(self, options: SourceOptions, stage: str, clock: Callable[[], float]) -> None:
+        """:param stage: the stage where messages of the batch wait until it is settled; empty for none."""
+        super().__init__()
+        self._options = options
+        self._stage = stage
+        self._clock = clock
+        self._bearable = BearableRows()
+        #: A claim ahead may be made beside another claim, on another connection.
+        self._making: dict[Connection, _Making] = {}
+
+    @property
+    def most_rows(self) -> int:
+        return self._bearable.rows
+
+    def find(self, table: Table) -> Find:  # noqa: ARG002 -- all queues are claimed alike
+        forwarder = Forwarder(self._options, self._clock, self.moved_on)
+
+        def find(queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
+            making = self._making[queue.connection]
+            stay = making.stay.get(queue.name, set())
+
+            def elsewhere(same: Queue, rows: Sequence[int]) -> set[int]:
+                return set(forwarder.elsewhere(same, rows)) - stay
+
+            limits = limits.beside_receivers(queue.table, self._options.most_locked_rows)
+            making.asked = making.locked + limits.rows
+            claimed = claim(queue, after, up_to, limits, elsewhere)
+            making.locked += claimed.rows
+            if claimed.in_transit:
+                making.in_transit.append((forwarder, queue, claimed.in_transit))
+            # A claim ahead would make others step over twice as many rows.
+            alone = queue.table.row_versions or not claimed.stepped_over
+            return QueueRows(queue, claimed, full=claimed.full and alone) if claimed.rows else None
+
+        return find
+
+    def make(
+        self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
+    ) -> NextBatch | None:
+        """A claim of what a turn finds. Where all rows have expired, it deletes them and goes on."""
+        making = self._making[session.connection] = _Making()
+
+        def begun_anew() -> list[QueueRows]:
+            making.in_transit, making.locked = [], 0
+            return turn()
+
+        try:
+            while parts := self._locked(session, making, begun_anew):
+                if any(part.rows.live for part in parts):
+                    batch = self._held(session, start, parts)
+                    self._bearable.borne()
+                    return batch
+                _delete_expired(session, parts)
+        except TooMuch as error:
+            if making.asked:
+                self._bearable.too_large(making.asked)
+                log.warning("claim_too_large queue=%s next=%d: %s", session.name, self._bearable.rows, error)
+            raise
+        finally:
+            del self._making[session.connection]
+        return None
+
+    def _locked(
+        self, session: QueueSession, making: _Making, turn: Callable[[], list[QueueRows]]
+    ) -> Sequence[QueueRows]:
+        """What a turn finds, when the messages in transit that it meets have been moved on."""
+        parts = turn()
+        if due := [each for each in making.in_transit if each[0].due]:
+            session.connection.rollback()
+            self._move(session, due, making)
+            parts = turn()
+        return without_keys_of_others(session, parts)
+
+    def _move(
+        self, session: QueueSession, rows: Sequence[tuple[Forwarder, Queue, Sequence[int]]], making: _Making
+    ) -> None:
+        """Move on what is in transit, in transactions of its own. The next turn sees a queue that fails."""
+        for forwarder, queue, row_versions in rows:
+            try:
+                stay = forwarder.move(queue, row_versions)
+            except (QueueError, ConfigurationError, LockTimeout) as error:
+                if not session.several:
+                    raise
+                log.warning("not_forwarded queue=%s rows=%d: %s", queue.name, len(row_versions), error)
+                continue
+            making.stay.setdefault(queue.name, set()).update(stay)
+
+    def _held(self, session: QueueSession, start: Offset | None, parts: Sequence[QueueRows]) -> NextBatch:
+        most = min(_MOST_WITNESSES, max(_LEAST_WITNESSES, _WITNESSES // len(parts)))
+        mode, serial = ATOMIC if self._stage else RECEIVE_ONLY, next_serial(start)
+        offsets = []
+        for part in parts:
+            rows = part.rows.live if len(part.rows.live) else part.rows.expired
+            with setting_aside(session, part.name):
+                identity = part.queue.identity() or ""
+                part.witnesses = part.queue.ids(rows.spread(most))
+            offsets.append(
+                Offset(
+                    queue=part.name,
+                    identity=identity,
+                    live=part.rows.live,
+                    expired=part.rows.expired,
+                    witnesses=part.witnesses,
+                    mode=mode,
+                    serial=serial,
+                    stage=self._stage,
+                )
+            )
+        session.patient()
+        _say_claimed(session, parts)
+        for part in parts:
+            if part.queue.table.row_versions:  # readers still see the rows
+                part.delete()
+                part.deleted = True
+        end = batch_offset(offsets, several=session.several, mode=mode, serial=serial, stage=self._stage)
+        return NextBatch(start, end, parts, session)
+
+
+def without_keys_of_others(session: QueueSession, parts: list[QueueRows]) -> list[QueueRows]:
+    """The same claim without index keys of others' rows, kept on a heap: see :func:`claim_again`."""
+    while any(part.rows.stepped_over and part.queue.table.keeps_skipped for part in parts):
+        session.connection.rollback()
+        again = [QueueRows(part.queue, claim_again(part.queue, part.rows), full=part.full) for part in parts]
+        if [part.rows.rows for part in again] == [part.rows.rows for part in parts]:
+            return again
+        parts = [part for part in again if part.rows.rows]
+    return parts
+
+
+def _delete_expired(session: QueueSession, parts: Sequence[QueueRows]) -> None:
+    for part in parts:
+        part.queue.delete(part.rows.expired)
+    session.connection.commit()
+    for part in parts:
+        log.info("expired queue=%s deleted=%d", part.name, len(part.rows.expired))
+
+
+def _say_claimed(session: QueueSession, parts: Sequence[QueueRows]) -> None:
+    if session.several:
+        live, expired = (
+            sum(len(part.rows.live) for part in parts),
+            sum(len(part.rows.expired) for part in parts),
+        )
+        log.info("claimed queues=%d rows=%d expired=%d bytes=%d", len(parts), live, expired,
+                 sum(part.rows.bytes for part in parts))  # fmt: skip
+        return
+    (part,) = parts
+    log.info("claimed queue=%s rows=%d expired=%d bytes=%d first=%d last=%d", part.name, len(part.rows.live),
+             len(part.rows.expired), part.rows.bytes, part.rows.live.first, part.rows.live.last)  # fmt: skip

@@ -1,0 +1,290 @@
+"""The connections of one stream, each with the stream's queues. One that failed is never used again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from sqlqueue_spark.engines.connect import Connection, Target, connect
+from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.errors import (
+    ConfigurationError,
+    ConnectionLost,
+    LockTimeout,
+    QueueError,
+    RowsHeld,
+    SqlQueueError,
+    TryAgain,
+)
+from sqlqueue_spark.messages.addresses import Address, Table
+from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.receive.claiming.queue_list import opened, shown
+from sqlqueue_spark.receive.offset import JointOffset, Offset
+from sqlqueue_spark.tables import queues
+from sqlqueue_spark.tables.database_facts import database
+from sqlqueue_spark.tables.queues import Queue
+
+#: How long a look at one of several queues waits for a lock, in milliseconds.
+LOCKED_MS = 500
+#: Errors of one queue that leave the other queues of the stream usable.
+_OF_ONE_QUEUE = (QueueError, ConfigurationError, LockTimeout, RowsHeld)
+
+T = TypeVar("T")
+
+
+class QueueSession:
+    """The queues of one stream on one connection. A queue is opened when it is first asked for."""
+
+    def __init__(self, connection: Connection, pool: ConnectionPool) -> None:
+        self.connection = connection
+        self._pool = pool
+        self._open: dict[Table, Queue] = {}
+
+    @property
+    def name(self) -> str:
+        """What the stream reads, for logs and errors."""
+        return self._pool.title
+
+    @property
+    def several(self) -> bool:
+        """Whether the stream reads a list of queues, so that one of them may fail alone."""
+        return self._pool.several
+
+    @property
+    def set_aside(self) -> tuple[type[SqlQueueError], ...]:
+        """The errors that set one queue aside. A stream over one queue has none: it ends with the error."""
+        return _OF_ONE_QUEUE if self.several else ()
+
+    def at(self, table: Table) -> Queue:
+        """The queue of a table.
+
+        :raises QueueError: there is no such table.
+        """
+        if table not in self._open:
+            queue = queues.at(self.connection, table)
+            if queue is None:
+                address = shown(self.connection, table)
+                raise queues.missing(self.connection, table, address, "in this database", "the queue name")
+            self.keep(table, queue)
+        return self._open[table]
+
+    def keep(self, table: Table, queue: Queue) -> None:
+        """Keep a queue that was just opened on this connection."""
+        self._pool.announce(queue)
+        self._open[table] = queue
+
+    def named(self, name: str) -> Queue | None:
+        """The queue of this canonical name; None where there is none.
+
+        The stream may no longer read it: a batch can have rows of a queue that was taken off the list.
+        """
+        table = next((table for table, its in self._pool.names.items() if its == name), None)
+        if table is None:
+            address = Address.parse(name)
+            table = Table(table=address.table, schema=address.schema or "", catalog=address.catalog)
+        try:
+            return self.at(table)
+        except QueueError:
+            return None
+
+    def reads(self, name: str) -> bool:
+        """Whether the stream receives new rows of the queue of this canonical name."""
+        return name in self._pool.names.values()
+
+    def all(self) -> list[Queue]:
+        """Every queue that the stream reads now."""
+        return [self.at(table) for table in self._pool.names]
+
+    def forget(self, table: Table) -> None:
+        """Open a queue anew when it is asked for again: there may be another table of this name by then."""
+        self._open.pop(table, None)
+
+    def hurry(self) -> None:
+        """With several queues, let no statement of this transaction wait long for a lock."""
+        if self.several:
+            self.connection.hurry(LOCKED_MS)
+
+    def patient(self) -> None:
+        """Let statements wait for locks again as long as the options say."""
+        if self.several:
+            self.connection.hurry(None)
+
+    def rollback(self) -> None:
+        """End the transaction. Statements wait for locks again as long as the options say."""
+        self.connection.rollback()
+        if not self.connection.dialect.lock_timeout_ends_with_transaction:
+            self.patient()
+
+    def brief_transaction(self) -> contextlib.AbstractContextManager[Connection]:
+        """A transaction that only looks; with several queues it does not wait long for a lock.
+
+        :raises RowsHeld: with several queues, a statement would have to wait longer.
+        """
+        return self.connection.hasty(LOCKED_MS) if self.several else self.connection.transaction()
+
+
+class ConnectionPool:
+    """Lends sessions. A claim keeps the one it was made on until it is settled."""
+
+    def __init__(self, options: SourceOptions, on_first_open: Callable[[Queue], None] | None) -> None:
+        """:param on_first_open: is given each queue when the stream opens it for the first time."""
+        self._options = options
+        self._target = Target.of(options)
+        self._on_first_open = on_first_open
+        self.several = options.several
+        #: The canonical names of the queues that are read now, by their tables.
+        self.names: dict[Table, str] = {}
+        self._seen: set[str] = set()
+        self._database = ""
+        self._free: list[QueueSession] = []
+        #: The sessions that this stream has had, as the server numbers them.
+        self._sessions: set[int] = set()
+        self._closed = False
+        self._lock = threading.Lock()
+        self._patience = Retry(f"receiving from {options.title}")
+        #: Whether the database was ever reached. Until then the configuration is to blame for an error.
+        self.opened_before = False
+
+    @property
+    def title(self) -> str:
+        """What the stream reads, for logs and errors: one queue by its canonical name, once that is known."""
+        return self._options.title if self.several else next(iter(self.names.values()), self._options.title)
+
+    def borrow(self) -> QueueSession:
+        """A session with no open transaction."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+        connection = connect(self._target, again=self.opened_before)
+        try:
+            session = QueueSession(connection, self)
+            if not (self.several and self.opened_before):  # an error of the one queue ends the call at once
+                self._list(session)
+            connection.rollback()
+        except BaseException:
+            connection.close()
+            raise
+        self.opened_before = True
+        return session
+
+    def refresh(self) -> None:
+        """Find out which queues a pattern matches now."""
+        with self.borrowed() as session:
+            self._list(session)
+            session.connection.rollback()
+
+    def _list(self, session: QueueSession) -> None:
+        """Find out which queues are read now.
+
+        :raises QueueError: a queue of a list is not there.
+        """
+        found = opened(session.connection, self._options)
+        if self.several and not self._database:
+            self._database = database(session.connection)
+        self.names = {queue.table.table: queue.name for queue in found}
+        for queue in found:
+            if queue.name not in self._seen:
+                self._check_takes_changes(queue)
+            if not self.several:
+                session.keep(queue.table.table, queue)
+            if queue.name not in self._seen and self._on_first_open is not None:
+                self._on_first_open(queue)  # last: it may leave the transaction failed
+            self._seen.add(queue.name)
+
+    def announce(self, queue: Queue) -> None:
+        """Check a queue that was opened on a connection, and tell other streams that this one reads it."""
+        self._check_takes_changes(queue)
+        queue.announce(self._sessions, workers_take=self._options.transaction_mode == NO_TRANSACTION)
+
+    def _check_takes_changes(self, queue: Queue) -> None:
+        """Refuse a readable copy of a database: SQL Server ignores lock hints there and locks no row."""
+        if queue.table.read_only:
+            kind = ConnectionLost if self.opened_before else ConfigurationError
+            raise kind(
+                f"The database of {queue.table.name} is read-only here, so nothing can be received; let the url lead to "
+                "the primary server (the listener of an availability group, without applicationIntent=ReadOnly)."
+            )
+
+    def check_belongs(self, offset: Offset, session: QueueSession) -> None:
+        """Refuse a checkpoint that does not belong to this stream.
+
+        A batch over several queues is finished in all its queues, also in those that the stream no longer
+        reads.
+
+        :raises ConfigurationError: the offset was written for another queue or database.
+        """
+        if not self.several:
+            self._check_one_queue(offset, session)
+            return
+        elsewhere = {Address.parse(part.queue).catalog for part in offset.parts} - {self._database}
+        if elsewhere and not session.connection.dialect.reaches_other_databases:
+            raise ConfigurationError(
+                f"The checkpoint belongs to queues of the database {elsewhere.pop()}, and the url leads to "
+                f"{self._database}; correct the option url, or give a new checkpoint folder."
+            )
+        joint = isinstance(offset, JointOffset)
+        if not (joint or session.reads(offset.queue) or session.named(offset.queue) is None):
+            raise ConfigurationError(
+                f"The checkpoint belongs to the queue {offset.queue}, which is not among those of this stream "
+                f"({self.title}); add it for the first start, or give a new checkpoint folder."
+            )
+
+    def _check_one_queue(self, offset: Offset, session: QueueSession) -> None:
+        if isinstance(offset, JointOffset):
+            raise ConfigurationError(
+                f"The checkpoint belongs to a stream over several queues, not to {session.name} alone; give the option "
+                f"queues, which may also list one, such as {json.dumps([self._options.queue])}."
+            )
+        if offset.queue != session.name:
+            raise ConfigurationError(
+                f"The checkpoint belongs to the queue {offset.queue}, not to {session.name}; "
+                "give every queue a checkpoint of its own, or correct the option queue."
+            )
+
+    def give_back(self, session: QueueSession) -> None:
+        """Take back a session whose transaction has ended. When the pool is closed, end its connection."""
+        with self._lock:
+            if not self._closed:
+                self._free.append(session)
+                return
+        session.connection.close()
+
+    @contextlib.contextmanager
+    def borrowed(self) -> Iterator[QueueSession]:
+        """A session for a block that ends its own transaction; after an error its connection is closed."""
+        session = self.borrow()
+        try:
+            yield session
+        except BaseException:
+            session.connection.close()
+            raise
+        self.give_back(session)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[QueueSession]:
+        """A session for a block that is one transaction."""
+        with self.borrowed() as session, session.connection.transaction():
+            yield session
+
+    def retried(self, action: Callable[[], T]) -> T:
+        """Run a step. If the database gives way, run it again on a new connection, within a limit of time."""
+
+        def worth_it(error: TryAgain) -> bool:
+            return not isinstance(error, RowsHeld) and self.opened_before
+
+        # The other connections have most likely died too.
+        return self._patience.retried(action, worth_it, on_failure=lambda _: self._end_free())
+
+    def close(self) -> None:
+        """End the connections: now those that are not lent, the others when they are given back."""
+        self._closed = True
+        self._end_free()
+
+    def _end_free(self) -> None:
+        with self._lock:
+            free, self._free = self._free, []
+        for session in free:
+            session.connection.close()

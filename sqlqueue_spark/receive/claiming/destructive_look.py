@@ -1,0 +1,124 @@
+"""Looks for the rows of a batch of mode ``none``. Nothing is held: workers take what is still there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlqueue_spark import plain_text
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import NO_TRANSACTION, SourceOptions
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.claim import Claimed, look
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.in_transit import Forwarder
+from sqlqueue_spark.receive.claiming.next_batch import BatchMaker, Find, NextBatch, QueueRows
+from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
+from sqlqueue_spark.receive.offset import Offset, batch_offset, next_serial
+from sqlqueue_spark.row_set import LOWEST, RowSet
+from sqlqueue_spark.tables.queues import Queue
+
+log = plain_text.logger(__name__)
+
+
+class Looks(BatchMaker):
+    """Looks at each queue, one after the other. Rows that others hold stay in the table."""
+
+    def __init__(
+        self, options: SourceOptions, clock: Callable[[], float], sleep: Callable[[float], None]
+    ) -> None:
+        super().__init__()
+        self._options = options
+        self._clock = clock
+        self._sleep = sleep
+        self._queues: dict[Table, _QueueLook] = {}
+        #: Whether the run ends when no row is found.
+        self.bounded = False
+
+    def find(self, table: Table) -> Find:
+        pace = PollBackoff(self._options.poll_interval, self._clock, self._sleep)
+        its = self._queues[table] = _QueueLook(pace, Forwarder(self._options, self._clock, self.moved_on))
+
+        def find(queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
+            its.bounded = self.bounded
+            return its.find(queue, after, up_to, limits)
+
+        return find
+
+    def make(
+        self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
+    ) -> NextBatch | None:
+        parts = turn()
+        session.rollback()
+        serial = next_serial(start)
+        ends = [
+            Offset(
+                queue=part.name,
+                identity=part.queue.table.identity,
+                live=part.rows.live,
+                expired=part.rows.expired,
+                mode=NO_TRANSACTION,
+                serial=serial,
+            )
+            for part in parts
+        ]
+        if not parts:
+            return None
+        end = batch_offset(ends, several=session.several, mode=NO_TRANSACTION, serial=serial)
+        return NextBatch(start, end, parts)
+
+    def note(self, batch: NextBatch) -> None:
+        """Note that rows are planned: their batch is told to Spark."""
+        for part in batch.parts:
+            its = self._queues[part.queue.table.table]
+            its.planned_to = max(its.planned_to, part.last)
+
+
+class _QueueLook:
+    """Looks at one queue. Rows that were planned before are planned again only when one of them has become
+    free.
+
+    If they were planned again already and the same rows are still left, they also wait for a pause. Another
+    receiver may lock rows and give them back again and again, and each time they would make an empty batch.
+    """
+
+    def __init__(self, pace: PollBackoff, forwarder: Forwarder) -> None:
+        """:param pace: the pauses between two batches of the same rows."""
+        self._forwarder = forwarder
+        #: The highest row that was ever planned.
+        self.planned_to = LOWEST
+        #: Whether the run ends when no row is found. Then :meth:`find` sleeps in the pause, and looks for no
+        #: other rows.
+        self.bounded = False
+        self._pace = pace
+        #: The rows that were planned again the last time.
+        self._again = RowSet()
+
+    def find(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> QueueRows | None:
+        rows = self._look(queue, after, up_to, limits)
+        seen_before = rows.live and rows.live.first <= self.planned_to
+        if seen_before and not self._plans_again(queue, after, up_to, rows.live):
+            rows = self._look(queue, self.planned_to, up_to, limits)
+        queue.connection.rollback()  # gives back the row that the claim in _plans_again may have locked
+        if not rows.live:
+            return None
+        log.info("planned queue=%s rows=%d bytes=%d first=%d last=%d", queue.name, len(rows.live), rows.bytes,
+                 rows.live.first, rows.live.last)  # fmt: skip
+        return QueueRows(queue, rows, full=rows.full, locked=False)
+
+    def _look(self, queue: Queue, after: int, up_to: int, limits: BatchLimits) -> Claimed:
+        return self._forwarder.find(queue, lambda elsewhere: look(queue, after, up_to, limits, elsewhere))
+
+    def _plans_again(self, queue: Queue, after: int, up_to: int, rows: RowSet) -> bool:
+        """Whether rows that were planned before are planned once more now."""
+        left = rows.between(rows.first, self.planned_to)
+        if left != self._again:
+            self._pace.found()  # not the same rows as the last time: some of those have come
+        elif self.bounded:
+            self._pace.wait()
+        elif not self._pace.due:
+            return False
+        if queue.claim(after, min(up_to, self.planned_to), 1) is None:
+            return False
+        self._again = left
+        self._pace.nothing_found()
+        return True

@@ -1,0 +1,140 @@
+"""The next batch of a stream: the rows of each queue, whether the stream holds them or has only seen them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.claim import Claimed, delete
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.in_transit import MovedOn
+from sqlqueue_spark.receive.claiming.scan_positions import Head
+from sqlqueue_spark.receive.offset import Offset
+from sqlqueue_spark.row_set import HIGHEST
+from sqlqueue_spark.tables.queues import Queue
+
+
+@dataclass
+class QueueRows:
+    """The rows of one queue in a batch. After a replay they may be fewer than the offset names."""
+
+    queue: Queue
+    rows: Claimed
+    #: The Ids of some dozens of the rows that the offset names, by RowVersion.
+    witnesses: Mapping[int, str] = field(default_factory=dict)
+    #: The open transaction has deleted the rows already. Others see that only when it is committed.
+    deleted: bool = False
+    #: A limit ended the look, not the end of the queue.
+    full: bool = False
+    #: The rows are locked. In mode ``none`` they were only seen.
+    locked: bool = True
+
+    @property
+    def name(self) -> str:
+        """The canonical name of the queue."""
+        return self.queue.name
+
+    @property
+    def last(self) -> int:
+        """The highest RowVersion among the rows."""
+        return max(runs.last for runs in (self.rows.live, self.rows.expired) if runs)
+
+    def mark(self, head: Head) -> None:
+        """Tell ``head`` where the look has ended, and which rows were claimed."""
+        if self.locked:
+            head.claimed(self.rows)
+        else:
+            head.passed(self.last)
+
+    def delete(self) -> None:
+        """Delete the rows in the open transaction, if that is not done yet.
+
+        :raises ClaimLost: rows that were locked are gone; the caller must not commit.
+        """
+        if not self.deleted:
+            delete(self.queue, self.rows)
+
+
+@dataclass
+class NextBatch:
+    """The rows of a batch, of each queue, and the offsets between which it lies."""
+
+    start: Offset | None
+    end: Offset
+    parts: Sequence[QueueRows]
+    #: The session whose open transaction holds the rows; None where this stream holds none of them.
+    session: QueueSession | None = None
+
+    @property
+    def count(self) -> int:
+        """How many rows there are, with the expired ones."""
+        return sum(part.rows.rows for part in self.parts)
+
+    @property
+    def full(self) -> bool:
+        """Whether a limit ended the look at one of the queues, so that more rows are likely to wait there."""
+        return any(part.full for part in self.parts)
+
+    def follow(self, start: Offset | None) -> None:
+        """Become the batch after ``start``. The rows may have been found before that batch was known."""
+        self.start, self.end = start, self.end.after(start)
+
+    def release(self) -> None:
+        """Give the rows back, so that any consumer can take them. Never raises."""
+        if self.session is not None:
+            self.session.connection.close()
+
+
+#: Looks for rows of one queue above ``after`` and up to ``up_to``, within limits; None when there are none.
+Find = Callable[[Queue, int, int, BatchLimits], QueueRows | None]
+
+
+class BatchMaker(ABC):
+    """Makes a batch of the rows that looks at the queues find: a claim, or a plan that holds nothing."""
+
+    def __init__(self) -> None:
+        #: Counts the messages in transit that were moved on.
+        self.moved_on = MovedOn()
+
+    @abstractmethod
+    def find(self, table: Table) -> Find:
+        """How to look at one queue; asked once for each."""
+
+    @abstractmethod
+    def make(
+        self, session: QueueSession, start: Offset | None, turn: Callable[[], list[QueueRows]]
+    ) -> NextBatch | None:
+        """Make a batch of what a turn finds; None where it finds nothing.
+
+        :param turn: looks at each queue in turn. It may be called again after the transaction was rolled
+            back.
+        :raises QueueFails: something is wrong with one queue; the batch can be made without it.
+        """
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows of a batch that the server can bear."""
+        return HIGHEST
+
+
+class QueueFails(Exception):
+    """Something is wrong with one queue, and not with the others."""
+
+    def __init__(self, name: str, cause: SqlQueueError) -> None:
+        super().__init__(str(cause))
+        self.name = name
+        self.cause = cause
+
+
+@contextmanager
+def setting_aside(session: QueueSession, name: str) -> Iterator[None]:
+    """Within the block an error of one queue is a :class:`QueueFails`, if the stream has other queues."""
+    try:
+        yield
+    except session.set_aside as error:
+        raise QueueFails(name, error) from error

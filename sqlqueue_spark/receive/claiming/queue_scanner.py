@@ -1,0 +1,145 @@
+"""Finds the next rows of one queue: where to look, what is left to neighbours, how long to rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from sqlqueue_spark.engines.connect import Target
+from sqlqueue_spark.errors import SqlQueueError
+from sqlqueue_spark.messages.addresses import Table
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.claiming.backlog import Backlog
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.headroom import Headroom
+from sqlqueue_spark.receive.claiming.index_cleanup import IndexCleanup
+from sqlqueue_spark.receive.claiming.next_batch import Find, QueueRows
+from sqlqueue_spark.receive.claiming.poll_backoff import PollBackoff
+from sqlqueue_spark.receive.claiming.scan_positions import Scan, Scans
+from sqlqueue_spark.row_set import LOWEST
+from sqlqueue_spark.tables.queues import Queue
+
+#: Runs a look on the queue in an open transaction, and gives what it finds.
+Search = Callable[[Callable[[Queue], QueueRows | None]], QueueRows | None]
+
+
+class QueueScanner:
+    """Looks at one queue, each time above what it has found last, and comes back for late rows below.
+
+    :param name: the canonical name of the queue.
+    :param find: how to look, and what becomes of the rows that are found.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        find: Find,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        *,
+        table: Table,
+        name: str,
+    ) -> None:
+        self.table, self.name = table, name
+        self._find = find
+        self._clock = clock
+        self.pace = PollBackoff(options.poll_interval, clock, sleep)
+        self.scans = Scans(clock)
+        self.backlog = Backlog(options.poll_interval, clock)
+        self.headroom = Headroom(options.neighbour_headroom, clock)
+        self.cleanup = IndexCleanup(Target.of(options), clock)
+        #: Whether a limit ended the last share of a batch, so that a backlog waits; and the number of that
+        #: share.
+        self.full, self.served = False, 0
+        #: What was wrong with the queue when it was last looked at, and until when it is set aside.
+        self.failure: SqlQueueError | None = None
+        self.not_before = 0.0
+
+    @property
+    def next_look(self) -> float:
+        """When it is time to look, by the clock."""
+        return max(self.pace.next_look, self.not_before)
+
+    def onward(self, search: Search, limits: BatchLimits) -> QueueRows | None:
+        """What stands above what was found last, or anywhere when it is time to look there."""
+        part = self._first(search, self.scans.onward(), limits)
+        if part is None and self.scans.bounded and self.headroom.beside_neighbours:
+            # The run ends with what was left to neighbours.
+            part = self._first(search, [Scan(LOWEST, self.scans.end)], limits)
+        return part
+
+    def late(self, search: Search, limits: BatchLimits) -> QueueRows | None:
+        """Late rows from below, when it is time to look for them."""
+        return self._first(search, self.scans.late(self.headroom.end), limits)
+
+    def everything(self, search: Search, limits: BatchLimits) -> QueueRows | None:
+        """Everything that is there now, also what is left to neighbours."""
+
+        def find(queue: Queue) -> QueueRows | None:
+            highest = self.scans.end if self.scans.bounded else queue.highest()
+            scan = Scan(LOWEST, LOWEST if highest is None else highest)
+            return self._look(lambda look: look(queue), scan, limits)
+
+        return search(find)
+
+    @property
+    def late_due(self) -> bool:
+        """Whether it is time to look for late rows."""
+        return bool(self.scans.head.late_rows(self._clock()))
+
+    def nothing_found(self) -> None:
+        """Note that no row is there: rest, unless the stream is to end now."""
+        self.pace.nothing_found(then_end=self.scans.bounded)
+        self.backlog.is_empty()
+
+    def look_from_start_next(self) -> None:
+        """Begin the next look at the start: a claim was given up or lost, so rows may stand below."""
+        self.scans.head.look_from_start_next()
+        self.headroom.forget_claims()
+
+    def find_onward(
+        self,
+        queue: Queue,
+        after: int,
+        up_to: int,
+        limits: BatchLimits,
+        *,
+        ahead: bool = False,
+    ) -> QueueRows | None:
+        """Look behind the rows that are left to neighbours.
+
+        :param ahead: whether the rows are claimed for a batch after the present one, which has what is left
+            to neighbours in sight.
+        """
+        before = self.headroom.beside_neighbours
+        above = after if ahead else max(after, self.headroom.begin(queue))
+        if self.headroom.beside_neighbours and self.headroom.filled_up:
+            self.cleanup.begin_when_worth_it(queue)
+        if before and not self.headroom.beside_neighbours:
+            self.scans.head.look_from_start_next()
+            above = LOWEST
+        if above >= up_to:
+            return None
+        part = self._find(queue, above, up_to, self.headroom.limited(limits))
+        if part is not None:
+            self.cleanup.rows += part.rows.rows
+        self.headroom.claimed(queue, above, part, ahead=ahead)
+        return part
+
+    def _first(self, search: Search, scans: Iterable[Scan], limits: BatchLimits) -> QueueRows | None:
+        """What the first scan that finds rows has found."""
+        for scan in scans:
+            if (part := self._look(search, scan, limits)) is not None:
+                return part
+        return None
+
+    def _look(self, search: Search, scan: Scan, limits: BatchLimits) -> QueueRows | None:
+        def find(queue: Queue) -> QueueRows | None:
+            began = self._clock()  # not before: the time to make a connection is not part of the look
+            look = self.find_onward if scan.leaves_headroom else self._find
+            part = look(queue, scan.after, scan.up_to, limits)
+            scan.seconds = self._clock() - began
+            return part
+
+        part = search(find)
+        self.scans.done(scan)
+        return part

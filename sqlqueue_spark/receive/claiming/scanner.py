@@ -1,0 +1,456 @@
+"""Finds the rows of the next batch: when to look, what comes first, how much to claim, how long to rest.
+
+A stream has a scanner of its own for each queue, which knows where it has looked, what it leaves to
+neighbours, and how long it rests. With several queues, one that fails is set aside for a while, and the batch
+is claimed without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlqueue_spark import plain_text
+from sqlqueue_spark.errors import QueueError, RowsHeld, SqlQueueError, TryAgain
+from sqlqueue_spark.options import SourceOptions
+from sqlqueue_spark.receive.claiming.batch_limits import BatchLimits
+from sqlqueue_spark.receive.claiming.batch_size import BatchSize
+from sqlqueue_spark.receive.claiming.claim_ahead import IDLE_SECONDS, Asked, ClaimAhead
+from sqlqueue_spark.receive.claiming.connection_pool import ConnectionPool, QueueSession
+from sqlqueue_spark.receive.claiming.fair_shares import Look, take_turns
+from sqlqueue_spark.receive.claiming.next_batch import (
+    BatchMaker,
+    NextBatch,
+    QueueFails,
+    QueueRows,
+    setting_aside,
+)
+from sqlqueue_spark.receive.claiming.poll_backoff import LONGEST_SLEEP
+from sqlqueue_spark.receive.claiming.queue_scanner import QueueScanner, Search
+from sqlqueue_spark.receive.claiming.stop_file import asks_to_stop
+from sqlqueue_spark.receive.offset import Json, Offset
+from sqlqueue_spark.row_set import LOWEST
+
+log = plain_text.logger(__name__)
+
+#: The rows of a stream's first batch, if the options allow that many.
+_FIRST_ROWS = 100_000
+#: How long a batch does without a queue that has failed.
+LATER_SECONDS = 5.0
+#: The least pause between two looks for queues that a pattern matches.
+_LIST_SECONDS = 5.0
+
+
+class Scanner:
+    """Makes the claims of one stream, one after the other.
+
+    The caller settles or releases each claim that it is given. A claim ahead belongs to the scanner until it
+    is asked for.
+
+    :param maker: how to look at a queue, and how the rows that are found become a batch.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        pool: ConnectionPool,
+        maker: BatchMaker,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._options = options
+        self._pool = pool
+        self._maker = maker
+        self._clock = clock
+        self._sleep = sleep
+        self._members: dict[str, QueueScanner] = {}
+        #: How many shares there were, of all queues.
+        self._served = 0
+        self._listed = False
+        self._list_again = 0.0
+        #: Whether this run ends at the rows that are there now (``Trigger.AvailableNow``).
+        self._bounded = False
+        self._ahead: ClaimAhead | None = None
+        #: Late rows went before the claim ahead. Now it comes next: it is locked, and there may always be
+        #: another late row.
+        self._ahead_waited = False
+        self._limits = BatchLimits.of(options)
+        self._size: BatchSize | None = None
+        if options.adaptive_batch:
+            self._size = BatchSize(
+                _FIRST_ROWS, options.target_batch_duration.total_seconds(), options.most_rows
+            )
+        #: When the present batch began; None where none runs.
+        self._began: float | None = None
+        #: Whether the present batch is the first one, which Spark's start makes longer.
+        self._cold = True
+
+    # -- when ------------------------------------------------------------------------------------
+
+    def rest(self) -> None:
+        """Sleep while it is not yet time to look again, but never for long."""
+        if self._ahead is not None:
+            return
+        looks = [member.next_look for member in self._members.values()] or [self._list_again]
+        if (pause := min(looks) - self._clock()) > 0:
+            self._sleep(min(pause, LONGEST_SLEEP))
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to look."""
+        return self._ahead is not None or not self._members or bool(self._due())
+
+    def next(self, start: Offset | None, max_rows: int | None) -> NextBatch | None:
+        """Claim the next rows; None when there are none, it is not time to look, or ``stopFile`` asks to
+        stop.
+
+        :param start: the offset that the claim follows.
+        :param max_rows: most rows to claim; None is everything that is there now.
+        """
+        self._batch_ended()
+        if asks_to_stop(self._options):
+            self._give_back_ahead()
+            return None
+        self._list()
+        if not self.due:
+            return None
+        if max_rows is None:
+            self._give_back_ahead()
+            batch = self._everything(start)
+        else:
+            batch = self._next(start, max_rows)
+        if batch is not None and self._size is not None:
+            self._size.begins(batch.count, more=batch.full)
+            self._began = self._clock()
+        return batch
+
+    def stop_at_present_end(self) -> None:
+        """Claim nothing that arrives from now on."""
+        self._list()
+        with self._pool.transaction() as session:
+            for member in self._members.values():
+                highest = session.at(member.table).highest()
+                member.scans.end = LOWEST if highest is None else highest
+        self._bounded = True
+
+    def waiting(self) -> Json | None:
+        """How many rows wait behind the last claim and how old the oldest is, and how many were left to
+        neighbours.
+
+        All is as last seen; it asks no database.
+        """
+        scanners = self._members.values()
+        seen = [each.backlog.seen for each in scanners if each.backlog.seen is not None]
+        if not seen:
+            return None
+        ages = [each["oldestSeconds"] for each in seen if each["oldestSeconds"] is not None]
+        rows = sum(each["rows"] for each in seen)
+        left = sum(each.headroom.left for each in scanners)
+        return {"rows": rows, "oldestSeconds": max(ages, default=None), "leftToNeighbours": left}
+
+    def look_from_start_next(self) -> None:
+        """Begin the next look at the start: a claim was given up or lost, so rows may stand below."""
+        for member in self._members.values():
+            member.look_from_start_next()
+
+    def batch_done(self) -> None:
+        """Note that the present batch is done: a claim ahead is given back soon unless Spark asks for it."""
+        for member in self._members.values():
+            member.headroom.batch_done()
+        self._batch_ended()
+        if self._ahead is not None:
+            self._ahead.give_up_within(IDLE_SECONDS)
+
+    def _batch_ended(self) -> None:
+        """Learn from the time of the present batch how many rows the next may have."""
+        if self._size is not None and self._began is not None:
+            self._size.done(self._clock() - self._began, cold=self._cold)
+            self._cold = False
+        self._began = None
+
+    def close(self) -> None:
+        """End what runs in the background, and give back what was claimed ahead."""
+        self.give_up_ahead()
+        for member in self._members.values():
+            member.cleanup.close()
+
+    # -- the claim ahead -------------------------------------------------------------------------
+
+    def claim_ahead(self, present: NextBatch) -> None:
+        """Begin to claim what follows the present batch, where a backlog is likely to wait."""
+        lasts = {part.name: part.last for part in present.parts}
+        more = any(part.full and part.last < self._end(part.name) for part in present.parts)
+        beside = any(member.headroom.beside_neighbours for member in self._members.values())
+        if not (self._options.claim_ahead and more) or beside or self._ahead is not None:
+            return
+        limits, end, least = self._limits, present.end, present.count
+        among = [member for member in self._due() if lasts.get(member.name, LOWEST) < self._end(member.name)]
+
+        def ahead(member: QueueScanner, search: Search, share: BatchLimits) -> QueueRows | None:
+            # Two claims of one stream never want the same row, even when the first one's connection is lost.
+            after = lasts.get(member.name, member.scans.head.ended_at)
+            up_to = member.scans.end
+            return search(lambda queue: member.find_onward(queue, after, up_to, share, ahead=True))
+
+        def claim(asked: Asked) -> NextBatch | None:
+            within = limits
+            if not self._options.several:
+                # Spark need not wait for a batch that grows faster than it is claimed, and batches get no
+                # smaller by that. With several queues those that are looked at last would get less.
+                within = replace(limits, enough=lambda rows: asked() and rows >= least)
+            return self._claim(end, among, within, ahead, ahead=True)
+
+        self._ahead = ClaimAhead(claim, self._pool.title, told=self._options.done_file is not None)
+
+    def give_up_ahead(self) -> None:
+        """Give back to everybody what was claimed ahead."""
+        if self._ahead is not None:
+            self._ahead.give_up()
+            self._ahead = None
+
+    def _give_back_ahead(self, because: str = "") -> None:
+        """Give back the claim ahead, and wait: the next claim would step over rows that are not free yet."""
+        if self._ahead is not None:
+            self._ahead.give_back(because)
+            self._ahead = None
+
+    def _give_back_to_neighbours(self) -> None:
+        """Give a claim ahead back where neighbours are seen: it holds the rows that they come to next."""
+        if self._ahead is None or (made := self._ahead.made()) is None:
+            return
+        members = self._of(made)
+        try:
+            with self._pool.borrowed() as session, session.brief_transaction():
+                seen = [each.headroom.appeared(session.at(each.table)) for each in members]
+        except (RowsHeld, QueueError):
+            if not self._options.several:
+                raise
+            seen = [True]  # another session waits for the whole table, and so for this claim
+        if any(seen):
+            for member in members:
+                member.scans.head.look_from_start_next()
+            self._give_back_ahead("neighbours are seen")
+
+    def _take_ahead(self, start: Offset | None) -> NextBatch | None:
+        assert self._ahead is not None, "asked only where there is one"
+        ahead, self._ahead = self._ahead, None
+        self._ahead_waited = False
+        held = ahead.take()
+        if held is not None:
+            held.follow(start)
+            try:
+                if any(self._backlog_due(part) for part in held.parts):
+                    with self._pool.transaction() as session:
+                        self._look_behind(session, held)
+            except BaseException as error:
+                held.release()
+                if isinstance(error, QueueFails):
+                    raise error.cause  # noqa: B904 -- it is the cause already
+                raise
+            self._mark(held)
+        return held
+
+    def _look_behind(self, session: QueueSession, batch: NextBatch) -> None:
+        """Look what waits behind a batch, in each of its queues where it is time to.
+
+        :raises QueueFails: something is wrong with one of several queues.
+        """
+        due = [part for part in batch.parts if self._backlog_due(part)]
+        if due:
+            session.hurry()
+        for part in due:
+            # PostgreSQL keeps the last statement's scan, and with it an index page, until the transaction's
+            # next statement. Every VACUUM waits for that page, our cleanup too, for as long as the batch
+            # lasts. The attempt's end lets it go.
+            with setting_aside(session, part.name), session.connection.attempt():
+                self._members[part.name].backlog.look(session.at(part.queue.table.table), part.last)
+        if due:
+            session.patient()
+
+    # -- what comes first ------------------------------------------------------------------------
+
+    def _next(self, start: Offset | None, max_rows: int) -> NextBatch | None:
+        """Late rows from below if it is time to look for them, else the claim ahead, else a new claim."""
+        rows = max_rows if self._size is None else min(max_rows, self._size.rows)
+        self._limits = replace(self._limits, rows=rows)
+        batch = None
+        self._give_back_to_neighbours()
+        if self._ahead is not None:
+            if not self._ahead_waited and (batch := self._late(start)) is not None:
+                self._ahead_waited = True
+                return batch
+            batch = self._take_ahead(start)
+        if batch is None:
+            batch = self._onward(start)
+        return batch
+
+    def _everything(self, start: Offset | None) -> NextBatch | None:
+        """Everything that is there now."""
+        members = list(self._members.values())
+        return self._mark(self._claim(start, members, BatchLimits.none(), QueueScanner.everything))
+
+    def _late(self, start: Offset | None) -> NextBatch | None:
+        """Late rows, of each queue in which it is time to look for them."""
+        members = [member for member in self._due() if member.late_due]
+        return self._claim(start, members, self._limits, QueueScanner.late, counts=False)
+
+    def _onward(self, start: Offset | None) -> NextBatch | None:
+        """The next rows."""
+        batch = self._mark(self._claim(start, self._due(), self._limits, QueueScanner.onward))
+        if batch is None and self._bounded:
+            for member in self._members.values():
+                if isinstance(member.failure, TryAgain):
+                    raise member.failure  # the run must not end as if that queue were empty
+        return batch
+
+    def _mark(self, batch: NextBatch | None) -> NextBatch | None:
+        """Let the next looks begin where this batch ends."""
+        for part in () if batch is None else batch.parts:
+            if part.name in self._members:
+                part.mark(self._members[part.name].scans.head)
+        return batch
+
+    # -- looking ---------------------------------------------------------------------------------
+
+    def _claim(
+        self,
+        start: Offset | None,
+        members: Sequence[QueueScanner],
+        limits: BatchLimits,
+        look: Look,
+        *,
+        counts: bool = True,
+        ahead: bool = False,
+    ) -> NextBatch | None:
+        """A batch of what these queues have.
+
+        :param counts: whether a queue without rows then rests.
+        :param ahead: whether it is claimed ahead. Then queues do not rest where none of them has rows: Spark
+            asks soon.
+        """
+        if not members:
+            return None
+        limits = limits.at_most(self._maker.most_rows)
+
+        def make(session: QueueSession) -> NextBatch | None:
+            looked: list[tuple[QueueScanner, QueueRows | None]] = []
+
+            def turn() -> list[QueueRows]:
+                self._given_back(looked)
+                now = self._clock()
+                take_turns(
+                    session, [each for each in members if now >= each.not_before], limits, look, looked
+                )
+                parts = [part for _, part in looked if part is not None]
+                self._learn(looked, rests=counts and not (ahead and not parts))
+                return parts
+
+            while True:
+                try:
+                    batch = self._maker.make(session, start, turn)
+                    if batch is not None and not ahead:
+                        self._look_behind(session, batch)
+                    return batch
+                except QueueFails as error:
+                    session.connection.rollback()
+                    self._given_back(looked)
+                    failing = next(each for each in members if each.name == error.name)
+                    self._set_aside(session, failing, error.cause)
+
+        return self._search(make)
+
+    def _search(self, make: Callable[[QueueSession], NextBatch | None]) -> NextBatch | None:
+        """The batch that is made in a session. The session stays lent if its transaction holds the rows."""
+        session = self._pool.borrow()
+        try:
+            batch = make(session)
+            held = batch is not None and batch.session is not None
+            if not held:
+                session.rollback()
+        except BaseException:
+            session.connection.close()
+            raise
+        if not held:
+            self._pool.give_back(session)
+        return batch
+
+    def _given_back(self, looked: list[tuple[QueueScanner, QueueRows | None]]) -> None:
+        """Forget what a turn has found: its rows are free again."""
+        for member, part in looked:
+            if part is not None:
+                member.headroom.forget_claims()
+        looked.clear()
+
+    def _learn(self, looked: Sequence[tuple[QueueScanner, QueueRows | None]], *, rests: bool) -> None:
+        for member, part in looked:
+            if member.failure is not None and (rests or part is not None):
+                log.warning("queue_works_again queue=%s", member.name)
+                member.failure = None
+            if part is not None:
+                self._served += 1
+                member.pace.found()
+                member.full, member.served = part.full, self._served
+            elif rests:
+                member.full = False
+                member.nothing_found()
+
+    # -- which queues ----------------------------------------------------------------------------
+
+    def _list(self) -> None:
+        """Find out which queues there are, when it is time to."""
+        if not self._pool.opened_before:
+            self._pool.give_back(self._pool.borrow())
+        elif (
+            self._options.queue_pattern is not None
+            and not self._bounded
+            and self._clock() >= self._list_again
+        ):
+            self._pool.refresh()
+        elif self._listed:
+            return
+        self._list_again = self._clock() + max(_LIST_SECONDS, self._options.poll_interval.total_seconds())
+        names = self._pool.names
+        for table, name in names.items():
+            if name not in self._members:
+                find = self._maker.find(table)
+                self._members[name] = QueueScanner(
+                    self._options, find, self._clock, self._sleep, table=table, name=name
+                )
+                if self._listed:
+                    log.info("queue_appeared queue=%s", name)
+        for name in [each for each in self._members if each not in names.values()]:
+            log.info("queue_gone queue=%s", name)
+            self._members.pop(name).cleanup.close()
+        self._listed = True
+
+    def _set_aside(self, session: QueueSession, member: QueueScanner, error: SqlQueueError) -> None:
+        """Do without a queue for a while.
+
+        :raises SqlQueueError: no queue of a list is left that could ever have rows.
+        """
+        session.forget(member.table)
+        if member.failure is None or type(member.failure) is not type(error):
+            log.warning("queue_set_aside queue=%s: %s The others go on; it is tried again every %.0f s", member.name, error,
+                        LATER_SECONDS)  # fmt: skip
+        member.failure, member.not_before = error, self._clock() + LATER_SECONDS
+        gone = [
+            not (each.failure is None or isinstance(each.failure, TryAgain))
+            for each in self._members.values()
+        ]
+        if all(gone) and self._options.queue_pattern is None:
+            raise error
+
+    def _due(self) -> list[QueueScanner]:
+        now = self._clock()
+        return [member for member in self._members.values() if now >= member.next_look]
+
+    def _of(self, batch: NextBatch) -> list[QueueScanner]:
+        """The queues that a batch has rows of, but for those that have gone."""
+        return [self._members[part.name] for part in batch.parts if part.name in self._members]
+
+    def _backlog_due(self, part: QueueRows) -> bool:
+        member = self._members.get(part.name)
+        return member is not None and member.backlog.due
+
+    def _end(self, name: str) -> int:
+        return self._members[name].scans.end if name in self._members else LOWEST

@@ -1,0 +1,151 @@
+"""The rows of one micro-batch, held in one open transaction until Spark proves the batch is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from sqlqueue_spark import fail_points, plain_text
+from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, SqlQueueError
+from sqlqueue_spark.receive.claiming.connection_pool import QueueSession
+from sqlqueue_spark.receive.claiming.next_batch import QueueRows
+from sqlqueue_spark.receive.holding.replay import Wanted
+from sqlqueue_spark.receive.offset import Offset
+
+log = plain_text.logger(__name__)
+
+
+class Settling(Enum):
+    """What settles a batch that Spark has logged."""
+
+    ITS_CLAIM = auto()
+    #: Its claim was lost, and what was left of it was locked again.
+    A_SECOND_CLAIM = auto()
+    #: The process that claimed it has ended.
+    THE_NEXT_PROCESS = auto()
+
+
+@dataclass
+class OpenClaim:
+    """A claim, and the session whose open transaction holds its rows.
+
+    ``start`` and ``end`` are the offsets between which the batch lies, as Spark knows them. ``parts`` are the
+    rows that are locked, of each queue.
+    """
+
+    session: QueueSession
+    start: Offset | None
+    end: Offset
+    parts: Sequence[QueueRows]
+    #: The transaction is gone, and every lock with it.
+    lost: bool = False
+    settling: Settling = Settling.ITS_CLAIM
+    #: How many rows of a lost claim were not there any more when it was locked again.
+    gone: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many rows are locked, with the expired ones."""
+        return sum(part.rows.rows for part in self.parts)
+
+    @property
+    def live(self) -> int:
+        """How many of them are to be emitted."""
+        return sum(len(part.rows.live) for part in self.parts)
+
+    def wanted(self) -> list[Wanted]:
+        """What is to be locked again when the transaction is lost."""
+        parts = {part.queue.name: part.rows for part in self.parts}
+        return [
+            Wanted(offset=each, live=parts[each.queue].live, expired=parts[each.queue].expired)
+            for each in self.end.parts
+            if each.queue in parts
+        ]
+
+    def follows(self, start: Offset | None) -> bool:
+        """Whether this is the batch that was claimed after ``start``, and still is."""
+        return start == self.start and not self.lost and self.settling is not Settling.THE_NEXT_PROCESS
+
+    def settle(self, send: Callable[[], None]) -> None:
+        """Delete the rows, send what the batch has staged, and commit.
+
+        Spark has logged the batch, so its rows are not given back for a passing reason. An attempt that fails
+        is undone to a savepoint, and tried again for ``commandTimeout``.
+
+        :param send: sends in the open transaction. It may be called again after its work was undone.
+        :raises ConnectionLost: the transaction is gone. Any other error leaves it open, and the rows locked.
+        """
+        own = self.settling is Settling.ITS_CLAIM
+        if own:
+            fail_points.step(fail_points.COMMIT_LOGGED)
+        connection, queue = self.session.connection, self.session.name
+        told = False
+
+        def attempt() -> None:
+            with connection.attempt():
+                for part in self.parts:
+                    part.delete()
+                send()
+                fail_points.step(fail_points.DELETED if own else fail_points.LEFT_DELETED)
+
+        def tell(error: SqlQueueError) -> None:
+            nonlocal told
+            if not told and may_go_away(error):
+                log.warning(
+                    "settling_waits queue=%s rows=%d: they stay locked meanwhile; %s",
+                    queue,
+                    self.count,
+                    error,
+                )
+            told = True
+
+        seconds = connection.target.command_timeout.total_seconds()
+        patience = Retry(f"settling a batch of {queue}", seconds=seconds)
+        patience.retried(attempt, may_go_away, on_failure=tell, kind=SqlQueueError)
+        try:
+            connection.commit()
+        except SqlQueueError as error:  # whatever it was, the transaction has ended
+            raise ConnectionLost(f"A batch of {queue} could not be committed: {error}") from error
+        fail_points.step(fail_points.COMMITTED if own else fail_points.LEFT_COMMITTED)
+
+    def locked_again(self, session: QueueSession, parts: Sequence[QueueRows]) -> OpenClaim:
+        """The same logged batch after its transaction was lost: that of ``session`` now holds ``parts``."""
+        ours = self.settling is Settling.ITS_CLAIM
+        return replace(
+            self,
+            session=session,
+            parts=parts,
+            lost=False,
+            settling=Settling.A_SECOND_CLAIM if ours else self.settling,
+            gone=self.gone + self.count - sum(part.rows.rows for part in parts),
+        )
+
+    def say_settled(self) -> None:
+        """Log what became of a batch that its own claim did not settle."""
+        name, rows = self.session.name, self.count
+        if self.settling is Settling.A_SECOND_CLAIM:
+            log.warning("settled_after_loss queue=%s deleted=%d gone=%d: rows that are gone were deleted by our own lost "
+                        "commit, or taken by another consumer and are processed twice", name, rows, self.gone)  # fmt: skip
+        elif self.settling is Settling.THE_NEXT_PROCESS and rows:
+            log.warning("recovered queue=%s deleted=%d: rows of the last logged batch that a stopped process had processed "
+                        "but not deleted", name, rows)  # fmt: skip
+
+    def release(self) -> None:
+        """Give the rows back to everybody. Never raises."""
+        self.lost = True
+        self.session.connection.close()
+
+
+def may_go_away(error: SqlQueueError) -> bool:
+    """Whether the error that keeps a batch from being settled may go away while the transaction stays open.
+
+    A :class:`ConfigurationError` whose first cause is no driver's error does not: we refuse the batch
+    ourselves.
+    """
+    first: BaseException = error
+    while first.__cause__ is not None:
+        first = first.__cause__
+    ours = isinstance(error, ConfigurationError) and isinstance(first, SqlQueueError)
+    return not (ours or isinstance(error, (ConnectionLost, ClaimLost)))

@@ -1,0 +1,1 @@
+"""Reading: the slices of a batch, and the rows that workers read or take."""

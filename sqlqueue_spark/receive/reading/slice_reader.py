@@ -1,0 +1,245 @@
+"""Reads a task on a worker over a connection of its own: its rows are read and counted, or taken."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+
+import pyarrow as pa
+
+from sqlqueue_spark import fail_points
+from sqlqueue_spark.engines.connect import RECORD_BATCH_ROWS, Reader, Target, open_reader
+from sqlqueue_spark.engines.database_retry import Retry
+from sqlqueue_spark.errors import ClaimLost, ConfigurationError, ConnectionLost, LockTimeout, TryAgain
+from sqlqueue_spark.messages.arrow import pc
+from sqlqueue_spark.receive.reading.slices import JOINT_SCHEMA, SCHEMA, DestructiveSlice, Slice, Task
+from sqlqueue_spark.row_set import LOWEST, RowSet
+
+_TAKEN = SCHEMA.append(pa.field("expired", pa.bool_()))
+
+#: How long a worker waits for a lock. A statement that alters the table waits for the claim, the worker waits
+#: behind it, and the claim waits for the worker. No server sees that circle, and every sender waits
+#: meanwhile. Spark may run the task again.
+MOST_WAITING = timedelta(seconds=5)
+#: How long a worker keeps its connection for the next slice.
+_IDLE_SECONDS = 30.0
+
+
+class SliceReader:
+    """Reads slices on a worker, one after the other, over a connection of its own."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def rows(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """Read or take the rows of a task, as the kind of each slice says."""
+        for part in task:
+            for batch in self.take(part) if isinstance(part, DestructiveSlice) else self.read(part):
+                yield _with_queue(batch, part)
+
+    def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
+        """The rows of a slice in RowVersion order, and exactly those.
+
+        :raises ClaimLost: fewer rows are there than were claimed, or other rows have their numbers; Spark
+            must not log the batch.
+        """
+        hasty = replace(self._target, lock_timeout=min(self._target.lock_timeout, MOST_WAITING))
+        seen = 0
+        try:
+            for batch in self._batches(
+                part, hasty, worth_it=lambda error: not isinstance(error, LockTimeout)
+            ):
+                _check_same(batch, part)
+                seen += batch.num_rows
+                yield batch
+                fail_points.step(fail_points.HALF_READ)
+        except LockTimeout as error:
+            raise LockTimeout(
+                f"A slice of {part.queue} could not be read within {hasty.lock_timeout.total_seconds():.0f} s, so its task fails: "
+                "somebody has locked the whole table, or waits to alter it, which he cannot before this batch is done, while senders "
+                "wait behind him; give such a statement a lock timeout, or stop the stream for it."
+            ) from error
+        if seen != len(part.rows):
+            raise ClaimLost(
+                f"A slice of {part.queue} has {seen} of the {len(part.rows)} rows that were claimed: the claim's transaction "
+                "was lost and another consumer took rows, so this batch fails; start the stream again to replay it."
+            )
+
+    def take(self, part: DestructiveSlice) -> Generator[pa.RecordBatch, None, None]:
+        """Delete the free rows of a slice, commit, and yield the unexpired ones in RowVersion order."""
+        reader = _KEPT.take(self._target)
+        patience = Retry(f"taking from {part.queue}")
+
+        def taken(rows: RowSet) -> list[pa.RecordBatch]:
+            nonlocal reader
+            with _let_in():
+                reader = reader or open_reader(self._target)
+                bound = {"first": rows.first, "last": rows.last, "count": len(rows)}
+                return reader.take(part.statement, bound, _TAKEN)
+
+        def give_up(_: TryAgain) -> None:
+            nonlocal reader
+            if reader is not None:
+                reader.close()
+            reader = None
+
+        try:
+            for rows in part.rows.cut(part.counts):
+                # It runs again even where the answer to a commit was lost: only at-most-once is promised.
+                batches = patience.retried(partial(taken, rows), on_failure=give_up)
+                fail_points.step(fail_points.ROWS_TAKEN)
+                yield from _unexpired(batches)
+        except BaseException:
+            if reader is not None:
+                reader.close()
+            raise
+        if reader is not None:
+            _KEPT.put(self._target, reader)
+
+    def peek(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """The rows of a task's ranges that are there, in RowVersion order; others may take rows meanwhile."""
+        for part in task:
+            for batch in self._batches(part, self._target):
+                yield _with_queue(batch, part)
+
+    def _batches(
+        self, part: Slice, target: Target, *, worth_it: Callable[[TryAgain], bool] = lambda _: True
+    ) -> Iterator[pa.RecordBatch]:
+        """Read a slice. After an error that may pass, go on behind the last row that was read, on a new
+        connection.
+
+        A connection that was kept may have died meanwhile.
+        """
+        patience = Retry(f"reading {part.queue}")
+        batches, seen = self._attempt(part, target), LOWEST
+
+        def following() -> pa.RecordBatch | None:
+            with _let_in():
+                return next(batches, None)
+
+        def begin_again(_: TryAgain) -> None:
+            nonlocal batches
+            batches = self._attempt(part.above(seen), target)
+
+        try:
+            while (batch := patience.retried(following, worth_it, on_failure=begin_again)) is not None:
+                yield batch
+                seen = batch["RowVersion"][-1].as_py()
+        finally:
+            batches.close()
+
+    def _attempt(self, part: Slice, target: Target) -> Generator[pa.RecordBatch, None, None]:
+        reader = _KEPT.take(target) or open_reader(target)
+        try:
+            for rows, small in part.ranges():
+                whole = len(rows) == rows.last - rows.first + 1
+                with contextlib.closing(
+                    reader.batches(part.statement, (rows.first, rows.last), SCHEMA, small=small)
+                ) as batches:
+                    for batch in batches:
+                        kept = batch if whole else _only(batch, rows)
+                        if kept.num_rows:
+                            yield kept
+        except BaseException:
+            reader.close()
+            raise
+        _KEPT.put(target, reader)
+
+
+def _with_queue(batch: pa.RecordBatch, part: Slice) -> pa.RecordBatch:
+    """The rows of a slice, with the column ``Queue`` where the stream has one."""
+    if not part.address:
+        return batch
+    addresses = pa.repeat(pa.scalar(part.address, pa.string()), batch.num_rows)
+    return pa.RecordBatch.from_arrays([*batch.columns, addresses], schema=JOINT_SCHEMA)
+
+
+def _check_same(batch: pa.RecordBatch, part: Slice) -> None:
+    """Refuse other rows with the numbers of the claimed ones: the table was truncated and filled again."""
+    numbers = batch["RowVersion"]
+    first, last = numbers[0].as_py(), numbers[-1].as_py()
+    for row_version, row_id in part.witnesses.items():
+        if not first <= row_version <= last:
+            continue
+        at = pc.index(numbers, pa.scalar(row_version, pa.int64())).as_py()
+        if at >= 0 and (found := batch["Id"][at].as_py()) != row_id:
+            raise ClaimLost(
+                f"The row with RowVersion {row_version} of {part.queue} was the message {row_id} when it was claimed, and is "
+                f"{found} now: the claim's transaction was lost and the table truncated or restored, so this batch fails; "
+                "start the stream again, which leaves the rows of others alone."
+            )
+
+
+@contextlib.contextmanager
+def _let_in() -> Iterator[None]:
+    """Treat a refusal that may pass as a lost connection, so that the worker tries again."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if not error.may_pass:
+            raise
+        raise ConnectionLost(str(error)) from error
+
+
+def _only(batch: pa.RecordBatch, rows: RowSet) -> pa.RecordBatch:
+    """Those rows of a record batch that belong to the claim; the batch is in RowVersion order."""
+    numbers = batch.column("RowVersion")
+    claimed = rows.between(numbers[0].as_py(), numbers[-1].as_py()).rows()
+    return batch.filter(pc.is_in(numbers, value_set=pa.array(claimed, pa.int64())))
+
+
+def _unexpired(taken: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The unexpired rows of one statement, in RowVersion order: SQL Server deletes in no order."""
+    rows = pa.Table.from_batches(taken, _TAKEN)
+    if pc.any(rows["expired"]).as_py():
+        rows = rows.filter(pc.invert(rows["expired"]))
+    rows = rows.drop_columns("expired")
+    numbers = rows["RowVersion"].combine_chunks()
+    if not pc.all(pc.less(numbers[:-1], numbers[1:])).as_py():
+        rows = rows.sort_by("RowVersion")
+    yield from rows.to_batches(max_chunksize=RECORD_BATCH_ROWS)
+
+
+class _Kept:
+    """The connection that a worker process keeps between slices: a new one costs as much as 40,000 rows."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: tuple[Target, Reader] | None = None
+        self._timer: threading.Timer | None = None
+
+    def take(self, target: Target) -> Reader | None:
+        """The kept connection, if it leads to the same place."""
+        with self._lock:
+            kept, self._kept = self._kept, None
+            if self._timer is not None:
+                self._timer.cancel()
+        if kept is None:
+            return None
+        if kept[0] == target:
+            return kept[1]
+        kept[1].close()
+        return None
+
+    def put(self, target: Target, reader: Reader) -> None:
+        """Keep a connection for a while."""
+        with self._lock:
+            replaced, self._kept = self._kept, (target, reader)
+            self._timer = threading.Timer(_IDLE_SECONDS, self._close)
+            self._timer.daemon = True
+            self._timer.start()
+        if replaced is not None:
+            replaced[1].close()
+
+    def _close(self) -> None:
+        with self._lock:
+            kept, self._kept = self._kept, None
+        if kept is not None:
+            kept[1].close()
+
+
+_KEPT = _Kept()
