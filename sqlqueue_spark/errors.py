@@ -1,7 +1,8 @@
 """The package's errors, split by what the caller does next.
 
-Failed messages are grouped by the names of these classes, which stay. A message is one sentence with the value and the remedy. The driver's own error is chained as the cause,
-with every secret struck out. Nothing here opens, reads or logs anything.
+Failed messages are grouped by the names of these classes, which stay. A message is one sentence with the
+value and the remedy. The driver's own error is chained as the cause, with every secret struck out. Nothing
+here opens, reads or logs anything.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class SqlQueueError(Exception):
 class ConfigurationError(SqlQueueError):
     """Fix the configuration: an option, an address, a credential, a right, a checkpoint."""
 
-    #: Whether it may pass: a database that fails over refuses logins for a while. A session that had one may wait.
+    #: Whether it may pass: a database that fails over refuses logins for a while. A session that had one may
+    #: wait.
     may_pass = False
 
 
@@ -143,7 +145,9 @@ _CAPTURED = re.compile(r"\Apyspark\.errors\.[\w.]+: ")
 
 
 def sentence_of(error: BaseException) -> str:
-    """The one sentence of ours in an error that came through Spark, or the first line of an error that is not ours."""
+    """The one sentence of ours in an error that came through Spark, or the first line of an error that is not
+    ours.
+    """
     text = str(error)
     found = list(_OURS.finditer(text))
     if found:

@@ -1,8 +1,8 @@
 """Puts failed messages back into the queues that they failed for, each once, whenever this is interrupted.
 
-A batch is one transaction: it locks the free rows, inserts them at their destinations with new row ids, deletes them
-and commits. A destination that takes nothing (a table that is missing, in another database, without the right) keeps its own rows
-in the error queue; the others go.
+A batch is one transaction: it locks the free rows, inserts them at their destinations with new row ids,
+deletes them and commits. A destination that takes nothing (a table that is missing, in another database,
+without the right) keeps its own rows in the error queue; the others go.
 """
 
 from __future__ import annotations
