@@ -106,6 +106,7 @@ class Bulk(Forward):
             self.send(rows.append_column("Destination", pa.array(["billing"] * rows.num_rows)))
 
 
+@pytest.mark.tier("all")
 @pytest.mark.parametrize(
     "mode, steps",
     [

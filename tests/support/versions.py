@@ -42,7 +42,7 @@ def lines() -> list[str]:
         f"pgbouncer: {_pgbouncer()}",
         f"sqlserver: {_sqlserver()}",
         f"mysql: {_mysql()}",
-        f"statements of sqlserver: {_recorded()}, grammar {_package('pytsql')}, {_scriptdom()}",
+        f"statements of sqlserver: {_recorded()}, {_scriptdom()}",
         f"oracle: {'MISSING' if 'oracle' in missing_engines() else 'given'}",
     ]
 

@@ -28,7 +28,7 @@ CHOSEN = [
     if re.search(r"\{(columns|Recoverable)\}", str(OUTBOX_DATABASES[engine].statement(name)))
 ]
 
-# T-SQL has a test of its own (test_tsql_grammar.py).
+# T-SQL has a test of its own (test_tsql_scriptdom.py).
 GRAMMARS = {"postgresql": "postgres", "mysql": "mysql", "oracle": "oracle"}
 # sqlglot does not know these: procedure calls, maintenance, the halves of a script.
 UNREADABLE = {

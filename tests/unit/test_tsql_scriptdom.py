@@ -1,7 +1,4 @@
-"""Every T-SQL text that is ever sent or printed is read by Microsoft's own parser, as SQL Server 2016 and later read it.
-
-It also knows the hints and options that the other grammar does not (test_tsql_grammar.py), which runs where there is no .NET.
-"""
+"""Every T-SQL text that is ever sent or printed is read by Microsoft's own parser, as SQL Server 2016 and later do."""
 
 import pytest
 

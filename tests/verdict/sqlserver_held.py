@@ -30,7 +30,7 @@ GROUP BY l.resource_type, t.name, i.name, l.request_mode
 WORDS = {
     "idle": "",
     "claimed": "U index key, then U row",
-    "slice being read": "the statement ends, before anybody gets a row of it",
+    "slice being read": "the statement ends, before a row of it is handed on",
     "settling": "U to X on own keys, then X on their keys in `Index_Expires`",
     "settled": "",
     "staging": "X new keys, at most 2 × 2,400",
