@@ -72,18 +72,13 @@ def _conclude(said: str, left: int) -> None:
     rows = re.findall(r"^rows in Delta: (\d+)", said, re.MULTILINE)[-1]
     earlier = ", those of earlier runs included" if int(rows) > int(drained) else ""
     if left:
-        click.secho(
-            "\nNot everything is drained: another program sends, or holds rows.", bold=True, fg="yellow"
-        )
+        text, colour = "Not everything is drained: another program sends, or holds rows.", "yellow"
     else:
-        done = "Done: every message has left the queue and is in the Delta table once."
-        click.secho(f"\n{done}", bold=True, fg="green")
-    click.echo(
-        f"  drained        {int(drained):,} messages in {float(seconds):.1f} s, Spark's workers started"
-    )
-    click.echo(
-        f"  rate           {int(steady or rate):,} messages/s{' after the first batch' if steady else ''}"
-    )
+        text, colour = "Done: every message has left the queue and is in the Delta table once.", "green"
+    click.secho(f"\n{text}", bold=True, fg=colour)
+    took, steadily = f"{float(seconds):.1f} s", " after the first batch" if steady else ""
+    click.echo(f"  drained        {int(drained):,} messages in {took}, with the start of Spark's workers")
+    click.echo(f"  rate           {int(steady or rate):,} messages/s{steadily}")
     click.echo(f"  rows in Delta  {int(rows):,}{earlier}")
     click.echo(f"  rows left      {left:,}")
     click.echo(f"  beside it      {_BESIDE}")
