@@ -1,1 +1,1 @@
-"""``sqlqueue demo [NAME]``: stories with real servers and real Spark, on this machine, which end with what to type next."""
+"""``sqlqueue demo [NAME]``: stories with real servers and real Spark, which end with what to type next."""

@@ -1,4 +1,4 @@
-"""``sqlqueue demo drain``: a real queue table, 300,000 messages, and Spark draining them into Delta, on this machine.
+"""``sqlqueue demo drain``: a real queue table, 300,000 messages, and Spark that drains them into Delta.
 
 Every step is a command that the reader could type, shown before it runs. The server, the Delta table and the
 checkpoint stay in one folder, so that a second run goes on where the first one ended.
@@ -13,9 +13,8 @@ from pathlib import Path
 import click
 
 from sqlqueue_spark.administration import queue_tables
-from sqlqueue_spark.demo.child_environment import child_environment
 from sqlqueue_spark.demo.folder import alone, check_parts, short, url_file
-from sqlqueue_spark.demo.shown_command import activation, run
+from sqlqueue_spark.demo.shown_command import activation, child_environment, run
 from sqlqueue_spark.embedded import EmbeddedServer
 from sqlqueue_spark.options import ConnectionOptions
 
@@ -24,8 +23,8 @@ DEFAULT_FOLDER = Path(".demo")
 DEFAULT_MESSAGES = 300_000
 #: `python benchmarks/drain.py --only delta`; a test holds it against benchmarks/README.md.
 _BESIDE = (
-    "on two cores, once Spark is warm, this job has 91,634 messages/s, Spark's JDBC source, which only copies the rows, 220,647, and "
-    "one-row receivers 12,543 (benchmarks/README.md)"
+    "on two cores, once Spark is warm, this job has 91,634 messages/s, Spark's JDBC source, which only "
+    "copies the rows, 220,647, and one-row receivers 12,543 (benchmarks/README.md)"
 )
 
 
@@ -42,23 +41,20 @@ def main(folder: Path, messages: int) -> None:
         server.start()
         url = server.url()
         environment = child_environment(SQLQUEUE_URL=url)
-        click.secho(f"A PostgreSQL server runs in {folder / 'database'}", bold=True)
         ours = url_file(folder / "url", "SQLQUEUE_URL", url)
+        click.secho(f"A PostgreSQL server runs in {folder / 'database'}", bold=True)
         click.echo(f"export {ours}")
-        drain = ("drain", QUEUE, "--into", short(folder / "delta" / QUEUE))
-        places = ("--checkpoint", short(folder / "checkpoints" / QUEUE))
+        into, checkpoint = (short(folder / each / QUEUE) for each in ("delta", "checkpoints"))
+        drain = ("drain", QUEUE, "--into", into, "--checkpoint", checkpoint)
 
-        run(environment, "sqlqueue", "create", QUEUE)
-        run(environment, "sqlqueue", "send", QUEUE, "--count", str(messages), "--size", "700")
-        run(environment, "sqlqueue", "length", QUEUE)
-        said = run(
-            environment, "sqlqueue", *drain, *places, "--available-now", "--show", "5",
-            log=folder / "drain.log",
-        )  # fmt: skip
+        run(environment, "create", QUEUE)
+        run(environment, "send", QUEUE, "--count", str(messages), "--size", "700")
+        run(environment, "length", QUEUE)
+        said = run(environment, *drain, "--available-now", "--show", "5", log=folder / "drain.log")
         left = queue_tables.length(ConnectionOptions(url=url), QUEUE).rows
     _conclude("\n".join(said), left)
     where = "" if folder == DEFAULT_FOLDER else f" --folder {shlex.quote(str(folder))}"
-    command = shlex.join(["sqlqueue", *drain, *places])
+    command = shlex.join(["sqlqueue", *drain])
     click.echo(_NEXT.format(activate=activation(), url=ours, queue=QUEUE, drain=command, where=where))
 
 
@@ -74,19 +70,18 @@ def _conclude(said: str, left: int) -> None:
         r"^drained=(\d+) batches=\d+ seconds=([\d.]+) rate=(\d+)/s(?: steady=(\d+)/s)?", said, re.MULTILINE
     )[-1]
     rows = re.findall(r"^rows in Delta: (\d+)", said, re.MULTILINE)[-1]
-    shown = {
-        "drained": f"{int(drained):,} messages in {float(seconds):.1f} s, with the first start of Spark's workers",
-        "rate": f"{int(steady or rate):,} messages/s" + (" after the first batch" if steady else ""),
-        "rows in Delta": f"{int(rows):,}" + (", those of earlier runs included" if int(rows) > int(drained) else ""),
-        "rows left": f"{left:,}",
-        "beside it": _BESIDE,
-    }  # fmt: skip
+    earlier = ", those of earlier runs included" if int(rows) > int(drained) else ""
     if left:
-        click.secho("\nNot everything is drained: somebody sends, or holds rows.", bold=True, fg="yellow")
+        text, colour = "Not everything is drained: another program sends, or holds rows.", "yellow"
     else:
-        click.secho("\nDone: every message has left the queue and is in the Delta table once.", bold=True, fg="green")  # fmt: skip
-    for name, text in shown.items():
-        click.echo(f"  {name:14} {text}")
+        text, colour = "Done: every message has left the queue and is in the Delta table once.", "green"
+    click.secho(f"\n{text}", bold=True, fg=colour)
+    took, steadily = f"{float(seconds):.1f} s", " after the first batch" if steady else ""
+    click.echo(f"  drained        {int(drained):,} messages in {took}, with the start of Spark's workers")
+    click.echo(f"  rate           {int(steady or rate):,} messages/s{steadily}")
+    click.echo(f"  rows in Delta  {int(rows):,}{earlier}")
+    click.echo(f"  rows left      {left:,}")
+    click.echo(f"  beside it      {_BESIDE}")
 
 
 _NEXT = """
@@ -96,7 +91,7 @@ What to type next:
   sqlqueue peek {queue}
   {drain}
 
-In a second terminal, while that runs (Ctrl-C stops it cleanly; kill -9 it and start it again: nothing is lost or doubled):
+In a second terminal, while that runs (Ctrl-C stops it cleanly; even after kill -9 nothing is lost or doubled):
 {activate}  export {url}
   sqlqueue send {queue} --count 300000 --rate 3000
 

@@ -1,4 +1,4 @@
-"""The folder of a demo: one demo at a time runs in it, and the urls of its servers, which hold passwords, lie there for their owner."""
+"""The folder of a demo: one demo at a time runs in it, and only its owner can read the urls in it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def alone(folder: Path) -> Iterator[None]:
 
 
 def url_file(file: Path, variable: str, url: str) -> str:
-    """Write a url, which holds a password, into a file that only we read; what sets a variable from there, for a shell."""
+    """Write a url into a file that only we can read; returns what sets a variable from it in a shell."""
     PasswordFile(file).write(url)
     return f'{variable}="$(cat {shlex.quote(short(file))})"'
 

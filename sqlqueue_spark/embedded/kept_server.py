@@ -1,7 +1,8 @@
-"""The server that somebody keeps: its data in a folder, under one url whenever it runs, until it is stopped or removed.
+"""A server that is kept: its data lie in a folder, and it has one url whenever it runs.
 
-In the folder lie the data (``database``), what :class:`EmbeddedServer` notes beside them, the file ``url``, which its owner alone reads, and
-a file that says whose folder this is. Nothing is started in a folder of other things, and nothing else is removed.
+In the folder lie the data (``database``), what :class:`EmbeddedServer` notes beside them, the file ``url``,
+which only its owner can read, and a file that says what the folder is for. No server is started in a folder
+of other things, and nothing else is removed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sqlqueue_spark.plain_text import shell_word
 
 _DATABASE = "database"
 _URL, _LOCK, _MARK = "url", "lock", "sqlqueue-server.txt"
-#: All that may be ours in the folder; the mark goes last, so that a removal that was cut off can be done again.
+#: All that may be ours in the folder. The mark goes last, so that an interrupted removal can be done again.
 _OURS = (_DATABASE, f"{_DATABASE}.password", f"{_DATABASE}.port", f"{_DATABASE}.lock", _URL, _LOCK, _MARK)
 _WORDS = """This folder belongs to the PostgreSQL server of `sqlqueue server`: {start}
 The file url holds its password. The data stay until: {remove}
@@ -62,7 +63,8 @@ class KeptServer:
     def start(self) -> bool:
         """Let it run, and write its url into :attr:`url_file`; returns whether it had to be started.
 
-        :raises ConfigurationError: it is not installed, the folder holds other things or cannot be written, or it does not start.
+        :raises ConfigurationError: it is not installed or does not start, or the folder holds other things or
+            cannot be written.
         """
         binary("postgres")  # what is not installed is said before anything is made
         self._take_folder()
@@ -89,7 +91,7 @@ class KeptServer:
         )  # fmt: skip
 
     def url(self) -> str:
-        """Its url, with the password. It must run: a program that was told the url would find nobody there."""
+        """Its url, with the password. It must run, for the url is told to programs that connect to it."""
         self._check_there()
         with self._alone():
             if self._server.running_port() is None:
@@ -102,8 +104,8 @@ class KeptServer:
     def size(self) -> int:
         """The bytes of its data."""
         self._check_there()
-        sizes = (Path(at, each).lstat().st_size for at, _, files in os.walk(self.folder / _DATABASE) for each in files)  # fmt: skip
-        return sum(sizes)
+        tree = os.walk(self.folder / _DATABASE)
+        return sum(Path(at, each).lstat().st_size for at, _, files in tree for each in files)
 
     def remove(self) -> list[str]:
         """Stop it and delete its data; returns the names of what else is in the folder, which stays."""
@@ -132,7 +134,8 @@ class KeptServer:
     def _check_there(self) -> None:
         if not self._is_there():
             raise ConfigurationError(
-                f"There is no server in {self.folder}; start one there with: {self.command('start')}, or name its folder with --folder."
+                f"There is no server in {self.folder}; start one there with: {self.command('start')}, or "
+                "name its folder with --folder."
             )
 
     def _take_folder(self) -> None:
@@ -144,7 +147,8 @@ class KeptServer:
                 return
             if others:
                 raise ConfigurationError(
-                    f"The folder {self.folder} holds other things ({', '.join(others[:3])}) and no server; name an empty one with --folder."
+                    f"The folder {self.folder} holds other things ({', '.join(others[:3])}) and no server; "
+                    "name an empty one with --folder."
                 )
             text = _WORDS.format(start=self.command("start"), remove=self.command("remove"))
             (self.folder / _MARK).write_text(text, encoding="utf-8")
@@ -160,9 +164,9 @@ class KeptServer:
 
 
 def default_folder() -> Path:
-    """A folder per user, wherever one stands: sqlqueue/server below ``XDG_DATA_HOME``, else below ~/.local/share.
+    """A folder per user: sqlqueue/server below ``XDG_DATA_HOME``, else below ~/.local/share.
 
-    Root's is below /var/lib: PostgreSQL does not run as root, and the user that it runs as must be let through to the folder.
+    Root's is below /var/lib: PostgreSQL does not run as root, and its user must get through to the folder.
     https://specifications.freedesktop.org/basedir-spec/latest/
     """
     named = os.environ.get("XDG_DATA_HOME", "")
@@ -185,5 +189,6 @@ def _said(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigurationError(
-            f"{what} ({error.strerror}: {error.filename}); name another folder with --folder, or give yourself the right to this one."
+            f"{what} ({error.strerror}: {error.filename}); name another folder with --folder, or give "
+            "yourself the right to this one."
         ) from error

